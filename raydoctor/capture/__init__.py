@@ -1,1 +1,1 @@
-"""What files a diagnosis reads, and what each one is."""
+"""The files that a diagnosis reads, and the role of each."""

@@ -1,8 +1,8 @@
-"""Archives -> files in a private folder: nothing escapes it, nothing fills the disk.
+"""Archives -> files in a private folder, within limits of path and size.
 
-Only members that a diagnosis reads are written, each below the folder given, under a path made of
-the member's own cleaned parts. Links, devices and names with `..` are refused and become gaps, as
-does whatever lies behind the size limit or a truncation: what was read before it is kept.
+Only members that a diagnosis reads are written, each below the given folder, under a path made of the
+member's own cleaned parts. Links, devices and names with `..` are refused and become gaps, and so does
+everything after the size limit or a truncation. The members before it are kept.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from raydoctor.capture.budget import Budget, TooMuchError
 from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
 from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, members
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.text import join_names
 from raydoctor.model.values import Gap
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _MOST_GAPS = 100
-"""Gaps that one archive makes with its members; further ones are counted."""
+"""Gaps that the members of one archive can cause; further ones are only counted."""
 
 
 @dataclass(slots=True)
 class Unpacked:
-    """What came of an archive."""
+    """The result of unpacking an archive."""
 
     gaps: list[Gap] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
-    """Paths of members without content: that they exist counts, but they need no file."""
+    """Paths of empty members: a diagnosis needs to know that they exist."""
 
 
 @dataclass(slots=True)
 class _Unpacking:
-    """An archive on its way into a folder."""
+    """An archive while it is being unpacked."""
 
     into: Path
     budget: Budget
@@ -44,16 +45,16 @@ class _Unpacking:
     refused: int = 0
 
     def refuse(self, gap: Gap) -> None:
-        """Take note of a member that is not read."""
+        """Record a member that is not read."""
         self.refused += 1
         if self.refused <= _MOST_GAPS:
             self.done.gaps.append(gap)
 
 
 def unpack(archive: Path, into: Path, budget: Budget) -> Unpacked:
-    """Write an archive's log files below `into`; what was refused or lost comes back as gaps.
+    """Write an archive's log files below `into`; refused and lost members become gaps.
 
-    Raises RaydoctorError if it is no archive at all.
+    Raises RaydoctorError if the file is not an archive.
     """
     budget.allow(archive.stat().st_size)
     work = _Unpacking(into, budget)
@@ -86,15 +87,15 @@ def _unpack(archive: Path, shown: str, into: Path, work: _Unpacking, depth: int)
         if not read_any and depth == 0:
             raise RaydoctorError(
                 f"cannot read {shown}: {_reason(error)}",
-                "Check that the copy is whole (compare its size with the original); read are "
-                f"{', '.join(ARCHIVE_SUFFIXES)}.",
+                "Check that the copy is complete (compare its size with the original). raydoctor reads "
+                f"{join_names(ARCHIVE_SUFFIXES, len(ARCHIVE_SUFFIXES))}.",
             ) from None
         work.refuse(_lost(shown, error))
 
 
 def _lost(what: str, error: BaseException) -> Gap:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        why = "no room to unpack it"
+        why = "the disk has no room to unpack it"
         return Gap(what, why, "Set TMPDIR to a folder with room, or unpack it yourself.")
     why = f"the archive is damaged ({_reason(error)}); read up to the damage"
     return Gap(what, why, "Copy it again.")
@@ -132,7 +133,7 @@ def _take(member: Member, shown: str, into: Path, work: _Unpacking, depth: int) 
 
 
 def _created(target: Path, shown: str, work: _Unpacking) -> IO[bytes] | None:
-    """A new file, or None where it is there already or cannot be: a name that no folder takes."""
+    """A new file, or None if it already exists or its name is not possible."""
     try:
         if target.parent not in work.folders:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What opening one input may cost, however its parts are nested: bytes, members, depth, processor time.
+"""Limits for opening one input, however its parts are nested: bytes, members, depth, CPU time.
 
-One budget is shared by everything below the path that the user names: archives in archives, `.gz` logs,
-encoded files, folders. What is not read because the budget is spent becomes a gap.
+Everything below the path that the user names shares one budget: archives in archives, `.gz` logs, encoded
+files, folders. Parts that are not read because the budget is spent become a gap.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 BASE_BYTES = 256 << 20
 RATIO = 300
-"""Logs shrink 10 to 100 times; a bomb a thousand times and more."""
+"""Compression shrinks logs 10 to 100 times, and a zip bomb a thousand times or more."""
 WRITTEN_BYTES = 16 << 30
 MEMBERS = 500_000
 """Of archives."""
 ENTRIES = 2_000_000
 """Of folders."""
 FOLDERS = 64
-"""Of a member's path, one in the other."""
+"""Maximum depth of a member's path."""
 DEPTH = 2
 """Archives in archives: `ray cluster-dump` writes one for each node into one for all."""
 SECONDS = 20.0
@@ -35,7 +35,7 @@ class TooMuchError(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """What is left for one input. Every method that takes from it raises TooMuchError behind the end."""
+    """The remaining limits of one input. Each method that uses some raises TooMuchError once it is spent."""
 
     unpacked: int = field(default_factory=lambda: BASE_BYTES)
     """Bytes that may still come out of compressed data, wanted or not."""
@@ -47,33 +47,33 @@ class Budget:
     _began: float = field(default_factory=time.process_time)
 
     def allow(self, packed: int) -> None:
-        """Add what the size of a file that the user gave packed allows."""
+        """Raise the limits by the packed size of a file that the user named."""
         self.unpacked += RATIO * packed
         self.written = min(self.written + RATIO * packed, WRITTEN_BYTES)
         self.seconds += SECONDS_PER_BYTE * packed
 
     def limit_to_room(self, folder: Path) -> None:
         """Leave 1 GiB of the disk free that holds this folder."""
-        import shutil  # with its formats of archives: most captures are folders
+        import shutil  # slow to import, and not needed for most captures
 
         room = shutil.disk_usage(folder).free - _KEPT_FREE
         self.written = min(self.written, max(room, _AT_LEAST))
 
     def unpack(self, size: int) -> None:
-        """Take bytes that came out of compressed data."""
+        """Subtract bytes that came out of compressed data."""
         self.unpacked -= size
         if self.unpacked < 0:
             raise TooMuchError("unpacks to far more than its size allows")
         self.check_time()
 
     def write(self, size: int) -> None:
-        """Take bytes that are about to be written."""
+        """Subtract bytes that are about to be written."""
         self.written -= size
         if self.written < 0:
             raise TooMuchError("unpacks to more than the temporary folder may hold")
 
     def open_member(self) -> None:
-        """Take one member of an archive."""
+        """Subtract one member of an archive."""
         self.members -= 1
         if self.members < 0:
             raise TooMuchError(f"has more than {MEMBERS:,} members")
@@ -81,7 +81,7 @@ class Budget:
             self.check_time()
 
     def list_entries(self, count: int) -> None:
-        """Take entries of a folder."""
+        """Subtract entries of a folder."""
         self.entries -= count
         if self.entries < 0:
             raise TooMuchError(f"holds more than {ENTRIES:,} files and folders")

@@ -1,7 +1,7 @@
 """A file's first bytes -> how it is read: compressed, UTF-16, lines that end in CR, holes.
 
-The search looks for bytes, so whatever is not plain UTF-8 with line feeds is written anew to the private
-folder. Names do not count here: rotation, `kubectl cp` and Windows shells give any content any name.
+The search works on bytes, so files that are not plain UTF-8 with line feeds are decoded into the private
+folder. File names do not matter here: rotation, `kubectl cp` and Windows shells give any content any name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from raydoctor.capture.budget import Budget, TooMuchError
 
 HEAD = 2048
-"""Bytes that tell a file's form."""
+"""Bytes at the start of a file that show its form."""
 _LAYERS = 4
-"""Forms inside one another that are taken off: `gzip` of UTF-16 with CR is three."""
+"""Nested forms that are decoded: `gzip` of UTF-16 with CR is three."""
 _CHUNK = 1 << 20
 _MARKS = (
     (b"\xff\xfe\0\0", "utf-32-le"),
@@ -28,7 +28,7 @@ _MARKS = (
 """Byte order marks; the longer ones first."""
 _MOSTLY = 0.8
 _SPARSE_FROM = 1 << 20
-"""Bytes of a file that are worth a look for holes."""
+"""File size in bytes from which holes are searched."""
 _COPIED_DATA = 1 << 30
 """Bytes of a file with holes that are copied; one that holds more is searched as it is."""
 _CONTROLS = bytes(set(range(32)) - set(b"\a\b\t\n\v\f\r\x1b")) + b"\x7f"
@@ -37,13 +37,13 @@ BINARY = "binary"
 
 
 def form_of(file: str, size: int = 0) -> str:
-    """A file's form; empty for one that is read as it is, or that cannot be opened.
+    """A file's form; empty for plain text and for a file that cannot be opened.
 
     Forms: those of `members.compression`, `utf-…`, `cr`, `sparse`, and `binary`, which nothing decodes.
     `size`: bytes, as far as known; large files are looked at for holes.
     """
     try:
-        # A pipe that took the file's place does not block.
+        # O_NONBLOCK: a pipe that replaced the file must not block.
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
@@ -61,7 +61,7 @@ def form_of(file: str, size: int = 0) -> str:
 
 
 _ODD = b"\x1f\xfd\x42\x28\xff\xfe\xef"
-"""What compressed files and byte order marks begin with."""
+"""First bytes of compressed files and byte order marks."""
 
 
 def _form(head: bytes) -> str:
@@ -80,7 +80,7 @@ def _form(head: bytes) -> str:
 
 
 def _without_mark(head: bytes) -> str:
-    """UTF-16 as the place of its NULs shows it: log text is mostly ASCII."""
+    """UTF-16 without a mark, by the positions of its NULs: log text is mostly ASCII."""
     even, odd = head[::2], head[1::2]
     in_even, in_odd = even.count(0) / len(even), odd.count(0) / max(len(odd), 1)
     if in_odd >= _MOSTLY and in_even <= 1 - _MOSTLY:
@@ -92,7 +92,7 @@ def _has_holes(handle: int) -> bool:
     status = os.fstat(handle)
     if status.st_blocks * 512 >= min(status.st_size, _COPIED_DATA) or not hasattr(os, "SEEK_HOLE"):
         return False
-    # A file system that compresses takes fewer blocks, too.
+    # A compressing file system also uses fewer blocks.
     return os.lseek(handle, 0, os.SEEK_HOLE) < status.st_size
 
 
@@ -102,9 +102,9 @@ def _binary(head: bytes) -> str:
 
 
 def decode(file: str, form: str, to: Path, budget: Budget) -> str:
-    """Write a file's text to `to`; why it is not all of it, or empty.
+    """Write a file's text to `to`; return why it is incomplete, or an empty string.
 
-    What was read before damage, or before the budget was spent, is kept.
+    The text before damage, or before the end of the budget, is kept.
     """
     why = _written(file, form, to, budget)
     for _ in range(_LAYERS - 1):
@@ -178,7 +178,7 @@ def _with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _data(file: str, budget: Budget) -> Iterator[bytes]:
-    """What a file holds between its holes."""
+    """The content of a file between its holes."""
     handle = os.open(file, os.O_RDONLY)
     try:
         end, at = os.fstat(handle).st_size, 0

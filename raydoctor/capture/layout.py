@@ -1,4 +1,4 @@
-"""A file's path -> what it is: its role, its node, and the ids its name carries.
+"""A file's path -> its role, its node, and the ids in its name.
 
 One table. No file is opened here. Names are those of Ray 2.3 to 2.60 (`ray/_private/node.py`,
 `services.py`, the C++ sinks), whose rotation differs by writer: Python appends (`dashboard.log.1`),
@@ -30,7 +30,7 @@ class _Shape(NamedTuple):
 
 
 class Name(NamedTuple):
-    """What a file's bare name tells."""
+    """The facts in a file's bare name."""
 
     role: str
     entities: tuple[Entity, ...]
@@ -139,7 +139,7 @@ _INITIALS = {"kernel": "dkj", "serve": "cpr", "stack": "rps"}
 """First letters of the roles whose names do not all begin alike."""
 
 _BY_INITIAL: dict[str, list[_Shape]] = {}
-"""Fifty thousand names are common; most shapes are ruled out by the first letter."""
+"""Shapes by first letter, because captures with 50,000 names are common."""
 for _each in SHAPES:
     _letters = _INITIALS.get(_each.role, _each.sample[0])
     for _letter in {*_letters, *("da" if _each.role == "dashboard-agent" else "")}:
@@ -147,7 +147,7 @@ for _each in SHAPES:
 
 SUBFOLDERS_OF_LOGS = frozenset({"old", "events", "export_events", "ray-data", "train", "serve"})
 SIBLINGS_OF_LOGS = frozenset({"logs", "live"})
-"""Folders of a node: what Ray wrote, and what a live collection did."""
+"""Folders of a node: Ray's logs, and the tables of a live collection."""
 
 SKIPPED_FOLDERS = frozenset(
     (
@@ -189,13 +189,13 @@ def source_of(name: Name, path: str, node: str, size: int) -> Source:
 
 
 def read_name(name: str) -> Name | None:
-    """What a file's bare name tells, or None if no diagnosis reads such a file."""
+    """The facts in a file's bare name, or None if no diagnosis reads such a file."""
     for shape in _BY_INITIAL.get(name[:1], ()):
         if match := shape.pattern.match(name):
             found = []
             for kind in shape.kinds:
                 value = match[kind]
-                # Nil ids (a prestarted worker has no job yet) and other words are none.
+                # Nil ids (a prestarted worker has no job yet) and other words do not count.
                 if value and len(value) in (8, 56) and value.strip("f"):
                     found.append(Entity(kind, value))
             return Name(

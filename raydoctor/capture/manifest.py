@@ -1,4 +1,4 @@
-"""`raydoctor.json` at the root of a collected capture: who took it, when, of what, and what is not in it."""
+"""`raydoctor.json` at the root of a collected capture: its origin, its time, and its gaps."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ SCHEMA = "raydoctor/capture/1"
 _LIMIT = 8 << 20
 
 
-def dump(gaps: Iterable[Gap], told: Mapping[str, Any]) -> bytes:
-    """A manifest as a file; `told` are its further keys."""
-    document = {"schema": SCHEMA, **told, "gaps": [_as_json(gap) for gap in gaps]}
+def dump(gaps: Iterable[Gap], facts: Mapping[str, Any]) -> bytes:
+    """A manifest as a file; `facts` are its further keys."""
+    document = {"schema": SCHEMA, **facts, "gaps": [asdict(gap) for gap in gaps]}
     return (json.dumps(document, indent=1, default=str) + "\n").encode()
 
 
-def _as_json(gap: Gap) -> dict[str, Any]:
-    return asdict(gap)
-
-
 def gaps_of(file: str) -> list[Gap]:
-    """What the collection could not have: its gaps are those of every diagnosis of its capture.
+    """The gaps of the collection, which every diagnosis of its capture reports.
 
-    A manifest that cannot be read is itself one: it may have told of others.
+    A manifest that cannot be read is itself a gap, because it may have listed others.
     """
     try:
         with open(file, "rb") as stream:
@@ -48,9 +44,9 @@ def gaps_of(file: str) -> list[Gap]:
     except OSError as error:
         return [Gap(NAME, f"could not be read: {error.strerror}")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return [Gap(NAME, "is damaged: what the collection could not have is not known")]
+        return [Gap(NAME, "is damaged, so the gaps of the collection are unknown")]
 
 
-def _hint(told: object) -> str:
-    """What the collector advised; an archive comes from anybody, so that this is no line to paste."""
-    return paste.text("The collector advised: {hint}", hint=str(told)) if told else ""
+def _hint(hint: object) -> str:
+    """The collector's hint as prose: an archive may come from anyone, so it must not be a line to paste."""
+    return paste.text("The collector advised: {hint}", hint=str(hint)) if hint else ""

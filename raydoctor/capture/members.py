@@ -1,8 +1,8 @@
-"""What an archive holds, member by member, in one pass and without trust in what it says.
+"""The members of an archive, in one pass, without trust in its headers.
 
-Archives are recognised by their first bytes, not by their names. The standard library's readers take
-damage for the end of an archive, and a header's size for an amount to read at once; here damage is an
-error (`DAMAGED`), and headers are small.
+Archives are recognised by their first bytes, not by their names. The standard library treats damage as the
+end of an archive, and reads as many bytes at once as a header announces; here damage is an error
+(`DAMAGED`), and headers are small.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = 1 << 20
 _MOST_AT_ONCE = 4 * CHUNK
 """Bytes: more than any name or attribute that a header announces."""
 _BEHIND_THE_END = 64 * CHUNK
-"""Bytes read behind the last member, for the checksum of what was compressed."""
+"""Bytes read after the last member, to reach the checksum of the compressed data."""
 _MOST_DIRECTORY = 24 << 20
 """Bytes of a zip's list of members: some 200,000 of them, or 300 MB once they are objects."""
 _MOST_MEMORY = 256 << 20
@@ -33,7 +33,7 @@ _MOST_MEMORY = 256 << 20
 _XZ_INPUT = 64 << 10
 DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
-    # What the standard library lets slip on damaged (tarfile), encrypted or odd (zipfile) archives.
+    # Raised by the standard library for damaged (tarfile), encrypted or odd (zipfile) archives.
     TypeError, IndexError, RuntimeError,
 )  # fmt: skip
 
@@ -57,13 +57,13 @@ class Member(NamedTuple):
     open: Callable[[], Readable] | None
     """None: a link or device."""
     alone: bool
-    """Damage to it says nothing about the others."""
+    """Whether damage to this member leaves the others readable."""
 
 
 def members(archive: Path, budget: Budget) -> Iterator[Member]:
     """The members of an archive of any kind; each is to be read before the next is asked for.
 
-    Raises one of DAMAGED where it ends before its end, and TooMuchError where the budget is spent.
+    Raises one of DAMAGED if the archive is truncated, and TooMuchError if the budget is spent.
     """
     with archive.open("rb") as file:
         raw = _Metered(file, budget)
@@ -107,7 +107,7 @@ _KIND = max(map(len, _COMPRESSED))
 
 
 def decompress(file: Path, budget: Budget) -> Iterator[bytes]:
-    """What a compressed file holds, in chunks. Raises one of DAMAGED, or TooMuchError."""
+    """The content of a compressed file, in chunks. Raises one of DAMAGED, or TooMuchError."""
     with file.open("rb") as raw:
         kind = raw.read(_KIND)
         raw.seek(0)
@@ -118,7 +118,7 @@ def decompress(file: Path, budget: Budget) -> Iterator[bytes]:
 
 
 def decompressed(raw: _Metered, kind: bytes) -> _Closable:
-    """A stream of what was compressed; the stream itself where nothing was. `kind`: its first bytes."""
+    """A decompressing stream, or the stream itself if it is not compressed. `kind`: its first bytes."""
     name = compression(kind)
     if name == "gzip":
         return gzip.GzipFile(fileobj=cast("IO[bytes]", raw), mode="rb")
@@ -134,7 +134,7 @@ def decompressed(raw: _Metered, kind: bytes) -> _Closable:
 
 
 class _Metered:
-    """A file whose every read looks at the budget: a megabyte of nothing can take a minute to unpack."""
+    """A file that checks the budget at each read: a megabyte of NULs can take a minute to unpack."""
 
     def __init__(self, file: IO[bytes], budget: Budget) -> None:
         self._file = file
@@ -157,7 +157,7 @@ class _Metered:
         return True
 
     def close(self) -> None:
-        """Nothing: the file belongs to another."""
+        """Do nothing: the caller owns the file."""
 
 
 class _Xz:
@@ -220,7 +220,7 @@ class _Zstd:
 
 
 class _Forward:
-    """A stream for `tarfile`: it goes forwards only, counts what it gives, and gives no giants."""
+    """A stream for `tarfile`: it only moves forwards, counts its bytes, and limits each read."""
 
     def __init__(self, stream: Readable, budget: Budget) -> None:
         self._stream = stream
@@ -262,7 +262,7 @@ class _Forward:
         return self._at
 
     def drain(self) -> None:
-        """Read on to the end, where the checksum of what was compressed stands."""
+        """Read to the end, where the checksum of the compressed data is."""
         end = self._at + _BEHIND_THE_END
         while self._at < end and self.read(CHUNK):
             pass
@@ -271,14 +271,14 @@ class _Forward:
 def _of_tar(stream: _Forward) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r:") as tar:  # type: ignore[call-overload]
         while info := tar.next():
-            # It keeps every member it has seen, and there may be hundreds of thousands.
+            # `tarfile` keeps every member, and there may be hundreds of thousands.
             tar.members.clear()
             if info.isfile():
                 yield Member(info.name, info.size, _in_tar(tar, info), alone=False)
             elif not info.isdir():
                 yield Member(info.name, 0, None, alone=False)
     if not stream.saw_end_mark:
-        raise EOFError("it ends without the mark that ends an archive")
+        raise EOFError("it lacks the mark at the end of an archive")
     stream.drain()
 
 

@@ -1,7 +1,7 @@
-"""A path -> a capture: its sources, where their bytes are, and what could not be had.
+"""A path -> a capture: its sources, the location of their bytes, and gaps.
 
-Reads folders and names only; the one thing written is a private temporary folder for what archives
-and `.gz` files hold, removed by `Capture.close()`.
+Only folders and names are read. Only a private temporary folder is written, for the content of archives and
+`.gz` files; `Capture.close()` removes it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ STREAM_LIMIT = 8 << 30
 _MOST_HELD = 200
 """Files without a name at once: each takes a descriptor, and a process may have as few as 1,024."""
 _MOST_GAPS = 100
-"""Gaps that one tree makes with its files; further ones are counted."""
+"""Gaps that the files of one tree can cause; further ones are only counted."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OF_WORKERS = frozenset(
     {"worker-out", "worker-err", "core-worker", "core-io", "io-worker", "event", "export-event"}
 )
-"""Roles that have a file, or several, for each worker."""
+"""Roles with at least one file per worker."""
 _JUDGED = ("raylet-out", "gcs-out")
-"""Roles whose text is judged where it is read (`read/coverage.py`)."""
+"""Roles whose text is checked when it is read (`read/coverage.py`)."""
 _LOOKED_INTO = 1_000
 """Files of these roles whose first bytes are looked at: it takes 10 µs each."""
 _NOT_TEXT = "Copy the file again from the node where Ray wrote it."
@@ -59,7 +59,7 @@ _LOOKED_FOR = (
 
 @dataclass(slots=True)
 class Capture:
-    """Files to diagnose. `files` maps each source to where its bytes lie now."""
+    """Files to diagnose. `files` maps each source to the current path of its bytes."""
 
     path: str
     kind: str
@@ -67,9 +67,9 @@ class Capture:
     """Paths as text: fifty thousand are common, and making a `Path` of each takes a third of the walk."""
     gaps: list[Gap] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """For stderr: what was chosen and how to choose otherwise."""
+    """For standard error: choices made for the user, and how to choose otherwise."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """What no report may show: the token of the cluster that was asked."""
+    """Texts that no report may show, such as the token of the cluster."""
     budget: Budget = field(default_factory=Budget, repr=False)
     numbers: Iterator[int] = field(default_factory=count, repr=False)
     """For the names of files in the private folder."""
@@ -83,7 +83,7 @@ class Capture:
         return tuple(self.files)
 
     def temporary(self) -> Path:
-        """A private folder (mode 0700) that goes with the capture."""
+        """A private folder (mode 0700) that `close` removes."""
         if self._temporary is None:
             from raydoctor.capture.temporary import private_folder  # most captures need none
 
@@ -97,12 +97,12 @@ class Capture:
         return self._temporary.path
 
     def add(self, path: str, data: bytes) -> None:
-        """Add a file that a collector brought, if it is one that a diagnosis reads."""
+        """Add a collected file, if a diagnosis reads such a file."""
         if source := identify(path, len(data)):
             self.files[source] = self._hold(data)
 
     def _hold(self, data: bytes) -> str:
-        """Keep bytes where they can be read by path: in memory, which a full disk does not hinder."""
+        """Keep bytes so that they can be read by path: in memory if possible, as the disk may be full."""
         if sys.platform == "linux" and len(self._held) < _MOST_HELD:
             number = os.memfd_create("raydoctor")
             self._held.append(number)
@@ -137,10 +137,10 @@ class Capture:
 
 
 def open_capture(path: str | None = None, driver_log: str | None = None) -> Capture:
-    """Open what a user names: any layout of the contract, or this machine's session.
+    """Open a path with any supported layout, or this machine's session.
 
-    `driver_log` adds one file (`-`: standard input) as driver output. Raises RaydoctorError if
-    there is nothing that can be read.
+    `driver_log` adds one file (`-`: standard input) as driver output. Raises RaydoctorError if there is
+    nothing to read.
     """
     driver_alone = path is None and driver_log is not None
     capture = Capture(driver_log or "", "driver", {}) if driver_alone else _open(path)
@@ -187,7 +187,7 @@ def _holds_archive(file: Path) -> bool:
     try:
         return members.is_archive(file)
     except OSError:
-        return False  # reading it says why
+        return False  # reading it reports why
 
 
 def _from_folder(folder: Path, notes: list[str]) -> Capture:
@@ -228,7 +228,7 @@ def _from_archive(path: Path) -> Capture:
 
 
 def _add_empty(capture: Capture, paths: list[str]) -> None:
-    """Add files that exist and hold nothing."""
+    """Add files that exist and are empty."""
     empty = capture.temporary() / "empty"
     empty.touch()
     known = _paths(capture)
@@ -247,7 +247,7 @@ def _from_file(path: Path) -> Capture:
 
 
 def _walk(root: Path, capture: Capture) -> None:
-    """Add every source below `root`; links are not followed, so that no loop and no way out exists."""
+    """Add every source below `root`. Links are not followed, which excludes loops and files outside."""
     found: list[tuple[str, str, Source]] = []
     missed: list[Gap] = []
     try:
@@ -267,7 +267,7 @@ def _walk(root: Path, capture: Capture) -> None:
 
 
 class _Listed(NamedTuple):
-    """A folder that is open, and what it holds."""
+    """An open folder and its entries."""
 
     path: str
     relative: str
@@ -309,7 +309,7 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
 
 
 def _place(handle: int) -> str:
-    """Where an open folder is (Linux); empty where the system does not say."""
+    """The path of an open folder (Linux); empty if unknown."""
     try:
         return os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
@@ -334,7 +334,7 @@ def _take_files(listed: _Listed, found: list[tuple[str, str, Source]], missed: l
 def _one_session(
     folder: str, entries: list[os.DirEntry[str]], notes: list[str]
 ) -> list[os.DirEntry[str]]:
-    """Of several sessions side by side only the latest: the others are other clusters' lives."""
+    """Of several sessions in one folder, only the latest: the others belong to other clusters."""
     sessions = {
         e.name for e in entries if session.is_session(e.name) and e.is_dir(follow_symlinks=False)
     }
@@ -350,7 +350,7 @@ def _is_skipped(folder: str) -> bool:
 
 
 def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
-    """A file's size, or -1 with a gap where it is none that is read."""
+    """A file's size; -1, with a gap if needed, for an entry that is not read."""
     try:
         if entry.is_file(follow_symlinks=False):
             return entry.stat(follow_symlinks=False).st_size
@@ -412,7 +412,7 @@ def _paths(capture: Capture) -> set[str]:
 
 
 def _decode(capture: Capture, sources: Iterable[Source] | None = None) -> None:
-    """Replace files that are not plain text by what they hold, in the private folder; names stay."""
+    """Decode files that are not plain text into the private folder; their names in the capture stay."""
     forms = _forms(capture.files if sources is None else {s: capture.files[s] for s in sources})
     replaced: dict[Source, tuple[Source, str]] = {}
     for source, form in forms.items():
@@ -435,7 +435,7 @@ def _decode(capture: Capture, sources: Iterable[Source] | None = None) -> None:
 def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
     """The files that are not plain text, and their forms.
 
-    Of tens of thousands of workers' files some are looked at; where one of these has a form, all are.
+    Of tens of thousands of workers' files, a sample is checked, and all of them if one needs decoding.
     """
     workers = [source for source in files if source.role in _OF_WORKERS]
     apart = set(workers) if len(workers) > _LOOKED_INTO else set()

@@ -1,8 +1,8 @@
-"""Whose files and processes raydoctor relies on: the current user's and root's.
+"""The users whose files and processes raydoctor trusts: the current user and root.
 
-Any local user can create files in `/tmp/ray` and start processes with any name and arguments. The kernel
-alone names an owner. Root relies on root, and on the user who called `sudo`; another user's files are read
-where the user names them, and never through a link that another user can move.
+Any local user can create files in `/tmp/ray` and start processes with any name and arguments; only the kernel
+knows the owner. Root trusts root, and the user who called `sudo`. Another user's files are read only if the
+user names them, and never through a link that another user can move.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def user(uid: int) -> str:
 
 
 def of_folder(path: str) -> int | None:
-    """Who owns a folder; None where there is none.
+    """The uid of a folder's owner; None if there is no folder.
 
-    Of a link its owner, where the folder that it leads to has the same one; else -1, which no user has.
+    For a link, its owner if the target has the same owner, otherwise -1, which is no user's uid.
     """
     try:
         link, found = os.lstat(path), os.stat(path)
@@ -61,7 +61,7 @@ def of_folder(path: str) -> int | None:
 
 
 class Content(NamedTuple):
-    """The first bytes of a file, and what the kernel says of it."""
+    """The first bytes of a file, with its owner and time."""
 
     data: bytes
     owner: int
@@ -72,7 +72,7 @@ class Content(NamedTuple):
 def read_regular(path: str, most: int, uids: Collection[int] | None = None) -> Content:
     """The first bytes of a regular file; `uids`: only of these users' files.
 
-    Raises OSError, for what is no regular file as well: a link, a FIFO that would hang the read, a device.
+    Raises OSError, also for a file that is not regular: a link, a device, or a FIFO, which would block.
     """
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,13 +1,13 @@
-"""Which session of this machine is meant when no path is given.
+"""The session of this machine that is read if the user names no path.
 
 Ray keeps sessions below `<temp>/ray`, where `<temp>` is RAY_TMPDIR, else TMPDIR, else /tmp
-(`get_default_system_temp_dir` in `ray/_common/utils.py`, 2.9 to 2.60, Linux). Whether one of them is alive
-is for `observe/processes/discover.py` to say.
+(`get_default_system_temp_dir` in `ray/_common/utils.py`, 2.9 to 2.60, Linux).
+`observe/processes/discover.py` finds out whether one of them is alive.
 
-Ray makes that folder writable for everybody, so that any user can leave sessions and links in it. Own
-sessions (and root's) come first; another user's is read where there is nothing else, with a note that names
-its owner. As root, another user's link is never followed, and another user's session is read only where its
-folder, or the folder that holds it, was named.
+Ray makes that folder writable for all users, so any user can leave sessions and links in it. The user's own
+sessions (and root's) come first. Another user's session is read if there is no other, with a note that names
+its owner. As root, raydoctor never follows another user's link, and reads another user's session only if its
+folder or the parent folder was named.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.text import join_names
 
 
-class Choice(NamedTuple):
+class SessionChoice(NamedTuple):
     """A session folder, and a note if there was more than one to choose from."""
 
     path: Path
@@ -32,7 +33,7 @@ class Choice(NamedTuple):
     """Whether it belongs to another user."""
 
 
-def this_machine() -> Choice:
+def this_machine() -> SessionChoice:
     """The newest session of this machine, running or not.
 
     Raises RaydoctorError, saying what was looked for, if there is none.
@@ -55,10 +56,10 @@ def this_machine() -> Choice:
     )
 
 
-def latest() -> Choice | None:
+def latest() -> SessionChoice | None:
     """The newest session where Ray would put one for this user, else in /tmp/ray; None if there is none.
 
-    Another user's only where no place has one of ours.
+    Another user's session counts only if there is no own session.
     """
     found = [choice for root in _roots() if (choice := latest_in(root))]
     return next((c for c in found if not c.is_foreign), found[0] if found else None)
@@ -83,7 +84,7 @@ def began(folder: str) -> float | None:
         return None
 
 
-def latest_in(root: Path, is_named: bool = False) -> Choice | None:
+def latest_in(root: Path, is_named: bool = False) -> SessionChoice | None:
     """The newest session below a Ray temp folder such as `/tmp/ray`, or None if it holds none.
 
     `is_named`: the user named the folder, so that root reads other users' sessions in it.
@@ -104,7 +105,7 @@ def latest_in(root: Path, is_named: bool = False) -> Choice | None:
     notes = [_note(chosen.path, rest, whose, f"in {root}")] if rest else []
     if is_foreign:
         notes.insert(0, f"{chosen.path} belongs to user {owners.user(chosen.owner)}")
-    return Choice(chosen.path, "; ".join(notes), is_foreign)
+    return SessionChoice(chosen.path, "; ".join(notes), is_foreign)
 
 
 class _Session(NamedTuple):
@@ -126,9 +127,10 @@ def _sessions(root: Path) -> list[_Session]:
 
 
 def _linked(root: Path) -> _Session | None:
-    """Where `session_latest` leads, if its owner may lead us there.
+    """The target of `session_latest`, if the link can be trusted.
 
-    Our own link leads anywhere. Another user's leads to that user's own folders alone, and root nowhere.
+    An own link may point anywhere, another user's only to that user's own folders; root follows only own
+    ones.
     """
     path = root / "session_latest"
     try:
@@ -146,7 +148,7 @@ def _linked(root: Path) -> _Session | None:
 
 
 def _note(chosen: Path, others: list[str], whose: str, where: str) -> str:
-    shown = ", ".join(others[-3:]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    shown = join_names(reversed(others))
     return (
         f"reading {chosen}, {whose} newest session {where}; to read another, name it: "
         f"raydoctor diagnose PATH ({shown})"

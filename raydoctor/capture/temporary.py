@@ -1,4 +1,4 @@
-"""Private temporary folders that no end of the process leaves behind.
+"""Private temporary folders that are removed at the end of the process, however it ends.
 
 A process holds a lock on its folder (`flock` on the folder itself). SIGTERM and SIGHUP remove the folder,
 then end the process as they would without a handler. SIGKILL or a power cut leaves the folder behind. The
@@ -35,7 +35,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 
 @dataclass(slots=True)
 class PrivateFolder:
-    """A folder (mode 0700) that goes with `remove`, or with the process."""
+    """A folder (mode 0700) that exists until `remove` or the end of the process."""
 
     path: Path
     _lock: int
@@ -75,13 +75,13 @@ def removed_if_ended(file: str) -> Iterator[None]:
 # ---------------------------------------------------------------- signals
 
 _removals: dict[Callable[[], None], int] = {}
-"""What is to be removed, and the process that made it: a fork's end is not its owner's."""
+"""Functions that remove something, with the process that made it: a forked child must not remove it."""
 _replaced: list[int] = []
 """Signals that have our handler."""
 
 
 def _guard(removal: Callable[[], None]) -> Callable[[], None]:
-    """Have something removed when a signal ends this process. The caller's own handlers are kept."""
+    """Register a removal for the case that a signal ends this process. Existing handlers are kept."""
     _removals[removal] = os.getpid()
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
@@ -107,18 +107,18 @@ def _forget(removal: Callable[[], None]) -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Remove everything, and die of the signal: the exit status shows it."""
+    """Remove everything, then end by the same signal, so that the exit status shows it."""
     for removal in list(_removals):
         _run(removal)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
-# ---------------------------------------------------------------- what others left
+# ---------------------------------------------------------------- abandoned folders
 
 
 def sweep(parent: str) -> None:
-    """Remove folders of ours whose processes are gone; it never fails, and takes some seconds at most."""
+    """Remove raydoctor's folders whose processes have exited; never fails, and takes at most seconds."""
     deadline = time.monotonic() + _SECONDS
     removed = 0
     with suppress(OSError), os.scandir(parent) as scan:

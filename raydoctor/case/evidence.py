@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from raydoctor.case.case import Case, sightings
 from raydoctor.case.facts import WorkerExit
+from raydoctor.model import text
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Link, Severity, Subject
 
+many, join_names = text.plural, text.join_names
 GB = 1024**3
 """Bytes in one GiB, which Ray labels `GB` (`memory_monitor_utils.cc`)."""
 
@@ -106,19 +108,6 @@ def severity(case: Case, exits: Iterable[WorkerExit], normally: Severity = "erro
 def total(events: Sequence[Event]) -> int:
     """How many records these events stand for."""
     return sum(event.count for event in events)
-
-
-def join_names(names: Iterable[str], most: int = 3) -> str:
-    """`a, b and 4 more`."""
-    unique = list(dict.fromkeys(n for n in names if n))
-    if len(unique) > most:
-        return f"{', '.join(unique[:most])} and {len(unique) - most} more"
-    return ", ".join(unique)
-
-
-def many(count: int, noun: str, plural: str = "") -> str:
-    """`1 worker`, `3 workers`."""
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def short(identifier: str) -> str:

@@ -35,7 +35,7 @@ Examples:
   raydoctor logs.tar.gz --format markdown    an archive, for a GitHub issue
   ray job logs JOB | raydoctor --driver-log -
   raydoctor collect                          one redacted archive for a bug report
-  raydoctor check                            before a run: is this machine fit?
+  raydoctor check                            check this machine before a run
   raydoctor hung                             which tasks are hung, and what blocks them
   raydoctor attach TASK                      attach a debugger to a running task
   raydoctor zombies --kill                   end leftovers of Ray, and nothing else
@@ -48,16 +48,16 @@ Examples:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
-    # A diagnosis makes many small values, few cycles, and ends: looking for cycles took a third of its time.
+    # A diagnosis makes many small values and few cycles: garbage collection took a third of its time.
     gc.disable()
     _open_the_closed()
     sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def _open_the_closed() -> None:
-    """Have an output that was closed (`>&-`) take what is written: the exit code may be all that is wanted.
+    """Replace a closed standard stream (`>&-`) by the null device: the caller may want only the exit code.
 
-    Otherwise the next file that is opened gets its number, and what is printed.
+    Otherwise the next opened file gets its number, and the output goes into that file.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -69,7 +69,7 @@ def _open_the_closed() -> None:
 
 
 def execute(arguments: list[str]) -> int:
-    """Run the command line; the exit code. What goes wrong reaches the user as a message."""
+    """Run the command line and return the exit code. Errors become messages for the user."""
     try:
         code = _finish(arguments)
     except click.ClickException as error:
@@ -101,7 +101,7 @@ def execute(arguments: list[str]) -> int:
 
 
 def _finish(arguments: list[str]) -> int:
-    """Run the command, and have its output out before the exit code is settled."""
+    """Run the command, and flush its output before the exit code is final."""
     try:
         code = _invoke(arguments)
     except click.exceptions.Exit as request:
@@ -114,7 +114,7 @@ def _invoke(arguments: list[str]) -> int:
     if os.environ.get("_RAYDOCTOR_COMPLETE"):
         _group(names()).main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
     arguments = with_default(arguments)
-    # Only the command that is called is imported; the help of all needs them all.
+    # Only the requested command is imported; the general help needs all of them.
     called = [arguments[0]] if arguments[0] in names() else names()
     group = _group(called)
     with group.make_context("raydoctor", arguments) as context:
@@ -122,7 +122,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def with_default(arguments: list[str]) -> list[str]:
-    """The arguments with `diagnose` put in where no command is named."""
+    """The arguments, with `diagnose` added if they name no command."""
     if not arguments:
         return [DEFAULT]
     first = arguments[0]
@@ -134,7 +134,7 @@ def with_default(arguments: list[str]) -> list[str]:
 
 
 def _suggest(word: str) -> None:
-    """Refuse what is no path and looks like a command misspelt."""
+    """Refuse an argument that is not a path and looks like a misspelt command."""
     from difflib import get_close_matches
 
     if close := get_close_matches(word, names(), n=1, cutoff=0.7):
@@ -145,7 +145,7 @@ def _suggest(word: str) -> None:
 
 
 def names() -> list[str]:
-    """The commands: the modules of this folder."""
+    """The names of the commands, which are the modules of this folder."""
     folder = os.path.dirname(__file__)
     return sorted(
         entry.partition(".")[0].replace("_", "-")
@@ -173,9 +173,9 @@ def _load(name: str) -> click.Command:
 
 
 def _version_option() -> click.Option:
-    """`--version` from the package itself: asking the installed metadata costs 20 ms."""
+    """`--version` from the package itself: reading the installed metadata takes 20 ms."""
 
-    def tell(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    def show(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         if wanted:
             click.echo(f"raydoctor {__version__}")
             context.exit()
@@ -185,25 +185,27 @@ def _version_option() -> click.Option:
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=tell,
+        callback=show,
         help="Show the version and exit.",
     )
 
 
 def _complain(message: str, hint: str = "") -> None:
-    """Say what is wrong; an address or a command that is named may hold a password."""
+    """Print an error message, redacted: an address or a command in it may contain a password."""
     from raydoctor.model.paste import changed
     from raydoctor.redact import Redactor
 
     redact = Redactor().redact
-    with suppress(OSError):  # the exit code is left where standard error takes nothing
+    with suppress(
+        OSError
+    ):  # if standard error is not writable, the exit code still reports the error
         click.echo(f"raydoctor: {one_line(redact(message))}", err=True)
         if hint:
             click.echo(f"  {one_line(changed(hint, redact))}", err=True)
 
 
 def _crashed(error: Exception, arguments: Sequence[str]) -> None:
-    """A defect of ours: one clear line, and how to report it."""
+    """Report an error in raydoctor itself: one line, and how to report it."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if {"-v", "--verbose"} & set(arguments):
         from traceback import format_exc
@@ -217,7 +219,7 @@ def _crashed(error: Exception, arguments: Sequence[str]) -> None:
 
 
 def _forget_stdout() -> None:
-    """Drop what is still buffered, so that Python's own flush at exit does not fail as well."""
+    """Drop the buffered output, so that Python's flush at exit does not fail as well."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Files that commands write: whole, or not at all."""
+"""Writing files completely or not at all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from raydoctor.model.errors import RaydoctorError
 
 
 def write_atomically(path: str, text: str) -> None:
-    """Write text to a file, in one step as others see it.
+    """Write text to a file, in one step for other processes.
 
-    Raises RaydoctorError where it cannot be written; a file that was there stays as it was.
+    Raises RaydoctorError if the file cannot be written; an existing file then stays unchanged.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         _write_into(path, text)
         return
-    # A link is kept, what it points to is replaced.
+    # A link is kept, and its target is replaced.
     target = os.path.realpath(path)
     temporary = ""
     try:
@@ -34,7 +34,7 @@ def write_atomically(path: str, text: str) -> None:
 
 
 def _write_into(path: str, text: str) -> None:
-    """Pipes and devices (`-o /dev/stderr`) cannot be replaced; they are written to."""
+    """Write to a pipe or device (`-o /dev/stderr`), which cannot be replaced."""
     try:
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as out:
             out.write(text)
@@ -43,7 +43,7 @@ def _write_into(path: str, text: str) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """The mode of the file that is replaced, or what a new one would get."""
+    """The mode of the replaced file, or the default mode of a new one."""
     try:
         return os.stat(path).st_mode & 0o777
     except OSError:

@@ -1,7 +1,7 @@
-"""Lines to standard output, written by a thread of their own: who prints them never waits.
+"""Lines to standard output, written by a separate thread so that the watch never waits for the reader.
 
-A reader that stands still (a pager, a pipe into something slow) would hold up whoever prints, a full disk
-would end it; a guard must do neither. Lines that find no room are left out, and counted.
+A slow reader (a pager, a pipe) would block the watch, and a full disk would end it; a guard must not depend
+on either. Lines for which there is no room are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from types import TracebackType
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST = 2_000
-"""Lines that wait, of those that matter."""
+"""Maximum number of waiting lines."""
 _DISPENSABLE = 20
+"""Number of waiting lines from which dispensable lines are dropped."""
 _END = 2.0
-"""Seconds that the reader has at the end for what is not written yet."""
+"""Seconds that the reader has at the end for the remaining lines."""
 
 
-class Lines:
-    """To one file descriptor, while the block runs."""
+class LineWriter:
+    """Writes lines to a file descriptor while the block runs."""
 
     def __init__(self, file: int) -> None:
         self.lost = 0
-        """Lines that nobody will read."""
+        """Number of dropped lines."""
         self.is_full = False
-        """Whether there was no room on its disk."""
+        """Whether the disk was full."""
         self._file = file
         self._error: OSError | None = None
         self._waiting: deque[str] = deque()
@@ -37,7 +38,7 @@ class Lines:
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="lines", daemon=True)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> LineWriter:
         self._thread.start()
         return self
 
@@ -55,7 +56,7 @@ class Lines:
         self.lost += len(self._waiting)
 
     def put(self, line: str, is_dispensable: bool = False) -> None:
-        """Have it written. Raises the OSError that an earlier one met: the reader is gone, say."""
+        """Queue a line. Raises the OSError of an earlier write, for example if the reader has exited."""
         with self._changed:
             if self._error is not None:
                 raise self._error
@@ -89,6 +90,6 @@ class Lines:
                 raise
             self.is_full = True
             self.lost += 1
-            if is_begun:  # what was begun is ended, so that the next line is one
+            if is_begun:  # end the partial line, so that the next line is valid
                 with suppress(OSError):
                     os.write(self._file, b"\n")

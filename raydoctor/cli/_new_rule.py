@@ -1,7 +1,7 @@
 """`raydoctor rules new`: the skeleton of a rule file.
 
-The skeleton loads, and its own made-up message triggers it. What an author has to replace contains `TODO`,
-which `raydoctor rules test` rejects.
+The skeleton loads, and its example message triggers it. Each part that the author has to replace contains
+`FILL-IN`, which `raydoctor rules test` rejects.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
 def write(name: str, folder: str) -> str:
-    """Write the skeleton of a rule into a folder, which is made if it does not exist; the file's path.
+    """Write the skeleton of a rule into a folder, which is created if necessary; return the file's path.
 
-    Raises RaydoctorError where the name is no rule's name, the file exists, or it cannot be written.
+    Raises RaydoctorError if the name is invalid, or the file exists or cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise RaydoctorError(
@@ -40,22 +40,22 @@ def write(name: str, folder: str) -> str:
     return path
 
 
-_SKELETON = '''"""TODO: one sentence that says what happened.
+_SKELETON = '''"""FILL-IN: one sentence that says what happened.
 
 ## What you see
-TODO: the message or exception, as code: `SomeError: the disk of … is on fire`.
+FILL-IN: the message or exception, as code: `SomeError: the disk of … is on fire`.
 
 ## Why
-TODO: what went wrong, and which facts prove it.
+FILL-IN: what went wrong, and which facts prove it.
 
 ## Confirm
-- TODO: a command, and what its output shows.
+- FILL-IN: a command, and what its output shows.
 
 ## Fix
-TODO: what to change.
+FILL-IN: what to change.
 
 ## Not this when
-TODO: what looks the same and is another failure.
+FILL-IN: what looks the same and is another failure.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy
 
-# TODO: `find` is the literal that ripgrep searches. `pattern` is matched against the record without its
+# FILL-IN: `find` is the literal that ripgrep searches. `pattern` is matched against the record without its
 # header; named groups become fields. `roles` are the files that contain such lines. `sample` is a real line.
 _SEEN = Signal(
     kind="NAME.seen",
-    find="TODO: the disk of ",
-    pattern=r"TODO: the disk of (?P<what>\\S+) is on fire",
+    find="FILL-IN: the disk of ",
+    pattern=r"FILL-IN: the disk of (?P<what>\\S+) is on fire",
     roles=("raylet-out",),
-    sample="TODO: the disk of /data is on fire",
+    sample="FILL-IN: the disk of /data is on fire",
     symptom=True,
 )
 
@@ -82,17 +82,17 @@ _SEEN = Signal(
 @rule(
     tier="root",  # where an incident starts; `cause`: explains symptoms; `symptom`: what the program saw
     severity="error",
-    rank=50,  # TODO: which rule wins if two explain the same exit, the lower one: see CONTRIBUTING.md
+    rank=50,  # FILL-IN: which rule wins if two explain the same exit, the lower one: see CONTRIBUTING.md
     looks_for=(_SEEN,),
-    remedies=(Remedy("TODO: what to do", ("TODO: the line to paste",)),),
+    remedies=(Remedy("FILL-IN: what to do", ("FILL-IN: the line to paste",)),),
 )
 def FUNCTION(case: Case) -> Iterator[Finding]:
     """One finding per event."""
     for event in case.of(_SEEN.kind):
         yield Finding(
-            f"TODO: the disk of {event['what']} is on fire",
-            (Link(event, "TODO: what this line proves"),),
-            # TODO: the entities that this failure ended, and those whose end would explain it.
+            f"FILL-IN: the disk of {event['what']} is on fire",
+            (Link(event, "FILL-IN: what this line proves"),),
+            # FILL-IN: the entities that this failure ended, and those whose end would explain it.
             explains=tuple(Entity("worker", e.value) for e in event.entities if e.kind == "worker"),
             caused_by=(Entity("node", node),) if (node := case.node_of(event.source)) else (),
         )
@@ -101,14 +101,14 @@ def FUNCTION(case: Case) -> Iterator[Finding]:
 _HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) file.cc:3: "
 EXAMPLES = (
     Example(
-        "TODO: what the rule finds",
+        "FILL-IN: what the rule finds",
         {"logs/raylet.out": f"{_HEADER}{_SEEN.sample}\\n", "logs/gcs_server.out": ""},
         roots=("NAME",),
     ),
     Example(
-        "TODO: what would fool a plain search",
+        "FILL-IN: what would fool a plain search",
         {
-            "logs/raylet.out": f"{_HEADER}TODO: the disk of /data is fine\\n",
+            "logs/raylet.out": f"{_HEADER}FILL-IN: the disk of /data is fine\\n",
             "logs/gcs_server.out": "",
         },
     ),

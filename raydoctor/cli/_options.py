@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def path_argument(command: _Command) -> _Command:
-    """`[PATH]`: what to read. Whether it exists is for the capture to say, with better words."""
+    """`[PATH]`: the capture. Opening the capture checks whether it exists, with a better error message."""
     return click.argument("path", required=False)(command)
 
 
@@ -95,7 +95,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def grace_option(text: str) -> Callable[[_Command], _Command]:
-    """`--grace`: what a process or a step gets before the next, harder step."""
+    """`--grace`: the time before the next, harder step."""
     return click.option(
         "--grace",
         type=Duration(most=600),
@@ -131,7 +131,7 @@ def address_option(
 
 
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
-    """`--timeout`; None where the machine's load is to say."""
+    """`--timeout`; None means a default that depends on the machine's load."""
     default = "[default: 5s, up to 30s on a busy machine]"
     return click.option(
         "--timeout",
@@ -174,9 +174,9 @@ def time_option(
 
 
 def is_live(path: str | None, given: Mapping[str, Any]) -> bool:
-    """Whether a live cluster is meant: no path, and no driver's output alone.
+    """Whether the user means a live cluster: there is no path, and not only a driver's output.
 
-    Raises click.UsageError where a path and a cluster are named.
+    Raises click.UsageError if both a path and a cluster are given.
     """
     if path is not None and given["address"] is not None:
         raise click.UsageError("PATH names a capture and --address a live cluster: give only one")
@@ -184,16 +184,16 @@ def is_live(path: str | None, given: Mapping[str, Any]) -> bool:
 
 
 def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Capture:
-    """What can be seen of a live cluster; what was chosen for the user is said on standard error.
+    """The capture of a live cluster; choices made for the user are printed to standard error.
 
-    `signals` are what the cluster's other nodes are to look for; called when there is time.
+    `signals` returns the signals for the cluster's other nodes; it is called while the cluster is queried.
     """
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli._progress import Progress
     from raydoctor.observe import live
 
     with Progress("looking for a cluster") as progress:
-        capture = live.collect(wishes(signals, **given), progress.say).capture()
+        capture = live.collect(collect_options(signals, **given), progress.say).capture()
         if given["driver_log"] is not None:
             add_driver_log(capture, given["driver_log"])
     for each in capture.notes:
@@ -201,8 +201,10 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
     return capture
 
 
-def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> CollectOptions:
-    """What the user asked of a live cluster."""
+def collect_options(
+    signals: Callable[[], Iterable[Signal]] = tuple, **given: Any
+) -> CollectOptions:
+    """The options of a live collection."""
     from raydoctor.observe.collector.run import usual_timeout
     from raydoctor.observe.live import CollectOptions
 
@@ -217,7 +219,7 @@ def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Col
 
 
 def opened(path: str | None, driver_log: str | None) -> Capture:
-    """The capture that the user names; what was chosen for them is said on standard error."""
+    """The capture that the user names; choices made for the user are printed to standard error."""
     from raydoctor.capture.open import open_capture
     from raydoctor.cli._progress import patience
 
@@ -235,7 +237,7 @@ def opened(path: str | None, driver_log: str | None) -> Capture:
 
 
 def print_page(page: Page) -> None:
-    """Write a page to standard output, painted for a terminal."""
+    """Write a page to standard output, in colour on a terminal."""
     from raydoctor.render import terminal
 
     terminal.show(page, sys.stdout)
@@ -249,7 +251,7 @@ def print_text(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the report, on standard error."""
+    """Print a redacted note to standard error."""
     from raydoctor.model.text import one_line
     from raydoctor.redact import Redactor
 

@@ -1,7 +1,4 @@
-"""A line on standard error while something takes long; nothing where nobody looks.
-
-Shown on a terminal only, after two seconds only, and erased at the end.
-"""
+"""A progress line on standard error: on a terminal only, after two seconds, and erased at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _STEP = 0.5
 
 
 class Progress:
-    """Says what is being done and the seconds gone by, while the block runs."""
+    """Shows the current activity and the elapsed seconds while the block runs."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
@@ -23,7 +20,7 @@ class Progress:
         self._teller: threading.Thread | None = None
 
     def say(self, doing: str) -> None:
-        """What is being done from now on."""
+        """Change the activity."""
         self._doing = doing
 
     def __enter__(self) -> Progress:

@@ -1,7 +1,7 @@
-"""A terminal that is redrawn in place, and what happens meanwhile: keys, signals, a new size.
+"""A terminal that is redrawn in place, with its keys, signals and size changes.
 
-The alternate screen is used, so nothing scrolls and what was there before comes back. One select waits for
-keys and signals (`signal.set_wakeup_fd`); between redraws nothing runs.
+The alternate screen keeps the previous content of the terminal. One `select` waits for keys and signals
+(`signal.set_wakeup_fd`); between redraws nothing runs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WIDTH, _HEIGHT = 80, 24
 
 
 class Signals:
-    """Signals as something to wait for; the first that ends is kept."""
+    """Signals as events to wait for; the first terminating signal is kept."""
 
     def __init__(self) -> None:
         self.ended_by = 0
-        """The number of the signal that ends us; 0 while none has come."""
+        """The number of the terminating signal; 0 if none has arrived."""
         self.has_new_size = False
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
@@ -44,7 +44,7 @@ class Signals:
 
     def _take(self, name: str, handler: Callable[[int, object], None]) -> None:
         number = getattr(signal, name, None)
-        # What whoever started us ignores (nohup: SIGHUP) stays ignored.
+        # A signal that the parent process ignores (SIGHUP under nohup) stays ignored.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             self._before.append((number, signal.signal(number, handler)))
 
@@ -61,7 +61,7 @@ class Signals:
         os.close(self._write)
 
     def wait(self, seconds: float, keys: int | None = None) -> str:
-        """Until something happens, or the time is over: the keys that were pressed, if any."""
+        """Wait for a signal, a key or the end of the time; return the pressed keys."""
         watched = [self._read] if keys is None else [self._read, keys]
         ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
         if self._read in ready:
@@ -75,7 +75,7 @@ class Signals:
         return ""
 
     def _end(self, number: int, frame: object) -> None:
-        if self.ended_by == number == signal.SIGINT:  # pressed again: nothing is waited for
+        if self.ended_by == number == signal.SIGINT:  # pressed twice: stop waiting
             raise KeyboardInterrupt
         self.ended_by = self.ended_by or number
 
@@ -84,7 +84,7 @@ class Signals:
 
 
 class Screen:
-    """The terminal, ours while the block runs."""
+    """The terminal in full-screen mode while the block runs."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,7 +96,7 @@ class Screen:
 
     @property
     def keys(self) -> int | None:
-        """Where keys come from; None where nobody types."""
+        """The file descriptor of the keyboard; None if standard input is not a terminal."""
         return sys.stdin.fileno() if self._keys_before is not None else None
 
     def __enter__(self) -> Screen:
@@ -110,7 +110,7 @@ class Screen:
         self.is_unwanted = True
 
     def pause(self) -> None:
-        """Give the terminal back and stand still, until somebody says `fg`."""
+        """Restore the terminal and stop this process until the shell's `fg`."""
         self.is_unwanted = False
         self._close()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -133,7 +133,7 @@ class Screen:
         self._listen()
 
     def _listen(self) -> None:
-        """Keys as they are pressed, unseen; Ctrl-C stays a signal."""
+        """Read single keys without echo; Ctrl-C stays a signal."""
         with suppress(Exception):
             import termios
             import tty
@@ -162,7 +162,7 @@ class Screen:
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._keys_before)
 
     def draw(self, page: Callable[[int, int], Page]) -> None:
-        """Draw a page made for the size that the terminal has now."""
+        """Draw a page for the current size of the terminal."""
         from rich.text import Text
 
         size = self._live.console.size

@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
 def parse_time(text: str, now: float | None = None) -> float:
     """Epoch seconds. Raises ValueError, with examples, for anything else.
 
-    Ray's own stamps (`2026-11-21 07:34:50,739`) can be pasted as they stand.
+    Ray's own timestamps (`2026-11-21 07:34:50,739`) are accepted.
     """
     text = text.strip()
     if _EPOCH.fullmatch(text):
@@ -33,7 +33,7 @@ def parse_time(text: str, now: float | None = None) -> float:
     ago = _DURATION.fullmatch(text.removesuffix("ago").rstrip())
     if ago and ago[2]:
         return (time.time() if now is None else now) - parse_duration(ago[0])
-    # Python 3.10 reads no `Z`, no comma before the fraction, and no fraction but of 3 or 6 digits.
+    # Python 3.10 does not parse `Z`, a comma before the fraction, or a fraction of other than 3 or 6 digits.
     iso = re.sub(r"[Zz]$", "+00:00", text)
     iso = re.sub(r"[.,](\d{1,6})\d*", lambda match: "." + match[1].ljust(6, "0"), iso)
     try:

@@ -1,4 +1,4 @@
-"""`raydoctor attach`: a debugger in a worker that runs, or a look inside without one."""
+"""`raydoctor attach`: attach a debugger to a running process, or inspect it without an IDE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raydoctor.model import paste
 if TYPE_CHECKING:
     from raydoctor.act.attach.target import FoundProcess
     from raydoctor.observe.collector.cluster import Cluster
-    from raydoctor.render.attach import Made
+    from raydoctor.render.attach import AttachResult
 
 NOT_DONE = 1
 SEVERAL = 2
@@ -23,15 +23,15 @@ _INSIDE = ("stack", "variables", "evaluate", "execute")
 _OF_A_PROCESS = (*_INSIDE, "frame", "thread", "port", "vscode", "close")
 _NOTHING = (None, False, "")
 _OWN_FRAME = " "
-"""What `--locals` stands for without a frame."""
+"""The value of `--locals` without a frame."""
 _ANY = ("0.0.0.0", "::")
 _NEAR = ("127.0.0.1", "::1", "localhost")
 
 _HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
 
 WHAT is the id of a task (or its first digits), the name of a task, the id, class or
-name of an actor, or a pid. Without WHAT, raydoctor lists what waits at a breakpoint of
-Ray's own debugger.
+name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
+breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
 client of its user or of root. The port stays open until --close; a second attach reuses
@@ -111,14 +111,14 @@ Exit code:
 @options.format_option("text", "json")
 @options.verbose_option
 def command(
-    *, what: str | None, address: str | None, form: str, verbose: bool, **wishes: Any
+    *, what: str | None, address: str | None, form: str, verbose: bool, **given: Any
 ) -> int:
     """Attach to a process."""
     del verbose
-    if what is None and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS):
+    if what is None and any(given[name] not in _NOTHING for name in _OF_A_PROCESS):
         raise click.UsageError("WHAT is missing: put it before the options")
-    if wishes["close"] and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
-        raise click.UsageError("--close goes with no other option of a process")
+    if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
+        raise click.UsageError("--close cannot be combined with other options of a process")
     is_pid = what is not None and what.isdecimal()
     cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
     if what is None:
@@ -126,7 +126,7 @@ def command(
     found = _found(cluster, what)
     if len(found) > 1:
         return _tell_several(found, what, form == "json")
-    return _Call(cluster, found[0], wishes, form == "json").run()
+    return _Call(cluster, found[0], given, form == "json").run()
 
 
 def _cluster(address: str | None) -> Cluster:
@@ -141,7 +141,7 @@ def _cluster(address: str | None) -> Cluster:
 
 
 def _cluster_of(pid: int) -> Cluster | None:
-    """The cluster whose logs a process writes; None where it is none of Ray's."""
+    """The cluster to whose logs a process writes; None if it does not belong to Ray."""
     from raydoctor.observe import live
     from raydoctor.observe.processes import discover, proc
 
@@ -186,25 +186,25 @@ def _tell_several(found: list[FoundProcess], what: str, as_json: bool) -> int:
 
 
 class _Call:
-    """One process, and what the user wants of it."""
+    """One process, and the user's options for it."""
 
     def __init__(
-        self, cluster: Cluster | None, found: FoundProcess, wishes: dict[str, Any], as_json: bool
+        self, cluster: Cluster | None, found: FoundProcess, given: dict[str, Any], as_json: bool
     ) -> None:
         from raydoctor.act.attach.target import is_here
 
-        self.cluster, self.found, self.wishes, self.as_json = cluster, found, wishes, as_json
+        self.cluster, self.found, self.given, self.as_json = cluster, found, given, as_json
         self.is_here = is_here(cluster, found)
 
     def run(self) -> int:
-        """Do it, and print what came of it."""
-        wishes = self.wishes
-        if wishes["listen"] not in _NEAR:
+        """Attach, and print the result."""
+        given = self.given
+        if given["listen"] not in _NEAR:
             options.note(
-                f"everyone who reaches {wishes['listen']} can run code in the process: "
-                "a debugger asks for no password"
+                f"anyone who can reach {given['listen']} can run code in the process: "
+                "a debugger requires no password"
             )
-        if not wishes["yes"] and (wishes["execute"] or self._goes_on()):
+        if not given["yes"] and (given["execute"] or self._goes_on()):
             self._ask()
         made = self._made(self._inside())
         self._print(made)
@@ -214,44 +214,44 @@ class _Call:
         return NOT_DONE if bad else 0
 
     def _inside(self) -> dict[str, Any]:
-        wishes = self.wishes
-        frame = wishes["frame"] or (wishes["variables"] or "").strip()
+        given = self.given
+        frame = given["frame"] or (given["variables"] or "").strip()
         return {
-            "stack": wishes["stack"],
-            "variables": wishes["variables"] is not None,
-            "evaluate": wishes["evaluate"],
-            "execute": wishes["execute"],
-            "thread": wishes["thread"],
+            "stack": given["stack"],
+            "variables": given["variables"] is not None,
+            "evaluate": given["evaluate"],
+            "execute": given["execute"],
+            "thread": given["thread"],
             "function": self._function(),
             "frame": frame,
-            "seconds": wishes["seconds"],
+            "seconds": given["seconds"],
         }
 
     def _function(self) -> str:
-        """What a task calls; an actor may run several at once."""
+        """The function of a task; an actor may run several at once."""
         is_task = self.found.what in ("task", "method")
         return self.found.name.rpartition(".")[2] if is_task else ""
 
     def _goes_on(self) -> bool:
-        """Whether a look inside ends a wait at a breakpoint; py-spy's look from outside does not."""
-        return bool(self.found.debugger and self.wishes["evaluate"])
+        """Whether the inspection ends a wait at a breakpoint; one by py-spy from outside does not."""
+        return bool(self.found.debugger and self.given["evaluate"])
 
     def _stays(self) -> bool:
         """Whether the port is to stay open."""
-        wishes = self.wishes
-        return bool(wishes["vscode"] or wishes["port"]) or not any(
-            wishes[name] not in _NOTHING for name in _INSIDE
+        given = self.given
+        return bool(given["vscode"] or given["port"]) or not any(
+            given[name] not in _NOTHING for name in _INSIDE
         )
 
     def _ask(self) -> None:
-        """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+        """Ask for confirmation. Raises click.Abort if refused, RaydoctorError if there is no terminal."""
         from raydoctor.model.errors import RaydoctorError
         from raydoctor.render import attach as render
         from raydoctor.render import terminal
 
         if not sys.stdin.isatty():
             raise RaydoctorError(
-                "nothing was done: nobody can be asked whether to do it",
+                "nothing was done: standard input is not a terminal, so no answer can be given",
                 "Add --yes to do it without confirmation.",
             )
         if self._goes_on():
@@ -267,22 +267,22 @@ class _Call:
         chosen = (told.get("seen") or {}).get("chosen") or {}
         if "failed" in told or "error" in chosen:
             raise RaydoctorError(told.get("failed") or chosen["error"], told.get("hint", ""))
-        page = render.intent(chosen, self.wishes["execute"], terminal.width_of(sys.stderr))
+        page = render.intent(chosen, self.given["execute"], terminal.width_of(sys.stderr))
         terminal.show(page, sys.stderr)
         click.confirm("Run it?", abort=True, err=True)
-        # There, and nowhere else: the thread may have gone on meanwhile.
+        # Only at this position: the thread may have continued meanwhile.
         where = chosen["where"]
-        self.wishes.update(thread=where["key"], frame=where["function"])
+        self.given.update(thread=where["key"], frame=where["function"])
 
-    def _made(self, inside: dict[str, Any]) -> Made:
+    def _made(self, inside: dict[str, Any]) -> AttachResult:
         from raydoctor.act.attach import launch as _launch
         from raydoctor.model.errors import RaydoctorError
-        from raydoctor.render.attach import Made
+        from raydoctor.render.attach import AttachResult
 
         told = self._told(inside)
         found, attached = self.found, told.get("attached")
         if not attached or not attached.get("open", True):
-            return Made(found, told, {})
+            return AttachResult(found, told, {})
         is_near = attached["host"] in _NEAR
         mappings = _launch.mappings_of(told.get("folder", ""), self.is_here)
         name = found.name if found.what != "process" else f"pid {found.pid}"
@@ -293,13 +293,15 @@ class _Call:
             "ssh -N -L {port}:127.0.0.1:{port} {node:address}", port=port, node=found.ip
         )
         written = ""
-        if self.wishes["vscode"]:
+        if self.given["vscode"]:
             try:
                 done = _launch.write(Path(".vscode", "launch.json"), launch)
                 written = f"{done} ({launch['name']})"
-            except RaydoctorError as error:  # the debugger is there, and the page shows the entry
+            except (
+                RaydoctorError
+            ) as error:  # the debugger is attached, and the page shows the entry
                 options.note(f"{error.message}. {error.hint}")
-        return Made(
+        return AttachResult(
             found,
             told,
             launch,
@@ -319,11 +321,11 @@ class _Call:
             "node": found.node,
             "title": found.name,
             "debugger": found.debugger,
-            "host": self.wishes["listen"],
-            "port": self.wishes["port"] or 0,
+            "host": self.given["listen"],
+            "port": self.given["port"] or 0,
             "stays": self._stays(),
-            "may_go_on": self.wishes["yes"] or self._goes_on(),  # that was asked
-            "close": self.wishes["close"],
+            "may_go_on": self.given["yes"] or self._goes_on(),  # that was asked
+            "close": self.given["close"],
             "options": inside,
         }
         with Progress(f"attaching to {found.name}") as progress:
@@ -337,7 +339,7 @@ class _Call:
         return self._without_token(told)
 
     def _without_token(self, told: dict[str, Any]) -> dict[str, Any]:
-        """What was seen inside, without the cluster's own token."""
+        """The inspected values, without the cluster's token."""
         if not told.get("seen") or self.cluster is None or self.cluster.token is None:
             return told
         from dataclasses import asdict
@@ -349,11 +351,11 @@ class _Call:
         return {**told, "seen": asdict(seen)}
 
     def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The same on the process's node."""
+        """Attach on the node of the process."""
         from raydoctor.observe.nodes import there
 
         assert self.cluster is not None
-        node, seconds = self.found.node, 30.0 + self.wishes["seconds"]
+        node, seconds = self.found.node, 30.0 + self.given["seconds"]
         answers = there.ask(
             self.cluster, {node: request}, "raydoctor.act.attach.debug_there:respond", seconds
         )
@@ -362,9 +364,9 @@ class _Call:
                 return {"failed": f"{self.found.ip}: {answer.problem}", "hint": answer.hint}
             if isinstance(answer.told, dict):
                 return answer.told
-        return {"failed": f"{self.found.ip} did not answer"}
+        return {"failed": f"{self.found.ip} did not reply"}
 
-    def _print(self, made: Made) -> None:
+    def _print(self, made: AttachResult) -> None:
         from raydoctor.render import attach as render
         from raydoctor.render import terminal
 

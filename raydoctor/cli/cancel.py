@@ -1,4 +1,4 @@
-"""`raydoctor cancel`: end one task, by the gentlest step that can."""
+"""`raydoctor cancel`: end one task, by the gentlest effective step."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from raydoctor.cli._progress import patience
     from raydoctor.observe import live
 
-    wishes = CancelOptions(grace, recursive, kill_actor, job_stop, all_users, force)
+    cancel_options = CancelOptions(grace, recursive, kill_actor, job_stop, all_users, force)
     with patience("looking for the cluster"):
         cluster, notes = live.find(address)
     for each in notes:
@@ -109,8 +109,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         targets = _targets(owners, task)
         if len(targets) > 1:
             return _tell_several(targets, task, form == "json")
-        hands = backend_for(owners, cluster, wishes, targets[0])
-        return _cancel(hands, targets[0], dry_run, yes, form == "json")
+        backend = backend_for(owners, cluster, cancel_options, targets[0])
+        return _cancel(backend, targets[0], dry_run, yes, form == "json")
 
 
 def _targets(owners: Owners, task: str) -> list[CancelTarget]:
@@ -132,46 +132,46 @@ def _tell_several(targets: list[CancelTarget], task: str, as_json: bool) -> int:
 
 
 def _cancel(
-    hands: CancelBackend, target: CancelTarget, dry_run: bool, yes: bool, as_json: bool
+    backend: CancelBackend, target: CancelTarget, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     if dry_run:
-        _show_plan(hands, target, as_json)
+        _show_plan(backend, target, as_json)
         return NOT_ENDED if target.state != "ended" else 0
     if target.state != "ended" and not yes:
-        _ask(hands, target)
-    return _run(hands, target, as_json)
+        _ask(backend, target)
+    return _run(backend, target, as_json)
 
 
 def _show_plan(
-    hands: CancelBackend, target: CancelTarget, as_json: bool, to_stderr: bool = False
+    backend: CancelBackend, target: CancelTarget, as_json: bool, to_stderr: bool = False
 ) -> None:
     from raydoctor.act.cancel.steps import plan
     from raydoctor.render import cancel as render
     from raydoctor.render import terminal
 
-    steps = plan(hands, target)
+    steps = plan(backend, target)
     if as_json:
         options.print_text(render.plan_to_json(target, steps))
         return
     stream = sys.stderr if to_stderr else sys.stdout
-    page = render.plan(target, steps, hands.options.grace, terminal.width_of(stream))
+    page = render.plan(target, steps, backend.options.grace, terminal.width_of(stream))
     terminal.show(page, stream)
 
 
-def _ask(hands: CancelBackend, target: CancelTarget) -> None:
-    """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+def _ask(backend: CancelBackend, target: CancelTarget) -> None:
+    """Ask for confirmation. Raises click.Abort if refused, RaydoctorError if there is no terminal."""
     from raydoctor.model.errors import RaydoctorError
 
-    _show_plan(hands, target, as_json=False, to_stderr=True)
+    _show_plan(backend, target, as_json=False, to_stderr=True)
     if not sys.stdin.isatty():
         raise RaydoctorError(
-            "nothing was done: nobody can be asked whether to cancel it",
+            "nothing was done: standard input is not a terminal, so no answer can be given",
             "Add --yes to do it without confirmation.",
         )
     click.confirm("Cancel it?", abort=True, err=True)
 
 
-def _run(hands: CancelBackend, target: CancelTarget, as_json: bool) -> int:
+def _run(backend: CancelBackend, target: CancelTarget, as_json: bool) -> int:
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
     from raydoctor.act.cancel.target import settled
     from raydoctor.cli._progress import Progress
@@ -179,11 +179,11 @@ def _run(hands: CancelBackend, target: CancelTarget, as_json: bool) -> int:
     from raydoctor.render import terminal
 
     with Progress(f"cancelling {target.name}") as progress:
-        made = run_where_it_runs(hands, target, progress.say)
+        made = run_where_it_runs(backend, target, progress.say)
         if made.ended:
-            made.last = settled(hands.owners, target)
-    if hands.audit.problem:
-        options.note(f"the audit log could not be written: {hands.audit.problem}")
+            made.last = settled(backend.owners, target)
+    if backend.audit.problem:
+        options.note(f"the audit log could not be written: {backend.audit.problem}")
     if as_json:
         options.print_text(render.to_json(made))
     else:

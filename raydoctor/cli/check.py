@@ -1,4 +1,4 @@
-"""`raydoctor check`: is this machine, and the cluster that runs on it, fit for Ray?"""
+"""`raydoctor check`: check this machine, and the cluster that runs on it."""
 
 from __future__ import annotations
 

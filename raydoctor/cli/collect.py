@@ -66,9 +66,9 @@ def command(output: str | None, since: float | None, anonymize: bool, **rest: An
     target = output or bundle.default_name(time.time())
     if target != "-":
         bundle.kind_of(target)
-    wishes = options.wishes(_looked_for, since=since, anonymize=anonymize, **rest)
-    with Progress("asking the cluster") as progress:
-        found = live.collect(wishes, progress.say)
+    collect_options = options.collect_options(_looked_for, since=since, anonymize=anonymize, **rest)
+    with Progress("querying the cluster") as progress:
+        found = live.collect(collect_options, progress.say)
         with found.capture() as capture:
             for each in capture.notes:
                 options.note(each)

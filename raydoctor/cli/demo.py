@@ -1,4 +1,4 @@
-"""`raydoctor demo`: break a real Ray, and see what raydoctor makes of it."""
+"""`raydoctor demo`: break a real Ray, and diagnose it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from raydoctor.model import paste
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raydoctor.demo.cluster import Run
+    from raydoctor.demo.cluster import DemoRun
     from raydoctor.demo.scenarios import Scenario
     from raydoctor.model.values import Report
 
 NOT_FOUND = 1
 _ATTEMPTS = 2
 _ECHOED = 40
-"""Lines of the program's output that are shown while it runs: Ray's own can go on for pages."""
+"""Lines of the program's output that are shown while it runs: Ray may print several pages."""
 
 _HELP = """Break a real Ray on this machine, and diagnose it.
 
@@ -90,7 +90,7 @@ def _demonstrate(scenario: Scenario, keep: bool, verbose: bool) -> int:
         with cluster.throw_away(keep) as run:
             _run(scenario, run)
             if run.exit_code == 0 and attempt < _ATTEMPTS - 1:
-                _say("this machine's load changed meanwhile, perhaps; once more")
+                _say("the program did not fail; perhaps the machine's load changed. Trying again")
                 continue
             report = _diagnose(run)
             emit(report, "text", verbose=verbose, onward=keep)
@@ -99,7 +99,7 @@ def _demonstrate(scenario: Scenario, keep: bool, verbose: bool) -> int:
     return 0 if {root.rule for root in report.roots} & scenario.finds else NOT_FOUND
 
 
-def _run(scenario: Scenario, run: Run) -> None:
+def _run(scenario: Scenario, run: DemoRun) -> None:
     from raydoctor.demo import cluster
 
     settings = scenario.settings(run.folder)
@@ -107,11 +107,11 @@ def _run(scenario: Scenario, run: Run) -> None:
     for name, value in settings.items():
         _say(f"  with {name}={value}")
     began = time.monotonic()
-    cluster.drive(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
+    cluster.supervise(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
     _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s")
 
 
-def _diagnose(run: Run) -> Report:
+def _diagnose(run: DemoRun) -> Report:
     from raydoctor.capture.open import open_capture
     from raydoctor.diagnosis.engine import run as diagnose
     from raydoctor.model.errors import RaydoctorError
@@ -125,20 +125,22 @@ def _diagnose(run: Run) -> Report:
         return diagnose(capture)
 
 
-def _ended(run: Run) -> str:
+def _ended(run: DemoRun) -> str:
     if run.exit_code is None:
-        return "it was ended"
-    return "it succeeded" if run.exit_code == 0 else f"it failed with exit code {run.exit_code}"
+        return "the program was ended at its time limit"
+    if run.exit_code == 0:
+        return "the program succeeded"
+    return f"the program failed with exit code {run.exit_code}"
 
 
-def _whats_next(run: Run, scenario: Scenario, keep: bool) -> str:
+def _whats_next(run: DemoRun, scenario: Scenario, keep: bool) -> str:
     if keep:
         return paste.shell(
             "kept: raydoctor diagnose {session:path} --driver-log {log:path}",
             session=str(run.session),
             log=str(run.driver_log),
         )
-    return f"Ray and its logs are gone; raydoctor demo {scenario.name} --keep keeps them"
+    return f"Ray and its logs were removed; raydoctor demo {scenario.name} --keep keeps them"
 
 
 def _say(text: str) -> None:
@@ -146,7 +148,7 @@ def _say(text: str) -> None:
 
 
 def _echo(text: str) -> None:
-    """What the program and Ray print; a traceback's frames are left to the log."""
+    """Print a line of the program or of Ray; frames of a traceback are only in the log."""
     from raydoctor.model.text import cut, printable
     from raydoctor.read.records import strip_ansi
     from raydoctor.render.page import MAX_WIDTH
@@ -157,7 +159,7 @@ def _echo(text: str) -> None:
 
 
 def _limited(echo: Callable[[str], None], limit: int) -> Callable[[str], None]:
-    """Pass on the first lines only, and say once that there are more."""
+    """Pass on the first lines only, then one ellipsis."""
     count = 0
 
     def pass_on(text: str) -> None:

@@ -79,10 +79,10 @@ def command(
         raise click.UsageError("--since is later than --until")
     catalogue = cache(lambda: _catalogue(rest["folder"]))
     if options.is_live(path, rest):
-        # The rules are loaded while the cluster is asked.
+        # The rules are loaded while the cluster is queried.
         capture = options.opened_live(lambda: _looked_for(catalogue()), since=since, **rest)
     else:
-        catalogue()  # what is wrong with DIR is said before anything is read
+        catalogue()  # report a problem with DIR before reading anything
         capture = options.opened(path, rest["driver_log"])
     from raydoctor.diagnosis.engine import run
 
@@ -122,7 +122,7 @@ def emit(
     verbose: bool = False,
     onward: bool = True,
 ) -> None:
-    """Print the report, or write it to a file; `onward`: with the commands that go on from here."""
+    """Print the report, or write it to a file; `onward`: with suggestions for the next command."""
     if output is not None and output != "-":
         from raydoctor.cli._files import write_atomically
 

@@ -88,7 +88,7 @@ def _print(difference: Difference, form: str, verbose: bool) -> None:
 
 
 def _side(path: str, folder: str | None) -> Side:
-    """A capture or a report as something to compare."""
+    """One side of the comparison, from a capture or a report."""
     from raydoctor.diagnosis import difference as diffing
     from raydoctor.redact import Redactor
 
@@ -97,14 +97,14 @@ def _side(path: str, folder: str | None) -> Side:
         document, shown = _diagnosed(path, folder), path
     else:
         shown = "standard input" if path == "-" else path
-        # Of a capture the report is redacted where it is made; a file may hold anything.
+        # The report of a capture is already redacted; a file may contain anything.
         document = Redactor().redact_json(_parsed(data, shown))
     side = diffing.side(document, shown)
     return side._replace(path=shown)
 
 
 def _report(path: str) -> bytes | None:
-    """The bytes of a report, or None where the path is that of a capture."""
+    """The bytes of a report, or None if the path is that of a capture."""
     if path == "-":
         return sys.stdin.buffer.read(_REPORT_LIMIT)
     try:
@@ -118,7 +118,7 @@ def _report(path: str) -> bytes | None:
                 return None
             return stream.read(_REPORT_LIMIT)
     except (OSError, ValueError):
-        return None  # opening the capture says why, in better words
+        return None  # opening the capture gives a better error message
 
 
 def _parsed(data: bytes, path: str) -> Any:
@@ -135,12 +135,12 @@ def _parsed(data: bytes, path: str) -> Any:
 
 
 def _no_number(name: str) -> None:
-    """JSON knows no `NaN` and no `Infinity`, and reports hold none."""
-    raise ValueError(f"{name} is no number")
+    """Refuse `NaN` and `Infinity`, which are not valid JSON."""
+    raise ValueError(f"{name} is not a number")
 
 
 def _diagnosed(path: str, folder: str | None) -> Any:
-    """The report of a capture, as its JSON says it."""
+    """The report of a capture, as parsed JSON."""
     from raydoctor.cli._progress import patience
     from raydoctor.diagnosis import plugins
     from raydoctor.diagnosis.engine import run

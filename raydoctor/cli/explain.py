@@ -49,4 +49,4 @@ def _unknown(name: str, known: list[str]) -> Exception:
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     close += [other for other in known if name and name in other and other not in close]
     hint = f"Did you mean {', '.join(close[:5])}? " if close else ""
-    return RaydoctorError(f"there is no rule {name!r}", f"{hint}All rules: raydoctor rules")
+    return RaydoctorError(f"no rule is named {name!r}", f"{hint}All rules: raydoctor rules")

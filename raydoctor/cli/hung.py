@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
     from raydoctor.model.errors import RaydoctorError
     from raydoctor.model.values import Gap
-    from raydoctor.render.hung import View
+    from raydoctor.render.hung import HungView
 
 FOUND = 1
 INCOMPLETE = 3
@@ -126,18 +126,18 @@ def _live(**given: Any) -> Capture:
     age = min(_PEERS_AFTER, given["min_age"])
     sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST)
     with Progress("searching for a cluster") as progress:
-        wishes = replace(options.wishes(**given), logs=False, samples=sampling)
-        capture = live.collect(wishes, progress.say).capture()
+        collect_options = replace(options.collect_options(**given), logs=False, samples=sampling)
+        capture = live.collect(collect_options, progress.say).capture()
     for each in capture.notes:
         options.note(each)
     return capture
 
 
-def _view(capture: Capture, min_age: float, verbose: bool) -> View:
+def _view(capture: Capture, min_age: float, verbose: bool) -> HungView:
     from raydoctor.case import Case
     from raydoctor.read import live
     from raydoctor.redact import Redactor
-    from raydoctor.render.hung import View
+    from raydoctor.render.hung import HungView
     from raydoctor.waits.hung import hung
 
     gaps = list(capture.gaps)
@@ -150,7 +150,7 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     case = Case(events)
     gaps = [_required(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
-    return View(hung(case, min_age), gaps, looked_at, verbose)
+    return HungView(hung(case, min_age), gaps, looked_at, verbose)
 
 
 def _required(gap: Gap) -> Gap:
@@ -173,7 +173,7 @@ def _no_tasks(capture: Capture) -> RaydoctorError:
     )
 
 
-def _show(view: View, as_json: bool) -> None:
+def _show(view: HungView, as_json: bool) -> None:
     from raydoctor.render import hung as render
     from raydoctor.render import terminal
 
@@ -194,7 +194,7 @@ def _check(path: str | None, save: str) -> None:
         raise click.UsageError("--save writes a flame graph (FILE.svg) or speedscope (FILE.json)")
 
 
-def _save(view: View, save: str) -> None:
+def _save(view: HungView, save: str) -> None:
     """Record the culprit for a few seconds."""
     from raydoctor.cli._progress import patience
     from raydoctor.model.errors import RaydoctorError

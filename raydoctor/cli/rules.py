@@ -10,7 +10,7 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.diagnosis.rulecheck import Problem
+    from raydoctor.diagnosis.rulecheck import RuleProblem
 
 _HELP = """List the failures that raydoctor knows, and write and test rules of your own.
 
@@ -27,7 +27,7 @@ Examples:
 _NEW_HELP = """Write the skeleton of a rule.
 
 The file holds the page, a signal, the function, a remedy and two examples. Replace every
-TODO; `raydoctor rules test DIR` says what is still missing. NAME becomes the rule's name
+FILL-IN; `raydoctor rules test DIR` says what is still missing. NAME becomes the rule's name
 and, with underscores, the file's.
 
 \b
@@ -125,7 +125,7 @@ def test(folder: str, verbose: bool) -> int:
     return 1 if failed else 0
 
 
-def _tell(problem: Problem) -> None:
+def _tell(problem: RuleProblem) -> None:
     from raydoctor.model.text import one_line
 
     click.echo(f"      {one_line(problem.where)}: {one_line(problem.what)}")
@@ -152,7 +152,7 @@ def new(name: str, folder: str, verbose: bool) -> int:
             paste.shell("raydoctor explain {name}", name=name),
         )
     path = _new_rule.write(name, folder)
-    click.echo(f"{path} written. Replace every TODO, then:")
+    click.echo(f"{path} written. Replace every FILL-IN, then:")
     click.echo(paste.shell("  raydoctor rules test {folder:path}", folder=folder))
     return 0
 

@@ -15,7 +15,7 @@ import click
 
 from raydoctor.cli import _options as options
 from raydoctor.model import paste
-from raydoctor.model.text import printable
+from raydoctor.model.text import join_names, printable
 
 if TYPE_CHECKING:
     from raydoctor.act.run.supervise import Driver, WaitEnd
@@ -52,7 +52,7 @@ class _RunOptions(NamedTuple):
 
     words: tuple[str, ...]
     path: str
-    """Of the driver's output."""
+    """File of the driver's output."""
     timeout: float | None
     grace: float
     form: str
@@ -102,30 +102,30 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
     return code
 
 
-def _run(wishes: _RunOptions) -> tuple[int, bool]:
-    """The exit code, and whether there is nothing to tell."""
+def _run(run_options: _RunOptions) -> tuple[int, bool]:
+    """The exit code, and whether there is nothing to diagnose."""
     from raydoctor.act.run import supervise
 
-    with _opened(wishes.path) as stream:
+    with _opened(run_options.path) as stream:
         try:
-            with supervise.driver(wishes.words, stream, wishes.grace) as driver:
+            with supervise.driver(run_options.words, stream, run_options.grace) as driver:
                 if driver.guard.problem:
                     options.note(
                         "a SIGKILL of raydoctor run would leave the driver running: "
                         f"{driver.guard.problem}"
                     )
-                event = driver.wait(wishes.timeout)
+                event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
-                    _tell_left(driver, driver.clear(wishes.grace))
+                    _tell_left(driver, driver.clear(run_options.grace))
                     return 0, True
-                capture = _failed(driver, event, wishes)
+                capture = _failed(driver, event, run_options)
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
-            options.note(f"cannot run {wishes.words[0]}: {error.strerror or error}")
+            options.note(f"cannot run {run_options.words[0]}: {error.strerror or error}")
             return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True
     code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
-        _tried(lambda: _report(capture, driver.started_at, wishes), wishes)
+        _tried(lambda: _report(capture, driver.started_at, run_options), run_options)
     return code, False
 
 
@@ -139,27 +139,27 @@ def _opened(log: str) -> Any:
         raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None
 
 
-def _failed(driver: Driver, event: WaitEnd, wishes: _RunOptions) -> Capture | None:
-    """Look at what is there to see, and end what is left."""
+def _failed(driver: Driver, event: WaitEnd, run_options: _RunOptions) -> Capture | None:
+    """Collect the state of the failed driver's cluster, and end the remaining processes."""
     ran = time.time() - driver.started_at
     if not driver.sessions:
         driver.find_sessions()
     if event.why == "ended":
-        options.note(f"{_name(wishes.words)} failed after {ran:.0f} s: {_code(driver)}")
-        # A cluster of its own is on its way out: it is read when it has gone.
+        options.note(f"{_name(run_options.words)} failed after {ran:.0f} s: {_code(driver)}")
+        # The driver's own cluster is shutting down: its logs are read afterwards.
         own = _own_cluster(driver)
         if own:
-            _tell_left(driver, driver.clear(wishes.grace))
-        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
+            _tell_left(driver, driver.clear(run_options.grace))
+        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
     else:
-        what = "has no time left" if event.why == "timeout" else "is interrupted"
-        options.note(f"{_name(wishes.words)} {what} after {ran:.0f} s: diagnosing its cluster")
-        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
-        driver.stop(event.number or signal.SIGTERM, wishes.grace)
+        what = "reached its time limit" if event.why == "timeout" else "was interrupted"
+        options.note(f"{_name(run_options.words)} {what} after {ran:.0f} s: diagnosing its cluster")
+        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
+        driver.stop(event.number or signal.SIGTERM, run_options.grace)
         options.note(f"the driver has ended: {_code(driver)}")
-    _tell_left(driver, driver.clear(wishes.grace))
-    options.note(f"the driver's output is in {wishes.path}")
-    if not driver.sessions and wishes.address is None:
+    _tell_left(driver, driver.clear(run_options.grace))
+    options.note(f"the driver's output is in {run_options.path}")
+    if not driver.sessions and run_options.address is None:
         options.note("no Ray session of the driver was found, so only its output is diagnosed")
     if capture is None:
         session = next(reversed(driver.sessions), "")
@@ -169,14 +169,14 @@ def _failed(driver: Driver, event: WaitEnd, wishes: _RunOptions) -> Capture | No
                 if session
                 else "not diagnosed. To diagnose it: raydoctor diagnose --driver-log {log:path}",
                 session=session,
-                log=wishes.path,
+                log=run_options.path,
             )
         )
     return capture
 
 
-def _tried(work: Callable[[], _T], wishes: _RunOptions) -> _T | None:
-    """Do it; where it fails, say so, as the exit code is the driver's all the same."""
+def _tried(work: Callable[[], _T], run_options: _RunOptions) -> _T | None:
+    """Call `work`; print a failure instead of raising it, because the exit code is the driver's."""
     from raydoctor.model.errors import RaydoctorError
 
     try:
@@ -185,7 +185,7 @@ def _tried(work: Callable[[], _T], wishes: _RunOptions) -> _T | None:
         options.note(error.message)
     except Exception as error:
         options.note(f"internal error: {type(error).__name__}: {error}")
-        if wishes.verbose:
+        if run_options.verbose:
             from traceback import format_exc
 
             click.echo(printable(format_exc()), err=True, nl=False)
@@ -199,7 +199,7 @@ def _name(words: tuple[str, ...]) -> str:
 
 def _code(driver: Driver) -> str:
     if driver.child.returncode is None:
-        return "not even by SIGKILL"
+        return "still running after SIGKILL"
     number = -driver.child.returncode
     if number > 0:
         try:
@@ -213,8 +213,7 @@ def _tell_left(driver: Driver, left: list[Outcome]) -> None:
     ended = [o for o in left if o.action != "none" and o.outcome == "gone"]
     if ended:
         names = [f"{o.identity.pid} ({_short(driver.names.get(o.identity, ''))})" for o in ended]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        options.note(f"ended what the driver left: {', '.join(names[:3])}{more}")
+        options.note(f"ended what the driver left running: {join_names(names)}")
     for each in left:
         if each.outcome != "gone":
             options.note(f"still running: pid {each.identity.pid}, {each.reason}")
@@ -228,7 +227,7 @@ def _short(name: str) -> str:
 
 
 def _own_cluster(driver: Driver) -> bool:
-    """Whether it started the cluster that it is in."""
+    """Whether the driver started its cluster itself."""
     from raydoctor.observe.processes import discover
 
     clusters = discover.clusters()
@@ -243,8 +242,8 @@ def _catalogue(folder: str | None) -> Catalogue:
     return plugins.catalogue(folder)
 
 
-def _look(driver: Driver, wishes: _RunOptions) -> Capture:
-    """What can be seen of the driver's cluster, or the driver's output alone if it is in none."""
+def _look(driver: Driver, run_options: _RunOptions) -> Capture:
+    """The capture of the driver's cluster, or of the driver's output if it has no cluster."""
     from raydoctor.capture.open import Capture, open_capture
     from raydoctor.diagnosis.engine import signals_of
     from raydoctor.observe import live
@@ -254,15 +253,19 @@ def _look(driver: Driver, wishes: _RunOptions) -> Capture:
         asked = live.CollectOptions(
             address=address,
             is_typed=is_typed,
-            all_nodes=wishes.all_nodes,
+            all_nodes=run_options.all_nodes,
             since=driver.started_at,
-            signals=lambda: signals_of(_catalogue(wishes.folder)),
+            signals=lambda: signals_of(_catalogue(run_options.folder)),
         )
         return live.collect(asked).capture()
 
     session = next(reversed(driver.sessions), "")
     if not session:
-        return seen(wishes.address, True) if wishes.address else Capture(wishes.path, "driver", {})
+        return (
+            seen(run_options.address, True)
+            if run_options.address
+            else Capture(run_options.path, "driver", {})
+        )
     cluster = discover.choose(discover.clusters(), None, session)
     for address in (cluster.gcs_address if cluster else None, None):
         if _is_at(address, session):
@@ -271,7 +274,7 @@ def _look(driver: Driver, wishes: _RunOptions) -> Capture:
 
 
 def _is_at(address: str | None, session: str) -> bool:
-    """Whether a look at this address (None: at this machine) is one at this session."""
+    """Whether the cluster at this address (None: the one of this machine) has this session."""
     from raydoctor.model.errors import RaydoctorError
     from raydoctor.observe import live
 
@@ -282,8 +285,8 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
-def _report(capture: Capture, since: float, wishes: _RunOptions) -> None:
-    """Diagnose, and print it to standard error: standard output is the driver's."""
+def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
+    """Diagnose, and print the report to standard error: standard output belongs to the driver."""
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
     from raydoctor.cli._progress import patience
@@ -292,12 +295,14 @@ def _report(capture: Capture, since: float, wishes: _RunOptions) -> None:
     from raydoctor.render.report import render
 
     with capture, patience("reading the logs"):
-        add_driver_log(capture, wishes.path)
-        report = run(capture, since=since, catalogue=_catalogue(wishes.folder))
-    if wishes.output is not None:
-        diagnose.emit(report, wishes.form, wishes.output, verbose=wishes.verbose)
-    elif wishes.form == "text":
-        terminal.show(render(report, terminal.width_of(sys.stderr), wishes.verbose), sys.stderr)
+        add_driver_log(capture, run_options.path)
+        report = run(capture, since=since, catalogue=_catalogue(run_options.folder))
+    if run_options.output is not None:
+        diagnose.emit(report, run_options.form, run_options.output, verbose=run_options.verbose)
+    elif run_options.form == "text":
+        terminal.show(
+            render(report, terminal.width_of(sys.stderr), run_options.verbose), sys.stderr
+        )
     else:
-        text = diagnose.as_text(report, wishes.form, wishes.verbose)
+        text = diagnose.as_text(report, run_options.form, run_options.verbose)
         sys.stderr.write(terminal.encodable(text, sys.stderr))

@@ -20,7 +20,7 @@ the same stack are shown as one block, and your own frames are highlighted.
 \b
 Examples:
   raydoctor stack                       this machine
-  raydoctor stack mesh_part             the the workers that run this function
+  raydoctor stack mesh_part             the workers that run this function
   raydoctor stack Trainer --locals      an actor, with the local variables
   raydoctor stack 10.0.0.9              all workers of a node
   raydoctor stack 812 --native          with C and C++ frames
@@ -71,10 +71,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     if target and all_nodes:
         raise click.UsageError("TARGET is searched on all nodes: use --all-nodes without a TARGET")
     patience = usual_timeout() if timeout is None else timeout
-    wishes = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
+    stack_options = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
     with Progress("searching for the cluster") as progress:
         cluster, notes = live.find(address)
-        found = worker_stacks.look(cluster, wishes, progress.say)
+        found = worker_stacks.look(cluster, stack_options, progress.say)
     for each in notes:
         options.note(each)
     if form == "json":

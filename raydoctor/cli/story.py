@@ -53,7 +53,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     everything: bool,
     verbose: bool,
 ) -> int:
-    """Tell a story."""
+    """Show a story."""
     from raydoctor.cli._progress import patience
     from raydoctor.read.story import tell
     from raydoctor.render import story as render

@@ -1,4 +1,4 @@
-"""`raydoctor watch`: a cluster while it runs, and what happens in it; with --timeout, its guard."""
+"""`raydoctor watch`: the state and the events of a running cluster; with --timeout, its guard."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.cli._lines import Lines
+    from raydoctor.cli._lines import LineWriter
     from raydoctor.cli._screen import Screen, Signals
-    from raydoctor.watch.event import Event
-    from raydoctor.watch.guard import Limits
+    from raydoctor.watch.event import WatchEvent
+    from raydoctor.watch.guard import TimeLimits
     from raydoctor.watch.rounds import Watch
 
 _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
-"""What a terminal that was closed answers."""
+"""Errors of writing to a closed terminal."""
 
 _HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
@@ -118,8 +118,8 @@ def command(
     from raydoctor.watch.view import WatchOptions
 
     limits = _limits(**rest)
-    wishes = WatchOptions(rest["diagnose"], rest["diagnose"])
-    watch = Watch(address, every, limits, wishes)
+    watch_options = WatchOptions(rest["diagnose"], rest["diagnose"])
+    watch = Watch(address, every, limits, watch_options)
     with patience("looking for the cluster"):
         watch.open()
     for each in watch.notes:
@@ -133,25 +133,25 @@ def command(
 
 def _limits(
     *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
-) -> Limits | None:
-    """What the guard is to do. Raises click.UsageError where options lack what they go with."""
-    from raydoctor.watch.guard import Limits, check_limits
+) -> TimeLimits | None:
+    """The limits of the guard. Raises click.UsageError for options that need --timeout."""
+    from raydoctor.watch.guard import TimeLimits, check_limits
 
     exclude, kill_actor = rest["exclude"], rest["kill_actor"]
     if timeout is None:
         if on_timeout or names or exclude or kill_actor:
             raise click.UsageError(
-                "--on-timeout, --name, --exclude and --kill-actor go with --timeout"
+                "--on-timeout, --name, --exclude and --kill-actor need --timeout"
             )
         return None
     mode: Any = on_timeout or "report"
-    limits = Limits(timeout, mode, names, exclude, kill_actor, rest["grace"])
+    limits = TimeLimits(timeout, mode, names, exclude, kill_actor, rest["grace"])
     check_limits(limits)
     return limits
 
 
 def _show(watch: Watch, signals: Signals, until: float | None) -> None:
-    """Round after round on the screen, until somebody or the time ends it."""
+    """Show the rounds on the screen, until the user or the time ends the watch."""
     from raydoctor.cli._screen import Screen
 
     try:
@@ -165,11 +165,11 @@ def _show(watch: Watch, signals: Signals, until: float | None) -> None:
 
 
 def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
-    """The same as lines."""
-    from raydoctor.cli._lines import Lines
+    """Print the rounds and events as lines."""
+    from raydoctor.cli._lines import LineWriter
 
     sys.stdout.flush()
-    with Lines(sys.stdout.fileno()) as lines:
+    with LineWriter(sys.stdout.fileno()) as lines:
         try:
             _put(lines, [*watch.events])
             _lines(watch, signals, until, lines)
@@ -177,11 +177,11 @@ def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
             left = watch.close()
         _put(lines, left)
     if lines.lost:
-        why = "the disk of the output is full" if lines.is_full else "nobody read them"
-        options.note(f"{lines.lost:,} lines were left out: {why}")
+        why = "the disk of the output is full" if lines.is_full else "the reader was too slow"
+        options.note(f"{lines.lost:,} lines were dropped: {why}")
 
 
-def _lines(watch: Watch, signals: Signals, until: float | None, lines: Lines) -> None:
+def _lines(watch: Watch, signals: Signals, until: float | None, lines: LineWriter) -> None:
     from raydoctor.render import watch as render
 
     while True:
@@ -191,7 +191,7 @@ def _lines(watch: Watch, signals: Signals, until: float | None, lines: Lines) ->
         _put(lines, watch.round())
 
 
-def _put(lines: Lines, events: list[Event]) -> None:
+def _put(lines: LineWriter, events: list[WatchEvent]) -> None:
     from raydoctor.render import watch as render
 
     for each in events:
@@ -199,7 +199,7 @@ def _put(lines: Lines, events: list[Event]) -> None:
 
 
 def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:
-    """Wait for the next round; whether there is one."""
+    """Wait for the next round; False at the end of the watch."""
     next_round = time.monotonic() + watch.pause
     deadline = next_round if until is None else min(next_round, until)
     while not signals.ended_by and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""`raydoctor zombies`: what a Ray that has ended left running, and its end."""
+"""`raydoctor zombies`: find and end the processes that a finished Ray left running."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from raydoctor.act.zombies.sweep import SweepRequest
 
     if nodes and all_nodes:
-        raise click.UsageError("--node names some nodes, --all-nodes all: give one of them")
+        raise click.UsageError("--node and --all-nodes cannot be combined")
     is_dry = dry_run or not (kill or clean)
     deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
@@ -139,20 +139,20 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 class _Field:
-    """The machines that are meant: this one alone, or nodes of a cluster."""
+    """The machines to search: this one only, or nodes of a cluster."""
 
     def __init__(self, cluster: Cluster | None = None, choice: NodeChoice | None = None) -> None:
         self._cluster = cluster
         self._choice = choice
 
     def look(self, sweep_options: SweepOptions, with_disk: bool) -> list[SweptMachine]:
-        """What is left over on them; this one first."""
+        """The leftovers on these machines, this machine first."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
 
         here = sweep.SweepNode() if self._choice is None else self._choice.here
         places = []
-        with Progress("looking at the processes") as progress:
+        with Progress("searching the processes") as progress:
             if here is not None:
                 places.append(
                     sweep.SweptMachine(here, sweep.inspect(sweep_options, with_disk), is_here=True)
@@ -163,13 +163,13 @@ class _Field:
                     self._choice.there,
                     sweep_options,
                     with_disk,
-                    lambda done, total: progress.say(f"{done} of {total} other nodes have looked"),
+                    lambda done, total: progress.say(f"{done} of {total} other nodes are searched"),
                 )
                 places += self._choice.gone
         return places
 
     def carry_out(self, places: list[SweptMachine], deed: SweepRequest) -> list[SweptMachine]:
-        """End and remove what was shown."""
+        """End the processes and remove the files of the plan."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
 
@@ -204,7 +204,7 @@ def _chosen(named: tuple[str, ...], address: str | None) -> tuple[Cluster, NodeC
 
 
 def _is_hidden(places: list[SweptMachine]) -> bool:
-    """Whether something could not be looked at; here that is told beside the report."""
+    """Whether some processes or nodes could not be inspected; for this machine, print the reason."""
     for each in places:
         if each.is_here and each.view and each.view.unseen:
             options.note(each.view.unseen)
@@ -218,7 +218,7 @@ def _tell_notes(places: list[SweptMachine]) -> None:
 
 
 def _meant(places: list[SweptMachine], deed: SweepRequest) -> str:
-    """What is to be done, in words; empty where that is nothing."""
+    """The plan as a sentence; empty if there is nothing to do."""
     from raydoctor.act.zombies import sweep
 
     plans = [sweep.plan(each.view, deed) for each in places if each.view is not None]
@@ -227,16 +227,18 @@ def _meant(places: list[SweptMachine], deed: SweepRequest) -> str:
     size = text.size(sum(each.bytes for each in removing))
     parts = (
         f"end {text.plural(count, 'process', 'processes')}" if count else "",
-        f"remove {text.plural(len(removing), 'thing')} ({size})" if removing else "",
+        f"remove {text.plural(len(removing), 'file or folder', 'files and folders')} ({size})"
+        if removing
+        else "",
     )
     where = sum(any(plan) for plan in plans)
     return " and ".join(filter(None, parts)) + (f" on {where} machines" if where > 1 else "")
 
 
 def _ask_about_doubtful(count: int) -> bool:
-    """Whether to end what only inherited Ray's environment: a question of its own, answered no by default."""
+    """Ask separately whether to end processes that only inherited Ray's environment; the default is no."""
     if not sys.stdin.isatty():
-        return False  # the report names them, and the option that ends them
+        return False  # the report lists them, with the option that ends them
     what = text.plural(count, "process", "processes")
     return click.confirm(
         f"End also {what} that only inherited Ray's environment (a tmux session or a server that was started "
@@ -247,7 +249,7 @@ def _ask_about_doubtful(count: int) -> bool:
 
 
 def _ask(what: str) -> None:
-    """Raises click.Abort where the answer is no, RaydoctorError where standard input is no terminal."""
+    """Ask for confirmation. Raises click.Abort if refused, RaydoctorError if there is no terminal."""
     from raydoctor.model.errors import RaydoctorError
 
     if not sys.stdin.isatty():

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from raydoctor.case import Case, evidence
+from raydoctor.case import Case
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
+from raydoctor.model.text import join_names, plural
 from raydoctor.model.values import Event, Remedy
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
@@ -24,7 +25,7 @@ _WAITS = ("PENDING", "RESCHEDULING")
 _STRATEGIES = ("STRICT_SPREAD", "STRICT_PACK", "SPREAD", "PACK")
 
 
-class Bundle(NamedTuple):
+class GroupBundle(NamedTuple):
     """Resources that a group reserves together on one node."""
 
     needs: resources.Needs
@@ -37,7 +38,7 @@ class Pending(NamedTuple):
     id: str
     name: str
     strategy: str
-    bundles: tuple[Bundle, ...]
+    bundles: tuple[GroupBundle, ...]
     """Bundles that are not placed."""
     event: Event
     age: float
@@ -45,9 +46,9 @@ class Pending(NamedTuple):
     """Tasks and actors that wait to run in it."""
     infeasible: bool
     """Even the empty cluster has no room for it."""
-    homeless: tuple[Bundle, ...]
+    homeless: tuple[GroupBundle, ...]
     """Bundles for which no node has room beside the holders (or at all, if the group is infeasible)."""
-    holders: tuple[holding.Holder, ...]
+    holders: tuple[holding.ResourceHolder, ...]
     at_work: bool
     """There would be no room even if the idle holders ended."""
 
@@ -71,7 +72,7 @@ def of(case: Case, snapshot: now.Picture, logged: Mapping[str, str]) -> dict[str
 
 def _pending(case: Case, snapshot: now.Picture, event: Event, logged: str) -> Pending | None:
     bundles = [
-        Bundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
+        GroupBundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
         for b in live.records(event, "bundles")
         if not b.get("node_id")
     ]
@@ -80,18 +81,18 @@ def _pending(case: Case, snapshot: now.Picture, event: Event, logged: str) -> Pe
     awaited = any(now.expected(case, b.needs, age) for b in bundles)
     if not bundles or age < now.AGE or awaited:
         return None
-    rooms = [_Room(n, starving.left(n, ())) for n in snapshot.nodes]
+    rooms = [_NodeRoom(n, starving.left(n, ())) for n in snapshot.nodes]
     infeasible = _unplaced(strategy, bundles, rooms)
     if not strategy and _scheduling_state(event) == "INFEASIBLE":
         infeasible = bundles
     if infeasible and snapshot.newest < now.AGE:
         return None
-    rooms = [_Room(n, starving.left(n, snapshot.holders)) for n in snapshot.nodes]
+    rooms = [_NodeRoom(n, starving.left(n, snapshot.holders)) for n in snapshot.nodes]
     homeless = infeasible or _unplaced(strategy, bundles, rooms)
     if not homeless:
         return None
     working = [h for h in snapshot.holders if h.busy and not h.waits]
-    rooms = [_Room(n, starving.left(n, working)) for n in snapshot.nodes]
+    rooms = [_NodeRoom(n, starving.left(n, working)) for n in snapshot.nodes]
     names = {name for bundle in bundles for name in bundle.needs}
     group = event["placement_group_id"]
     return Pending(
@@ -138,19 +139,21 @@ def _selectors(bundle: dict[str, object]) -> tuple[dict[str, str], ...]:
 # ---------------------------------------------------------------- room
 
 
-class _Room(NamedTuple):
+class _NodeRoom(NamedTuple):
     """A node and its free resources, which shrink as bundles are placed."""
 
-    node: now.Node
+    node: now.ClusterNode
     left: dict[str, float]
 
 
-def _unplaced(strategy: str, bundles: Sequence[Bundle], rooms: Sequence[_Room]) -> list[Bundle]:
+def _unplaced(
+    strategy: str, bundles: Sequence[GroupBundle], rooms: Sequence[_NodeRoom]
+) -> list[GroupBundle]:
     """Bundles that do not fit; like Ray's scheduler, this places the largest first."""
     if strategy == "STRICT_PACK":
-        every = Bundle(total(b.needs for b in bundles), bundles[0].selectors)
+        every = GroupBundle(total(b.needs for b in bundles), bundles[0].selectors)
         return [] if any(_takes(room, every) for room in rooms) else list(bundles)
-    free = [_Room(room.node, dict(room.left)) for room in rooms]
+    free = [_NodeRoom(room.node, dict(room.left)) for room in rooms]
     homeless = []
     for bundle in sorted(bundles, key=lambda b: -sum(b.needs.values())):
         room = next((r for r in free if _takes(r, bundle)), None)
@@ -164,7 +167,7 @@ def _unplaced(strategy: str, bundles: Sequence[Bundle], rooms: Sequence[_Room]) 
     return homeless
 
 
-def _takes(room: _Room, bundle: Bundle) -> bool:
+def _takes(room: _NodeRoom, bundle: GroupBundle) -> bool:
     return live_rows.fits(room.left, bundle.needs) and now.bears(room.node, bundle.selectors)
 
 
@@ -177,24 +180,24 @@ def total(parts: Iterable[resources.Needs]) -> resources.Needs:
     return found
 
 
-def missed(snapshot: now.Picture, pending: Pending) -> list[now.Node]:
+def missed(snapshot: now.Picture, pending: Pending) -> list[now.ClusterNode]:
     """Lost nodes that would have had room for the group."""
     nodes = (*snapshot.nodes, *snapshot.lost)
     if not pending.infeasible or not snapshot.lost:
         return []
-    rooms = [_Room(node, starving.left(node, ())) for node in nodes]
+    rooms = [_NodeRoom(node, starving.left(node, ())) for node in nodes]
     return [] if _unplaced(pending.strategy, pending.bundles, rooms) else list(snapshot.lost)
 
 
 # ---------------------------------------------------------------- sentences
 
 
-def remove(holders: Iterable[holding.Holder]) -> Iterator[Remedy]:
+def remove(holders: Iterable[holding.ResourceHolder]) -> Iterator[Remedy]:
     """Remove unused groups: a placement group keeps its reservation until it is removed."""
     names = {h.id: h.name for h in holders if h.kind == "placement group"}
     if names:
         yield Remedy(
-            f"Remove placement groups that are not used: {evidence.join_names(names.values())}",
+            f"Remove placement groups that are not used: {join_names(names.values())}",
             (
                 "ray list placement-groups --detail --filter state=CREATED",
                 "ray.util.remove_placement_group(pg)     # also ends its tasks and actors",
@@ -204,7 +207,7 @@ def remove(holders: Iterable[holding.Holder]) -> Iterator[Remedy]:
         )
 
 
-def shape(bundles: Iterable[Bundle]) -> str:
+def shape(bundles: Iterable[GroupBundle]) -> str:
     """`2 x 4 CPU + 1 x 1 GPU`."""
     counts: dict[str, int] = {}
     for bundle in bundles:
@@ -219,7 +222,7 @@ def held(snapshot: now.Picture, pending: Pending) -> str:
     found = total(h.held for h in pending.holders)
     whole = total(n.total for n in snapshot.nodes)
     shares = [resources.share(n, found[n], whole.get(n, 0.0)) for n in wanted if found.get(n)]
-    homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
+    homeless, bundles = len(pending.homeless), plural(len(pending.bundles), "bundle")
     which = f"{homeless} of {bundles}" if len(pending.bundles) > 1 else "it"
     hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
     return f"there is no room for {which}: {hold}"

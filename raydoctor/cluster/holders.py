@@ -17,7 +17,7 @@ from raydoctor.model import ids
 from raydoctor.model.values import Event, Subject
 
 
-class Holder(NamedTuple):
+class ResourceHolder(NamedTuple):
     """A holder of resources: a live actor, a task in `ray.get`, or a placement group."""
 
     kind: Literal["actor", "task", "placement group"]
@@ -51,9 +51,9 @@ class Holder(NamedTuple):
         return Subject(kind, self.id, self.name or None, self.pid, self.node or None)
 
 
-def each_once(holders: Iterable[Holder]) -> list[Holder]:
+def each_once(holders: Iterable[ResourceHolder]) -> list[ResourceHolder]:
     """Each holder once: a placement group with its resources on all nodes."""
-    found: dict[str, Holder] = {}
+    found: dict[str, ResourceHolder] = {}
     for holder in holders:
         held = dict(found[holder.id].held) if holder.id in found else {}
         for name, amount in holder.held.items():
@@ -62,7 +62,7 @@ def each_once(holders: Iterable[Holder]) -> list[Holder]:
     return list(found.values())
 
 
-def held_by(holders: Iterable[Holder]) -> str:
+def held_by(holders: Iterable[ResourceHolder]) -> str:
     """`2 Simulator actors and 1 plan task`."""
     counts: dict[tuple[str, str], int] = {}
     for key in {(h.kind, h.id): (h.name, h.kind) for h in holders}.values():
@@ -71,7 +71,11 @@ def held_by(holders: Iterable[Holder]) -> str:
 
 
 def hold(
-    holders: Sequence[Holder], shares: Iterable[str], waiters: Iterable[Event], *, at_work: bool
+    holders: Sequence[ResourceHolder],
+    shares: Iterable[str],
+    waiters: Iterable[Event],
+    *,
+    at_work: bool,
 ) -> str:
     """`2 Simulator actors of job 1 hold 2 of 2 CPU, and run nothing`; the job, if it is not the waiters'."""
     many = len({h.id for h in holders}) > 1
@@ -91,7 +95,7 @@ def _job(event: Event) -> str:
     return event["job_id"] or event["creator_job_id"]
 
 
-def holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
+def holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[ResourceHolder]:
     """Live actors, placement groups, and tasks in `ray.get`.
 
     A task that is working does not count: it will end and give back its resources.
@@ -116,21 +120,21 @@ def holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
             waits = calls and actor not in at_work and any(e["actor_id"] == actor for e in running)
             if calls:
                 active.add(event["placement_group_id"])
-            yield Holder(
+            yield ResourceHolder(
                 "actor", actor, event["class_name"], event.pid, event["node_id"], held, calls, waits, event
             )  # fmt: skip
     for event in running:
         held = rows.amounts(event, "required_resources")
         held = {n: v for n, v in held.items() if n.partition("_group_")[0] != "CPU"}
         if event["task_id"] in waiting and event["type"] == "NORMAL_TASK" and held:
-            yield Holder(
+            yield ResourceHolder(
                 "task", event["task_id"], rows.name_of(event), event.pid, event["node_id"],
                 held, True, True, event,
             )  # fmt: skip
     yield from _groups(case, active)
 
 
-def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
+def _groups(case: Case, active: set[str]) -> Iterator[ResourceHolder]:
     """What each group reserves on each node; its members' resources have other names."""
     for event in live.rows(case, "placement-groups"):
         kept: dict[str, dict[str, float]] = {}
@@ -143,7 +147,7 @@ def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
             group = event["placement_group_id"]
             name = event["name"] or evidence.short(group)
             for node, held in kept.items():
-                yield Holder(
+                yield ResourceHolder(
                     "placement group", group, name, None, node, held, group in active, False, event
                 )  # fmt: skip
 

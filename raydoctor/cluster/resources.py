@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import size
+from raydoctor.model.text import joined, size
 
 Needs = Mapping[str, float]
 """Resource name -> amount; `memory` in bytes."""
@@ -66,11 +66,7 @@ def describe(needs: Needs) -> str:
     """`1 GPU and 4 CPU`: rare resources first."""
     order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
     parts = [f"{size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order]
-    return (
-        f"{', '.join(parts[:-1])} and {parts[-1]}"
-        if len(parts) > 1
-        else "".join(parts) or "nothing"
-    )
+    return joined(parts) or "nothing"
 
 
 def share(name: str, part: float, whole: float) -> str:

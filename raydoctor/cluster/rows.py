@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raydoctor.case import evidence
 from raydoctor.cluster import resources
 from raydoctor.cluster import tables as live
+from raydoctor.model import text
 from raydoctor.model.values import Event
 
 _TOLERANCE = 1e-6
@@ -52,7 +52,6 @@ def named(event: Event) -> str:
 def listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:
     """`2 Simulator actors, 1 plan task and 4 more`, of (name, kind) -> how many."""
     items = sorted(counts.items(), key=lambda item: -item[1])
-    words = [evidence.many(n, f"{name} {kind}".strip()) for (name, kind), n in items[:most]]
+    parts = [text.plural(n, f"{name} {kind}".strip()) for (name, kind), n in items[:most]]
     rest = sum(n for _, n in items[most:])
-    words += [f"{rest} more"] if rest else []
-    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
+    return text.joined([*parts, f"{rest} more"] if rest else parts)

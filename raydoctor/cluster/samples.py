@@ -15,7 +15,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.model.values import Event
 
 
-class Frame(NamedTuple):
+class SampledFrame(NamedTuple):
     """One frame of a stack."""
 
     function: str
@@ -32,7 +32,7 @@ class Frame(NamedTuple):
         return f"{self.function} ({self.file}:{self.line})" if self.line else self.function
 
 
-class Thread(NamedTuple):
+class SampledThread(NamedTuple):
     """One thread in one sample."""
 
     tid: int
@@ -42,7 +42,7 @@ class Thread(NamedTuple):
     """Whether py-spy found it running on a CPU."""
     gil: bool
     """Whether it held the interpreter's lock."""
-    frames: tuple[Frame, ...]
+    frames: tuple[SampledFrame, ...]
     """Innermost first; empty if the stack could not be read."""
     state: str = ""
     """The kernel's state letter: R, S, D, T, t, Z."""
@@ -63,7 +63,7 @@ class Sample(NamedTuple):
     """Epoch seconds."""
     cpu_seconds: float
     """CPU time of all its threads since its start."""
-    threads: tuple[Thread, ...]
+    threads: tuple[SampledThread, ...]
     how: str
     """`py-spy`, `py-spy --native`, `proc` (no stack), `faulthandler` …"""
     problem: str
@@ -97,7 +97,7 @@ class Rest(NamedTuple):
     """Seconds until the end of its sleep, if known."""
 
 
-class Process(NamedTuple):
+class SampledProcess(NamedTuple):
     """One sampled process."""
 
     pid: int
@@ -131,7 +131,7 @@ class Process(NamedTuple):
         return (last.cpu_seconds - first.cpu_seconds) / seconds if seconds > 0 else None
 
 
-def processes(case: Case) -> list[Process]:
+def processes(case: Case) -> list[SampledProcess]:
     """Every sampled process, in the order of the rows."""
     samples: dict[tuple[str, int], list[Event]] = {}
     for event in live.rows(case, "samples"):
@@ -141,10 +141,10 @@ def processes(case: Case) -> list[Process]:
     return [_process(samples[key], clues.get(key), rests.get(key)) for key in samples]
 
 
-def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Process:
+def _process(events: list[Event], clue: Event | None, rest: Event | None) -> SampledProcess:
     samples = sorted((_sample(event) for event in events), key=lambda sample: sample.at)
     first = events[0]
-    return Process(
+    return SampledProcess(
         first.pid or 0,
         first["node_id"],
         first["worker_id"],
@@ -203,9 +203,9 @@ def _sample(event: Event) -> Sample:
     )
 
 
-def thread(row: Mapping[str, Any]) -> Thread:
+def thread(row: Mapping[str, Any]) -> SampledThread:
     """A thread from its row, with defaults for missing values."""
-    return Thread(
+    return SampledThread(
         _whole(row.get("tid")),
         str(row.get("name") or ""),
         bool(row.get("active")),
@@ -220,9 +220,9 @@ def thread(row: Mapping[str, Any]) -> Thread:
     )
 
 
-def _frames(value: object) -> Iterable[Frame]:
+def _frames(value: object) -> Iterable[SampledFrame]:
     for each in live.records_of(value):
-        yield Frame(
+        yield SampledFrame(
             live.text_of(each.get("function")),
             live.text_of(each.get("file")),
             _whole(each.get("line")),

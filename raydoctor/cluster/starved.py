@@ -21,7 +21,7 @@ class Starved(NamedTuple):
     """Requests that wait for the same holders."""
 
     requests: tuple[now.Request, ...]
-    holders: tuple[holding.Holder, ...]
+    holders: tuple[holding.ResourceHolder, ...]
     short: tuple[str, ...]
     """Resources of which there is not enough left."""
     total: resources.Needs
@@ -71,7 +71,7 @@ class Starved(NamedTuple):
         return holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
 
 
-def left(node: now.Node, holders: Iterable[holding.Holder]) -> dict[str, float]:
+def left(node: now.ClusterNode, holders: Iterable[holding.ResourceHolder]) -> dict[str, float]:
     """A node's resources without what these holders hold."""
     amounts = dict(node.total)
     for holder in holders:
@@ -81,26 +81,26 @@ def left(node: now.Node, holders: Iterable[holding.Holder]) -> dict[str, float]:
     return amounts
 
 
-def starved(case: Case, seen: now.Picture | None) -> list[Starved]:
+def starved(case: Case, picture: now.Picture | None) -> list[Starved]:
     """Every group of requests that wait for the same holders, the oldest first."""
     found: dict[tuple[str, ...], list[Starved]] = {}
-    if seen is None:
+    if picture is None:
         return []
-    for request in seen.requests:
-        one = _starved(seen, request) if (request.age or 0.0) >= now.AGE else None
+    for request in picture.requests:
+        one = _starved(picture, request) if (request.age or 0.0) >= now.AGE else None
         if one and not now.expected(case, request.needs, request.age or 0.0):
             found.setdefault(tuple(sorted(h.id for h in one.holders)), []).append(one)
     merged = [_together(same) for same in found.values()]
-    return [one._replace(parents=_parents(seen, one)) for one in merged]
+    return [one._replace(parents=_parents(picture, one)) for one in merged]
 
 
-def _starved(seen: now.Picture, request: now.Request) -> Starved | None:
+def _starved(picture: now.Picture, request: now.Request) -> Starved | None:
     homes = [
         n
-        for n in seen.nodes
+        for n in picture.nodes
         if live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
     ]
-    rest = [left(n, seen.holders) for n in homes]
+    rest = [left(n, picture.holders) for n in homes]
     if not homes or any(live_rows.fits(each, request.needs) for each in rest):
         return None
     names = [
@@ -108,7 +108,7 @@ def _starved(seen: now.Picture, request: now.Request) -> Starved | None:
     ]
     ids = {n.id for n in homes}
     holders = tuple(
-        h for h in seen.holders if h.node in ids and any(h.held.get(name) for name in names)
+        h for h in picture.holders if h.node in ids and any(h.held.get(name) for name in names)
     )
     at_work = [h for h in holders if h.busy and not h.waits]
     needed = any(live_rows.fits(left(n, at_work), request.needs) for n in homes)
@@ -117,11 +117,11 @@ def _starved(seen: now.Picture, request: now.Request) -> Starved | None:
     return Starved((request,), holders, tuple(plain), total, not needed)
 
 
-def _sum(homes: list[now.Node], names: Iterable[str]) -> resources.Needs:
+def _sum(homes: list[now.ClusterNode], names: Iterable[str]) -> resources.Needs:
     return {n: sum(home.total.get(n, 0.0) for home in homes) for n in names}
 
 
-def _in_group(homes: list[now.Node], names: list[str]) -> resources.Needs:
+def _in_group(homes: list[now.ClusterNode], names: list[str]) -> resources.Needs:
     """A placement group's total of these resources."""
     found: dict[str, float] = {}
     for name in names:
@@ -146,7 +146,7 @@ def _together(same: list[Starved]) -> Starved:
 # ---------------------------------------------------------------- nested ray.get
 
 
-def _parents(seen: now.Picture, one: Starved) -> tuple[Event, ...]:
+def _parents(picture: now.Picture, one: Starved) -> tuple[Event, ...]:
     """Tasks that wait for the starved requests and hold what these need.
 
     A parent with another running child may only be waiting for that one.
@@ -154,17 +154,17 @@ def _parents(seen: now.Picture, one: Starved) -> tuple[Event, ...]:
     stuck = {h.id for h in one.holders if h.waits}
     waiting = {
         e["task_id"]: e
-        for e in seen.tasks
+        for e in picture.tasks
         if e["state"] == "RUNNING" and (e["task_id"] in stuck or e["actor_id"] in stuck)
     }
     parents = {t: waiting[t] for e in one.waiters if (t := e["parent_task_id"]) in waiting}
-    rest = [h for h in seen.holders if h.id not in stuck]
+    rest = [h for h in picture.holders if h.id not in stuck]
     needs = one.requests[0].needs
-    freed = any(live_rows.fits(left(node, rest), needs) for node in seen.nodes)
+    freed = any(live_rows.fits(left(node, rest), needs) for node in picture.nodes)
     helped = any(
         e["state"] in now.UNDER_WAY
         and e["parent_task_id"] in parents
         and e["task_id"] not in waiting
-        for e in seen.tasks
+        for e in picture.tasks
     )
     return tuple(parents.values()) if freed and not helped else ()

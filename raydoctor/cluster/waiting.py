@@ -30,7 +30,7 @@ _PENDING = "PENDING_NODE_ASSIGNMENT"
 UNDER_WAY = ("RUNNING", "SUBMITTED_TO_WORKER")
 
 
-class Node(NamedTuple):
+class ClusterNode(NamedTuple):
     """A node, alive or lost."""
 
     id: str
@@ -89,10 +89,10 @@ class Picture:
     """A snapshot of a cluster from its tables."""
 
     at: float
-    nodes: tuple[Node, ...]
-    lost: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
+    lost: tuple[ClusterNode, ...]
     """Nodes that are no longer alive."""
-    holders: tuple[holding.Holder, ...]
+    holders: tuple[holding.ResourceHolder, ...]
     requests: tuple[Request, ...]
     tasks: tuple[Event, ...]
 
@@ -126,7 +126,7 @@ def tasks_known(case: Case) -> bool:
 # ---------------------------------------------------------------- nodes
 
 
-def _nodes(case: Case, *, alive: bool) -> list[Node]:
+def _nodes(case: Case, *, alive: bool) -> list[ClusterNode]:
     """Live nodes, or dead ones; totals are from the table `resources`."""
     measured = {e["node_id"]: e for e in live.rows(case, "resources")}
     listed = {e["node_id"]: e for e in live.rows(case, "nodes")} or measured
@@ -137,14 +137,14 @@ def _nodes(case: Case, *, alive: bool) -> list[Node]:
         more = measured.get(node)
         total = rows.amounts(more, "total") if more else rows.amounts(event, "resources_total")
         labels = live.mapping(event, "labels") or (live.mapping(more, "labels") if more else {})
-        found.append(Node(node, total, {k: str(v) for k, v in labels.items()}, event))
+        found.append(ClusterNode(node, total, {k: str(v) for k, v in labels.items()}, event))
     return found
 
 
 _IN = pattern(r"(?P<no>!)?in\((?P<values>.{0,4000})\)")
 
 
-def bears(node: Node, selectors: tuple[Mapping[str, str], ...]) -> bool:
+def bears(node: ClusterNode, selectors: tuple[Mapping[str, str], ...]) -> bool:
     """Whether a node's labels match one of the selectors (`x`, `!x`, `in(x,y)`, `!in(x,y)`)."""
     return not selectors or any(
         all(_is(node.labels.get(name), wanted) for name, wanted in selector.items())

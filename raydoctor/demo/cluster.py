@@ -34,8 +34,8 @@ _GRACE = 5.0
 
 
 @dataclass(slots=True)
-class Run:
-    """One driver's life in its own Ray."""
+class DemoRun:
+    """One run of a driver in its own Ray."""
 
     folder: Path
     environment: dict[str, str]
@@ -53,13 +53,13 @@ class Run:
 
 
 @contextmanager
-def throw_away(keep: bool = False) -> Iterator[Run]:
+def throw_away(keep: bool = False) -> Iterator[DemoRun]:
     """A folder and an environment for one Ray; its processes and files are gone at the end."""
     base = tempfile.gettempdir()
     folder = Path(
         tempfile.mkdtemp(prefix="raydoctor-", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
     )
-    run = Run(folder, _environment(folder), folder / "driver.log")
+    run = DemoRun(folder, _environment(folder), folder / "driver.log")
     try:
         with _terminations_interrupt():
             yield run
@@ -88,14 +88,14 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def drive(
-    run: Run,
+def supervise(
+    run: DemoRun,
     program: Path,
     settings: Mapping[str, str],
     seconds: float,
-    tell: Callable[[str], None],
+    report_line: Callable[[str], None],
 ) -> None:
-    """Run a driver program to its end, telling each line of its output as it comes."""
+    """Run a driver program to its end or time limit, and report each line of its output at once."""
     with run.driver_log.open("wb") as log, _no_core_dumps():
         driver = subprocess.Popen(
             [sys.executable, program.name],
@@ -110,18 +110,18 @@ def drive(
     with run.driver_log.open("rb") as output:
         while (code := driver.poll()) is None and time.monotonic() < deadline:
             _remember(run, driver.pid)
-            _tell_new(output.readlines(), tell)
+            _report_new(output.readlines(), report_line)
             time.sleep(_LOOK_EVERY)
         run.exit_code = code
         if code is None:
             driver.kill()
             driver.wait()
-        _tell_new(output.readlines(), tell)
+        _report_new(output.readlines(), report_line)
 
 
-def _tell_new(lines: list[bytes], tell: Callable[[str], None]) -> None:
+def _report_new(lines: list[bytes], report_line: Callable[[str], None]) -> None:
     for line in lines:
-        tell(line.decode("utf-8", "replace").rstrip())
+        report_line(line.decode("utf-8", "replace").rstrip())
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _uninterrupted() -> Iterator[None]:
 _TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def _remember(run: Run, driver: int) -> None:
+def _remember(run: DemoRun, driver: int) -> None:
     """Note the driver's descendants while they are that: orphans have no ancestry left."""
     with suppress(psutil.Error):
         process = psutil.Process(driver)
@@ -176,7 +176,7 @@ def _remember(run: Run, driver: int) -> None:
             _note(run, each)
 
 
-def _remember_marked(run: Run) -> None:
+def _remember_marked(run: DemoRun) -> None:
     """Note processes whose environment says that they were started for this folder."""
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -184,12 +184,12 @@ def _remember_marked(run: Run) -> None:
                 _note(run, process)
 
 
-def _note(run: Run, process: psutil.Process) -> None:
+def _note(run: DemoRun, process: psutil.Process) -> None:
     with suppress(psutil.Error):
         run.processes.setdefault((process.pid, process.create_time()), process)
 
 
-def _end(run: Run) -> None:
+def _end(run: DemoRun) -> None:
     """End what is left of this Ray: wait for its own shutdown, then ask, then force."""
     if run.exit_code is not None:
         psutil.wait_procs(_left(run), timeout=_GRACE)
@@ -201,7 +201,7 @@ def _end(run: Run) -> None:
         psutil.wait_procs(left, timeout=_GRACE)
 
 
-def _left(run: Run) -> list[psutil.Process]:
+def _left(run: DemoRun) -> list[psutil.Process]:
     """This Ray's processes that still do something; a zombie waits for its parent alone."""
     _remember_marked(run)
     left = []

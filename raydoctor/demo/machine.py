@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Memory(NamedTuple):
+class HostMemory(NamedTuple):
     """Bytes in use, and bytes there are."""
 
     used: int
     total: int
 
 
-class _Files(NamedTuple):
+class _MemoryFiles(NamedTuple):
     limit: str
     usage: str
     prefix: str
 
 
-_V1 = _Files("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_")
-_V2 = _Files("memory.max", "memory.current", "")
+_V1 = _MemoryFiles("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_")
+_V2 = _MemoryFiles("memory.max", "memory.current", "")
 
 
-def memory(root: Path = Path("/")) -> Memory | None:
+def memory(root: Path = Path("/")) -> HostMemory | None:
     """Memory as Ray's monitor sees it; None where it has none (macOS)."""
     system = _system(root / "proc/meminfo")
     if system is None:
@@ -40,15 +40,15 @@ def memory(root: Path = Path("/")) -> Memory | None:
     return system
 
 
-def _system(file: Path) -> Memory | None:
+def _system(file: Path) -> HostMemory | None:
     fields = _fields(file, separator=":")
     if "MemTotal" not in fields or "MemAvailable" not in fields:
         return None
     total, available = fields["MemTotal"] * 1024, fields["MemAvailable"] * 1024
-    return Memory(total - available, total)
+    return HostMemory(total - available, total)
 
 
-def _cgroup(folder: Path, files: _Files) -> Memory | None:
+def _cgroup(folder: Path, files: _MemoryFiles) -> HostMemory | None:
     limit, usage = _number(folder / files.limit), _number(folder / files.usage)
     if limit is None or usage is None:
         return None
@@ -56,7 +56,7 @@ def _cgroup(folder: Path, files: _Files) -> Memory | None:
     cached = fields.get(f"{files.prefix}inactive_file", 0) + fields.get(
         f"{files.prefix}active_file", 0
     )
-    return Memory(usage - cached, limit)
+    return HostMemory(usage - cached, limit)
 
 
 def _number(file: Path) -> int | None:

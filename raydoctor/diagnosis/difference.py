@@ -1,15 +1,10 @@
 """Two reports -> what is new, gone, worse and better. Pure: values in, values out.
 
-What is compared is the contract (`raydoctor/report/1`), so that a report kept from last month and the
-capture of a minute ago are read alike. No id, pid, address or time survives from one cluster to the next;
-diagnoses are *about the same* where one rule
+The comparison uses the contract (`raydoctor/report/1`), so an old report and a new capture compare alike.
+Ids, pids, addresses and times differ between clusters. Diagnoses are about the same subject if their rule
+is the same and the names of their subjects agree, or overlap most.
 
-* says the same words, ids, numbers and counts aside; else
-* names the same tasks, actors, deployments, …, and no other exception or signal; else, where it names
-  nobody, says the same about the same functions and resources, and more.
-
-Neither the order of the reports' parts nor that of their files matters; `compare(b, a)` mirrors
-`compare(a, b)`.
+The order of a report's parts and of its files does not matter; `compare(b, a)` mirrors `compare(a, b)`.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ _VERSION = 1
 
 
 class Compared(NamedTuple):
-    """A diagnosis as a report tells it."""
+    """A diagnosis of a report."""
 
     id: str
     rule: str
@@ -41,7 +36,7 @@ class Compared(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A report, as far as it is compared."""
+    """The compared parts of a report."""
 
     path: str
     ray_versions: tuple[str, ...]
@@ -54,7 +49,7 @@ class Side(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What both reports tell: the diagnoses about one thing, as they were and as they are."""
+    """Diagnoses of both reports about the same subjects."""
 
     before: tuple[Compared, ...]
     after: tuple[Compared, ...]
@@ -123,7 +118,7 @@ def count(group: Iterable[Compared]) -> int:
     return sum(d.times for d in group)
 
 
-# ---------------------------------------------------------------- what belongs together
+# ---------------------------------------------------------------- pairs
 
 Group = tuple[Compared, ...]
 _Key = Callable[[Mapping[str, Any]], object]
@@ -163,7 +158,7 @@ def _key(group: Group) -> str:
 
 
 def _in_order(groups: Iterable[Group]) -> Group:
-    """As their report had them: what follows from another stands behind it."""
+    """In the order of their report, in which consequences follow their cause."""
     return tuple(sorted((t for group in groups for t in group), key=lambda t: _number(t.id)))
 
 
@@ -182,7 +177,7 @@ def _likeness(one: Compared, other: Compared) -> float:
     return len(one.names & other.names) / len(one.names | other.names)
 
 
-# ---------------------------------------------------------------- what became of it
+# ---------------------------------------------------------------- verdicts
 
 
 def _verdict(change: Change) -> str:
@@ -228,7 +223,7 @@ _FOLDS = (
     (pattern(r"(?<=_)(?=[0-9a-f]*\d)[0-9a-f]{5,}(?![^\W_])"), "#"),
     (pattern(r"\b\d+(?:[.,:_-]\d+)*(?:\s?(?:[kKMGT]i?B|B|ms|s|min|h|%)(?!\w))?"), "#"),
 )
-"""What differs from run to run in a name."""
+"""Parts of a name that differ between runs."""
 _WORD = pattern(r"#|[^\W#](?:[\w.'-]*\w)?")
 
 
@@ -242,9 +237,9 @@ def _folded(text: str) -> str:
 
 
 def side(document: object, path: str) -> Side:
-    """A report's JSON as something to compare; RaydoctorError where it is none.
+    """One side, from a report's JSON. Raises RaydoctorError for other documents.
 
-    `path` is what the user called it.
+    `path` is the name that the user gave.
     """
     report = _checked(document, path)
     info = _mapping(report.get("capture", {}), "capture", path)
@@ -263,10 +258,10 @@ def side(document: object, path: str) -> Side:
 def _checked(document: object, path: str) -> Mapping[str, Any]:
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(schema, str):
-        raise _unfit(path, "is JSON, but no report of raydoctor")
+        raise _unfit(path, "is JSON, but not a report of raydoctor")
     version = schema.removeprefix(_SCHEMA)
     if not schema.startswith(_SCHEMA) or not version.isdecimal():
-        raise _unfit(path, f"is no report: its schema is {schema[:60]}")
+        raise _unfit(path, f"is not a report: its schema is {schema[:60]}")
     if version != str(_VERSION):
         raise RaydoctorError(
             f"{path} is a report of a later raydoctor: {schema[:60]}",
@@ -298,7 +293,7 @@ def _told(value: object, path: str) -> Compared:
 
 
 def _name(subject: Mapping[str, Any]) -> str:
-    """A subject's name, where it has one that tells it from others of its kind."""
+    """A subject's name, if it identifies the subject."""
     name = _folded(str(subject.get("name") or ""))
     return name if _WORD.search(name.replace("#", "")) else ""
 

@@ -1,11 +1,11 @@
-"""Runs the rules, lets the best cause of each end have it, links what follows from what.
+"""Runs the rules, assigns each entity to its best explanation, and links causes and consequences.
 
 * Every finding *explains* entities (a worker that ended, a node that died, an object that was lost).
   Where two findings explain the same entity, the rule with the lower `rank` keeps it; a finding
   that keeps none of its entities is dropped, its evidence covered by the winner.
-* Fallback rules run last and see what is explained already.
-* A finding whose `caused_by` names an entity that another explains becomes that one's consequence.
-  One incident is one tree.
+* Fallback rules run last and see which entities are already explained.
+* A finding whose `caused_by` names an entity that another finding explains becomes its consequence. Each
+  incident is one tree.
 * Every symptom event is covered by a diagnosis or listed as unexplained (see `unexplained`).
 """
 
@@ -41,14 +41,14 @@ from raydoctor.read.budget import CpuBudget, CpuTimeSpent, cpu_limit
 from raydoctor.redact.report import scrub
 
 RULE_SECONDS = 10.0
-"""Processor time that one rule may take: of real logs all of them together take less than one."""
+"""CPU seconds of one rule; with real logs, all rules together take less than one second."""
 RULES_SECONDS = 60.0
-"""And all of them."""
+"""CPU seconds of all rules."""
 
 
 @dataclass(slots=True, eq=False)
 class _Candidate:
-    """A finding on its way to a diagnosis."""
+    """A finding that may become a diagnosis."""
 
     rule: Rule
     finding: Finding
@@ -68,7 +68,7 @@ class _Candidate:
 
     @property
     def key(self) -> tuple[int, int, float, str]:
-        """Most severe first, then by cause precedence, time, text: no order of files in it."""
+        """Most severe first, then by rank, time and text, independent of the order of files."""
         first = min(self.times, default=float("inf"))
         return (SEVERITIES.index(self.severity), self.rule.rank, first, self.finding.headline)
 
@@ -107,7 +107,7 @@ def run(
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
     report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
     scrubbed = scrub(report, capture.secrets)
-    # Afterwards: a secret whose `$` is gone is not recognised.
+    # After redaction, which does not recognise a secret without its `$`.
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
 
 
@@ -127,7 +127,7 @@ def _left(
 
 
 def signals_of(catalogue: Catalogue) -> list[Signal]:
-    """What is looked for in logs for these rules, whatever files there are."""
+    """The signals of these rules, independent of the files of a capture."""
     return [*signals.FACTS, *(s for rule in catalogue.rules for s in rule.looks_for)]
 
 
@@ -143,7 +143,7 @@ def judge(
 ) -> list[_Candidate]:
     """Findings of all rules, each entity held by its best explanation.
 
-    `logs_are_complete`: what only a program's output claims explains nothing that Ray's own logs explain.
+    `logs_are_complete`: claims of a program's output explain nothing that Ray's own logs explain.
     """
     ordered = sorted(rules, key=lambda r: (r.rank, r.name))
     time_left = CpuBudget(RULES_SECONDS)
@@ -169,9 +169,9 @@ def judge(
 def _weaken_contradicted(
     candidates: list[_Candidate], case: Case, left: Iterable[Unexplained]
 ) -> None:
-    """Make warnings of what a program's output claims while Ray's logs report no failure at all.
+    """Turn claims of a program's output into warnings if Ray's logs report no failure at all.
 
-    They report none where they give no finding and no unexplained error of their own.
+    That is so if Ray's logs yield no finding and no unexplained error.
     """
     outputs = {s.path for s in case.sources if s.role in corroboration.PRINTED}
     if any(each.file not in outputs for each in left) or not all(
@@ -184,7 +184,7 @@ def _weaken_contradicted(
 
 
 def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]]:
-    """Identity of an event -> what the findings explain that have it among their evidence."""
+    """Identity of an event -> the entities that findings with this evidence explain."""
     found: dict[int, tuple[Entity, ...]] = {}
     for candidate in candidates:
         finding, held = candidate.finding, tuple(sorted(candidate.held))
@@ -227,7 +227,7 @@ def _unfinished(what: str, seconds: float) -> Gap:
 def _claim(
     candidates: list[_Candidate], holders: dict[Entity, _Candidate] | None = None
 ) -> tuple[list[_Candidate], dict[Entity, _Candidate]]:
-    """Give each entity to the first candidate (they come by rank); drop who holds nothing."""
+    """Give each entity to the first candidate (sorted by rank); drop candidates without entities."""
     holders = dict(holders or {})
     kept = []
     for candidate in candidates:
@@ -252,7 +252,7 @@ def _within(candidate: _Candidate, since: float | None, until: float | None) -> 
 
 
 def _link(candidates: list[_Candidate]) -> list[_Candidate]:
-    """Hang each finding below the one that explains it; the roots come back, worst first."""
+    """Link each finding to the one that explains it; return the roots, worst first."""
     holders = {entity: c for c in candidates for entity in c.held}
     for candidate in sorted(candidates, key=lambda c: c.key):
         causes = [holders[e] for e in candidate.finding.caused_by if e in holders]
@@ -325,7 +325,7 @@ def _diagnosis(
 
 
 def _inert(diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis with a headline and titles on which no shell acts, if they are pasted by mistake."""
+    """The diagnosis with a headline and titles that are harmless if pasted into a shell by mistake."""
     return replace(
         diagnosis,
         headline=paste.inert(diagnosis.headline),
@@ -334,7 +334,7 @@ def _inert(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | None:
-    """A remedy that this Ray knows; where the version is unknown, one that says from when on."""
+    """The remedy if this Ray supports it; for an unknown version, with its first version in the title."""
     if version is None:
         if remedy.since > (2, 9):
             return replace(

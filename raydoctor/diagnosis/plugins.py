@@ -1,4 +1,4 @@
-"""Rules of others, beside our own: from installed packages and from a folder.
+"""Rules of other packages and of a folder, in addition to raydoctor's own.
 
 A package offers rules by entry points of the group `raydoctor.rules`, each naming a module with one
 rule, a package of such modules, a `Rule`, or an iterable of rules:
@@ -41,27 +41,27 @@ class Catalogue:
 
 
 def catalogue(folder: str | None = None) -> Catalogue:
-    """Our own rules, those of installed packages, and those of the folder; every name once.
+    """Raydoctor's rules, those of installed packages, and those of the folder; names are unique.
 
-    Raises `RaydoctorError` where a rule of the folder cannot be loaded.
+    Raises `RaydoctorError` if a rule of the folder cannot be loaded.
     """
     rules, gaps = list(own.load()), list[Gap]()
     for where, rule in _installed(gaps):
         if taken := _clash(rule, rules):
-            gaps.append(_unloaded(where, f"a rule is called {taken} already"))
+            gaps.append(_unloaded(where, f"a rule named {taken} already exists"))
         else:
             rules.append(rule)
     for rule in from_folder(folder) if folder is not None else ():
         if taken := _clash(rule, rules):
             raise RaydoctorError(
-                f"{folder}: a rule is called {taken} already", "Give the file another name."
+                f"{folder}: a rule named {taken} already exists", "Give the file another name."
             )
         rules.append(rule)
     return Catalogue(tuple(sorted(rules, key=own.order)), tuple(gaps))
 
 
 def find(name: str, folder: str | None = None) -> Rule | None:
-    """A rule by its name, wherever it comes from."""
+    """A rule by its name, from any origin."""
     if found := own.find(name):
         return found
     others = catalogue(folder).rules
@@ -85,7 +85,7 @@ def from_folder(folder: str) -> tuple[Rule, ...]:
     if not files:
         raise RaydoctorError(
             f"no rule in {folder}: no file there ends in .py",
-            "A rule is one file; CONTRIBUTING.md of raydoctor says what it holds.",
+            "A rule is one file; raydoctor's CONTRIBUTING.md describes its content.",
         )
     package = _package_at(os.path.abspath(folder))
     return tuple(_from_file(package, folder, file) for file in files)
@@ -117,8 +117,8 @@ def _from_file(package: str, folder: str, file: str) -> Rule:
     stem = file.removesuffix(".py")
     if not stem.isidentifier():
         raise RaydoctorError(
-            f"{where}: {stem!r} is no name of a Python module",
-            paste.shell("Call it {name}.py", name=stem.replace("-", "_")),
+            f"{where}: {stem!r} is not a valid name of a Python module",
+            paste.shell("Rename it to {name}.py", name=stem.replace("-", "_")),
         )
     try:
         return own.only_rule(import_module(f"{package}.{stem}"))
@@ -155,8 +155,8 @@ def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
 def _offers(place: str) -> bool:
     """Whether a package installed there has such entry points.
 
-    Looking for the group's name costs a fraction of what `importlib.metadata` takes to load and to
-    parse every package's metadata, and hardly anybody has a plugin.
+    Searching for the group's name is much faster than importing `importlib.metadata` and parsing the
+    metadata of every package, and few users have a plugin.
     """
     wanted = f"[{GROUP}]".encode()
     with suppress(OSError), os.scandir(place or ".") as entries:
@@ -181,7 +181,7 @@ def _rules_in(offered: Any) -> Iterator[Rule]:
     else:
         for each in offered:
             if not isinstance(each, Rule):
-                raise TypeError(f"{each!r} is no rule")
+                raise TypeError(f"{each!r} is not a rule")
             yield each
 
 

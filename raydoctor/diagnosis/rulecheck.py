@@ -1,7 +1,6 @@
-"""What every rule must be, for ours and for those of plugin authors: `raydoctor rules test DIR`.
+"""Checks of rules, both raydoctor's own and those of plugin authors: `raydoctor rules test DIR`.
 
-Each check yields its problems as sentences; no problem, no output. The project's own tests call the same
-functions.
+Each check yields its problems as sentences. The project's own tests call the same functions.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from raydoctor.model.values import Report
 
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 _TRIES = 25
-_TODO = re.compile(r"\bTODO\b")
-"""What `raydoctor rules new` leaves to the author."""
+_FILL_IN = re.compile(r"\bFILL-IN\b")
+"""The marker of `raydoctor rules new` for the parts that the author has to write."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong with a rule."""
+class RuleProblem:
+    """A problem of a rule."""
 
     rule: str
     where: str
@@ -37,21 +36,21 @@ class Problem:
     what: str
 
 
-def check(rule: Rule, catalogue: Catalogue) -> Iterator[Problem]:
-    """Everything that is wrong with a rule; its examples run with the whole catalogue."""
+def check(rule: Rule, catalogue: Catalogue) -> Iterator[RuleProblem]:
+    """All problems of a rule; its examples run with the whole catalogue."""
     for what in (*page_problems(rule), *shape_problems(rule)):
-        yield Problem(rule.name, "page", what)
+        yield RuleProblem(rule.name, "page", what)
     for where, what in unfinished(rule):
-        yield Problem(rule.name, where, what)
+        yield RuleProblem(rule.name, where, what)
     for what in line_problems(_source_of(rule)):
-        yield Problem(rule.name, "steps", what)
+        yield RuleProblem(rule.name, "steps", what)
     for signal in rule.looks_for:
         for what in signal_problems(signal):
-            yield Problem(rule.name, f"signal {signal.kind}: {signal.find}", what)
+            yield RuleProblem(rule.name, f"signal {signal.kind}: {signal.find}", what)
     for example in rule.examples:
         with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
             for what in example_problems(rule, example, catalogue, Path(folder)):
-                yield Problem(rule.name, f"example {example.title}", what)
+                yield RuleProblem(rule.name, f"example {example.title}", what)
 
 
 def page_problems(rule: Rule) -> Iterator[str]:
@@ -64,22 +63,22 @@ def page_problems(rule: Rule) -> Iterator[str]:
         yield f"the headings must be {', '.join(HEADINGS)}; they are {', '.join(sections) or 'none'}"
     for heading, text in sections.items():
         if not text.strip():
-            yield f"nothing stands below {heading!r}"
+            yield f"there is no text below {heading!r}"
 
 
 def shape_problems(rule: Rule) -> Iterator[str]:
-    """A signal, and an example of either kind."""
+    """The rule needs a signal, a positive and a negative example."""
     told = [rule.name in (*e.roots, *e.consequences) for e in rule.examples]
     if not rule.looks_for:
-        yield "it looks for nothing: looks_for is empty"
+        yield "looks_for is empty: the rule needs a signal"
     if True not in told:
         yield "no example shows it: one must name it among its roots or consequences"
     if False not in told:
-        yield "no example shows what would fool it: one must not name it"
+        yield "no negative example: one must not name it"
 
 
 def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
-    """(place, problem) wherever a `TODO` of the skeleton is left."""
+    """(place, problem) wherever a `FILL-IN` of the skeleton is left."""
     texts = [
         ("page", rule.doc),
         *((f"signal {s.kind}", f"{s.find} {s.pattern} {s.sample}") for s in rule.looks_for),
@@ -87,20 +86,20 @@ def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
         *((f"example {e.title}", " ".join((e.title, *e.files.values()))) for e in rule.examples),
     ]
     for where, text in texts:
-        if count := len(_TODO.findall(text)):
-            yield where, f"TODO is left {'once' if count == 1 else f'{count} times'}"
+        if count := len(_FILL_IN.findall(text)):
+            yield where, f"FILL-IN is left {'once' if count == 1 else f'{count} times'}"
 
 
 def signal_problems(signal: Signal) -> Iterator[str]:
     """The sample matches, and the pattern cannot match without the literal."""
     if re.search(r"[\\\t\n]" if signal.with_header else r"[\"\\\t\n]", signal.find):
-        yield "the literal holds a character that JSON logs escape"
+        yield "the literal contains a character that JSON logs escape"
     if signal.find not in signal.sample:
-        yield "the sample does not hold the literal"
+        yield "the sample does not contain the literal"
     if not signal.regex.search(signal.sample):
         yield "the pattern does not match the sample"
     if (text := _without_literal(signal)) is not None:
-        yield f"the pattern matches {text!r}, which does not hold the literal"
+        yield f"the pattern matches {text!r}, which does not contain the literal"
 
 
 def proves_literals() -> bool:
@@ -187,7 +186,7 @@ def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
 def example_problems(
     rule: Rule, example: Example, catalogue: Catalogue, folder: Path
 ) -> Iterator[str]:
-    """With all rules at work the roots are those it names, and the numbers are said."""
+    """With all rules loaded, the roots are those of the example, and the expected texts appear."""
     report = run_example(example, catalogue, folder)
     roots = sorted(d.rule for d in report.roots)
     if roots != sorted(example.roots):
@@ -195,7 +194,7 @@ def example_problems(
     below = {d.rule for d in report.diagnoses} - set(roots)
     for name in example.consequences:
         if name not in below:
-            yield f"{name} must hang below a root"
+            yield f"{name} must be a consequence of a root"
     told = [
         text
         for d in report.diagnoses
@@ -203,11 +202,11 @@ def example_problems(
         for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     ]
     shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
-    if _TODO.search("\n".join((*told, *shown))):
-        yield "TODO is left in the headline or the evidence"
+    if _FILL_IN.search("\n".join((*told, *shown))):
+        yield "FILL-IN is left in the headline or the evidence"
     for words in example.says:
         if words not in "\n".join(told):
-            yield f"neither headline nor remedies say {words!r}"
+            yield f"neither headline nor remedies contain {words!r}"
 
 
 def _listed(names: object) -> str:

@@ -1,9 +1,9 @@
-"""What no diagnosis accounts for: symptoms that rules know, and errors that nobody knows.
+"""Symptoms that no diagnosis explains: those of known signals, and errors that match no rule.
 
-Three kinds of trouble are read even where no rule asks for them: records of level E or C of Ray's own
-processes (ERROR and CRITICAL of those written in Python), and tracebacks. What a rule recognises is
-left to that rule; what only echoes a diagnosed end (a dashboard that misses the dead node) is left out;
-the rest is grouped by template, worst first, so that a report is of use even where no rule fires.
+Three kinds of records are read without a rule: records of level E or C of Ray's own processes (ERROR and
+CRITICAL of those written in Python), and tracebacks. Records that a rule recognises are left to that rule.
+Records that only repeat a diagnosed failure (a dashboard that cannot reach the dead node) are dropped. The
+rest is grouped by template, worst first, so that a report is useful even if no rule matches.
 
 Templates are made by folding ids, numbers, addresses, quoted words and paths, not by a log miner: Ray's
 messages are format strings whose words stay, while Drain's clusters depend on the order in which lines
@@ -40,13 +40,13 @@ _PYTHON = (
 _OBSERVERS = frozenset(
     (*_PYTHON, "core-driver", "core-worker", "core-io", "worker-err", "io-worker")
 )
-"""Who complains when a node or the GCS is gone."""
+"""Roles that report errors when a node or the GCS is gone."""
 
 _KINDS = {"log.critical": 0, "log.traceback": 2, "log.error": 3}
-"""Kinds of what no rule asked for, by gravity; 1 is a symptom that a rule knows and cannot explain."""
+"""Kinds of records without a rule, worst first; 1 is a rule's symptom that no finding explains."""
 _SYMPTOM = 1
 _BESIDE_S = 2.0
-"""Events that do not mean that somebody recognised the record."""
+"""Seconds around a record of a diagnosis in which records of the same daemon count as its part."""
 _NOT_ERRORS = (
     ":info_message:",  # advice for the driver, of level E so that it is streamed
     "PC: @",  # frames of a crash, each a record of its own behind `*** SIGSEGV received`
@@ -60,7 +60,7 @@ _NOT_ERRORS = (
 
 
 def signals(roles: Iterable[str]) -> list[Signal]:
-    """What to look for in a capture that has files of these roles."""
+    """The signals for a capture that has files of these roles."""
     present = frozenset(roles)
     cpp = tuple(err if err in present else out for err, out in _TWINS)
     return [*_cpp((*cpp, "core-driver")), *_python(), TRACEBACK]
@@ -121,8 +121,8 @@ def _python() -> Iterator[Signal]:
 # ---------------------------------------------------------------- accounting
 
 
-class _Told:
-    """What the diagnoses account for."""
+class _Accounted:
+    """The events and entities that the diagnoses account for."""
 
     def __init__(self, case: Case, findings: Sequence[Finding]) -> None:
         links = [link.event for finding in findings for link in finding.chain]
@@ -142,11 +142,11 @@ class _Told:
         """When the first node, raylet or GCS ended, as far as it is diagnosed."""
 
     def holds(self, event: Event) -> bool:
-        """Whether a diagnosis shows the event, covers it, or explains an end that it tells of."""
+        """Whether a diagnosis shows the event, covers it, or explains an entity in it."""
         return id(event) in self._ids or bool(event.entities & self.entities)
 
     def stands_beside(self, event: Event) -> bool:
-        """Whether the same daemon tells part of a diagnosis within seconds of the event."""
+        """Whether a diagnosis has a record of the same daemon within seconds of the event."""
         return event.source.role in _PYTHON and any(
             told.source.path == event.source.path
             and (event.at is None or told.at is None or abs(told.at - event.at) <= _BESIDE_S)
@@ -176,9 +176,9 @@ def account(
     `symptoms`: kinds of events that mean that something broke. `since` and `until`, epoch seconds,
     leave out what lies outside.
     """
-    told = _Told(case, findings)
+    told = _Accounted(case, findings)
     groups: dict[tuple[int, str, str], list[Event]] = {}
-    for event in _nobody_knows(case, set(symptoms), told):
+    for event in _unexplained(case, set(symptoms), told):
         if told.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
             continue
         weight = _KINDS.get(event.kind, _SYMPTOM)
@@ -207,7 +207,7 @@ def _place(event: Event) -> tuple[str, int]:
     return event.source.path, event.line
 
 
-def _nobody_knows(case: Case, symptoms: set[str], told: _Told) -> Iterator[Event]:
+def _unexplained(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Event]:
     """Symptoms, without the records that some signal recognised and those that only echo an end."""
     known, over = _Recognised(case.events), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):
@@ -222,15 +222,15 @@ def _nobody_knows(case: Case, symptoms: set[str], told: _Told) -> Iterator[Event
 
 
 def _is_over(case: Case) -> bool:
-    """Whether the session ended as it should: every job did, or somebody stopped a part of it."""
+    """Whether the session ended normally: every job ended, or a node or the GCS was stopped."""
     jobs = case.ledger.jobs.values()
     return bool(case.ledger.stops) or (bool(jobs) and all(j.ended is not None for j in jobs))
 
 
 def _is_echo(event: Event, over: bool, hurt: float | None) -> bool:
-    """Said by an observer once a part of the cluster was gone.
+    """Whether an observer wrote the record after a part of the cluster was gone.
 
-    What has no time (a bare traceback in `dashboard.err`) may have come last.
+    A record without a time (a bare traceback in `dashboard.err`) may have been the last one.
     """
     if event.source.role not in _OBSERVERS:
         return False
@@ -240,7 +240,7 @@ def _is_echo(event: Event, over: bool, hurt: float | None) -> bool:
 
 
 def _is_quoted(event: Event, quoted: str) -> bool:
-    """A traceback whose exception a diagnosis tells already."""
+    """Whether the exception of a traceback is already part of a diagnosis."""
     return event.kind == "log.traceback" and (raised := _raised(event)) != "" and raised in quoted
 
 
@@ -289,7 +289,7 @@ _RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
 
 
 def says(event: Event) -> str:
-    """The one line that says most: of a traceback what was raised and where, else the first."""
+    """The most informative line: a traceback's exception with its location, otherwise the first line."""
     if event.kind == "log.traceback" and (raised := _raised(event)):
         frames = list(_FRAME.finditer(event.message))
         at = frames[-1] if frames else None

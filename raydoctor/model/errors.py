@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RaydoctorError(Exception):
-    """Something the user can mend: `message` says what and why, `hint` what to do next."""
+    """An error that the user can fix: `message` says what failed and why, `hint` what to do next."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

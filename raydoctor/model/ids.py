@@ -1,4 +1,4 @@
-"""Ray's ids: what the hex digits of one id say about others.
+"""Ray's ids: the ids of jobs, actors and tasks that another id contains.
 
 Layout (measured with Ray 2.60, the same since 2.6): JobID 8 digits, a little-endian counter; ActorID
 32 = 24 unique + JobID; TaskID 48 = 16 unique + ActorID; ObjectID 56 = TaskID + 8 digits of a

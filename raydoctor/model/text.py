@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 _SENTENCE = re.compile(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
 ELLIPSIS = "…"
@@ -103,6 +104,18 @@ def short_ids(text: str) -> str:
 def plural(count: int, noun: str, many: str = "") -> str:
     """`1 file`, `1,234 files`."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
+
+
+def join_names(names: Iterable[str], most: int = 3) -> str:
+    """`a, b, c and 4 more`, or `a, b and c`; each name once, empty ones left out."""
+    unique = list(dict.fromkeys(filter(None, names)))
+    rest = len(unique) - most
+    return joined([*unique[:most], f"{rest:,} more"] if rest > 0 else unique)
 
 
 def size(count: float) -> str:

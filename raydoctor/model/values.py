@@ -23,7 +23,7 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "error", "warning", "info")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One file of a capture: all that its path alone tells. Compared by identity: there are many."""
+    """One file of a capture, with the facts in its path. Compared by identity: there are many."""
 
     path: str
     """Relative to the capture, with forward slashes; what reports show."""
@@ -62,7 +62,7 @@ class Event:
     count: int = 1
     """How many equal records this one stands for (`[repeated 3x across cluster]`, folded storms)."""
     sightings: tuple[Event, ...] = ()
-    """The same event as other files tell it (`.err` twins)."""
+    """Records of the same event in other files (`.err` twins)."""
 
     def __getitem__(self, name: str) -> str:
         """A field, or the empty string where this generation of the text lacks it."""
@@ -107,7 +107,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom a diagnosis is about, for reports."""
+    """The task, actor, process or node that a diagnosis is about, for reports."""
 
     kind: str
     id: str | None = None
@@ -123,7 +123,7 @@ class Finding:
     headline: str
     """One sentence with the numbers that matter."""
     chain: tuple[Link, ...]
-    """From cause to symptom; never empty: a claim without evidence is none."""
+    """From cause to symptom; never empty, because every finding needs evidence."""
     explains: tuple[Entity, ...] = ()
     """Entities whose end or failure this finding accounts for."""
     caused_by: tuple[Entity, ...] = ()
@@ -141,7 +141,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
-    """A finding in its place: with an id, its rule's name, and what follows from it."""
+    """A finding as the report shows it: with an id, its rule's name, and its consequences."""
 
     id: str
     rule: str

@@ -1,11 +1,11 @@
-"""How much processor time a diagnosis may take, so that hostile files cannot stall it.
+"""CPU time limits of a diagnosis, so that hostile files cannot stall it.
 
-Processor time, not wall time: on a busy machine the same files give the same report. A normal gigabyte
-takes some seconds (see `benchmarks/`), so only texts made to be slow spend a budget.
+The limits use CPU time, not wall time: on a busy machine the same files give the same report. A normal
+gigabyte takes some seconds (see `benchmarks/`), so only files made to be slow exceed a budget.
 
-Reading asks its budget between two lines. Rules, those of plugins among them, are interrupted: a regular
-expression cannot be given a time limit, but it lets a signal handler run in between, and that may raise.
-It is safe only for code without side effects that have to be completed, such as a rule's function.
+Reading checks its budget between two lines. Rules, including those of plugins, are interrupted: a regular
+expression has no time limit, but it lets a signal handler run, which may raise. That is safe only for code
+without side effects, such as a rule's function.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from raydoctor.model import text
 from raydoctor.model.values import Gap
 
 FILE_SECONDS = 1.5
-"""Per file, beside what its size grants."""
+"""Per file, in addition to the time for its size."""
 RUN_SECONDS = 60.0
-"""For all files of a capture together, beside what their size grants."""
+"""For all files of a capture together, in addition to the time for their size."""
 SECONDS_PER_GB = 120.0
 HINT = "Read the rest of the file yourself, or split its long lines and diagnose it again."
 
@@ -54,7 +54,7 @@ def of_file(size: int) -> CpuBudget:
 
 
 def gap(file: str, read: int, size: int, spent: CpuBudget) -> Gap:
-    """That a file's budget is spent, and how far reading came."""
+    """The gap for a file whose budget is spent, with the amount that was read."""
     return Gap(
         file,
         f"{text.size(read)} of {text.size(size)} read within the time budget of "

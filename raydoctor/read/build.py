@@ -1,8 +1,8 @@
-"""A capture -> a case: the scan, clocks, twins, and what dead workers had been running.
+"""A capture -> a case: the scan, clocks, twins, and the tasks of dead workers.
 
-A capture may hold files (those of this machine, say) and other nodes' readings of theirs. Files are read
-here; what is known only from all nodes together (who died, who waited, whose errors are not of this
-cluster) is settled once everybody's events are there.
+A capture may contain files (of this machine, for example) and readings that other nodes made of theirs. Facts
+that need all nodes (which workers died, which processes waited, which errors belong to another cluster) are
+determined after the events of all nodes are merged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
-from raydoctor.read.clock import Clock
+from raydoctor.read.clock import NodeClocks
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
 
@@ -30,7 +30,7 @@ _NAMES_HEAD = 4096
 _NAMES_TAIL = 64 << 10
 _KEPT_NAMES = 20
 _MOST_NAMES = 5000
-"""Workers whose names a node gives without knowing whether they died."""
+"""Workers whose task names a node reports without knowing whether they died."""
 _NAMED = frozenset(
     (
         "worker.exit",
@@ -45,12 +45,12 @@ _NAMED = frozenset(
         "async.slow_step",
     )
 )
-"""Kinds of events about workers of whom it matters what they ran."""
+"""Kinds of events about workers whose tasks matter to a diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A case, and what reading it cost and missed."""
+    """A case, with the gaps and the number of hits of reading it."""
 
     case: Case
     gaps: tuple[Gap, ...]
@@ -61,10 +61,10 @@ class Reading:
 
 @dataclass(slots=True)
 class _Read:
-    """What the files themselves told."""
+    """The events of the files of this machine."""
 
     events: list[Event]
-    clock: Clock
+    clock: NodeClocks
     hits: int
     gaps: list[Gap] = field(default_factory=list)
 
@@ -93,10 +93,9 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
 
 
 def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
-    """Read one node's files for somebody who puts several nodes together.
+    """Read one node's files, for a diagnosis that merges several nodes.
 
-    Who died is told by the GCS, which is on another node, so the names of workers are given that nobody
-    here misses.
+    The GCS, which records deaths, may be on another node, so the names of living workers are included.
     """
     from raydoctor.read.portable import NodeReading
 
@@ -117,7 +116,7 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
 
 
 def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
-    """What other nodes read of theirs; few captures hold such a thing."""
+    """The readings of other nodes, which few captures contain."""
     if all(source.role != "reading" for source in files):
         return []
     from raydoctor.read import portable
@@ -137,13 +136,13 @@ def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
 
 
 def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, str]:
-    """Files that some signal may come from; the others are not worth a byte of reading."""
+    """The files that may contain a signal; the others are not read."""
     roles = {role for signal in signals for role in signal.roles}
     return {s: f for s, f in files.items() if s.role in roles or s.role in ("driver", "job-driver")}
 
 
-def _learn_clock(drafts: list[Draft], clock: Clock) -> None:
-    """Event files carry epoch seconds, logs local stamps: the same death told by both gives the offset."""
+def _learn_clock(drafts: list[Draft], clock: NodeClocks) -> None:
+    """Learn offsets from deaths in both event files (epoch seconds) and logs (local timestamps)."""
     epochs = {
         death: draft.head.epoch
         for draft in drafts
@@ -157,7 +156,7 @@ def _learn_clock(drafts: list[Draft], clock: Clock) -> None:
 
 
 def _death(draft: Draft) -> tuple[str, str] | None:
-    """Whose death a record tells: a worker's, or that of a node that missed its heartbeats."""
+    """The worker, or the node without heartbeats, whose death a record reports."""
     if draft.signal.kind in ("worker.exit", "worker.died") and draft.fields.get("worker"):
         return ("worker", draft.fields["worker"])
     if draft.signal.kind == "node.dead" and draft.fields.get("node"):
@@ -192,7 +191,7 @@ def _prefer_out(event: Event) -> tuple[bool, str, int]:
 
 
 def _dead(events: Iterable[Event]) -> set[str]:
-    """Workers of whom it matters what they ran."""
+    """Workers whose tasks matter to a diagnosis."""
     return {
         e.value
         for event in events
@@ -219,7 +218,7 @@ def _outputs(
 
 
 def _names(outputs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """What each worker had been running, from its own `.out` (magic lines)."""
+    """The tasks of each worker, from the magic lines of its `.out`."""
     names: dict[str, tuple[str, ...]] = {}
     for worker, file in outputs:
         if worker not in names and (found := _magic_names(file)):
@@ -250,7 +249,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
         gaps.append(
             Gap(
                 "gcs_server.out",
-                "no GCS log in the capture: worker exits, actor and node deaths are told there",
+                "no GCS log in the capture: it records worker exits and the deaths of actors and nodes",
                 "On the head node: /tmp/ray/session_latest/logs/gcs_server.out",
             )
         )
@@ -258,7 +257,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
         gaps.append(
             Gap(
                 "raylet.out",
-                "no raylet log in the capture: OOM kills, disk and scheduling trouble are told there",
+                "no raylet log in the capture: it records OOM kills, full disks and scheduling problems",
                 "On each node: /tmp/ray/session_latest/logs/raylet.out",
             )
         )

@@ -1,4 +1,4 @@
-"""Stamps -> epoch seconds.
+"""Timestamps -> epoch seconds.
 
 Ray's stamps are local time without a zone. A node's offset is learned from records that carry both
 (the crash handler's `received at time=<epoch>`, JSON `timestamp_ns`, event files against the log
@@ -60,23 +60,23 @@ def offset_between(local: float, epoch: float) -> float:
     return round((local - epoch) / 900) * 900.0
 
 
-class Clock:
+class NodeClocks:
     """Offsets per node, and the reading of stamps with them."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Counter[float]] = {}
 
     def learn(self, node: str, stamp: str, epoch: float) -> None:
-        """Take note of a moment that a node's record tells in both ways."""
+        """Record a moment that a node's record has as local time and as epoch seconds."""
         local = as_utc(stamp)
         if local is not None and abs(local - epoch) < _MOST_AHEAD:
             self._seen.setdefault(node, Counter())[offset_between(local, epoch)] += 1
 
     def offset(self, node: str) -> float | None:
-        """A node's offset from UTC: what most of its pairs show, in whatever order they came.
+        """A node's offset from UTC, by the majority of its records.
 
-        A node that shows none is taken to live in the zone of the others: clusters seldom span zones,
-        and the machine that reads a capture is often elsewhere.
+        A node without such records is assumed to be in the zone of the others: clusters rarely span zones,
+        and the machine that reads a capture is often in another one.
         """
         seen = self._seen.get(node) or sum(self._seen.values(), Counter[float]())
         if not seen:

@@ -16,7 +16,7 @@ from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Gap, Source
 from raydoctor.read import cut_logs
-from raydoctor.read.records import Line, parse_line
+from raydoctor.read.records import LogLine, parse_line
 
 _UP = {
     "raylet-out": (b"Raylet of id, ",),
@@ -27,7 +27,7 @@ _BEGINS = {
     "raylet-out": (b"Setting cluster ID to: ", b"IOServicePool is running"),
     "gcs-out": (b"IOServicePool is running", b"Ray cluster metadata", b"GCS storage type is "),
 }
-"""Among the first records of a log that begins with its daemon. One that was rotated begins elsewhere."""
+"""Texts among the first records of a daemon; a rotated log lacks them."""
 _OPENING = 8 << 10
 _HEAD = 1 << 20
 """Bytes: far more than a daemon writes while it starts (20 kB)."""
@@ -40,7 +40,7 @@ _HEX = pattern(rb"(?:[0-9a-f]{4,}[: ]+)?(?:[0-9a-f]{2,8} +){8,}")
 
 
 class _Log(NamedTuple):
-    """A required log, as far as it is looked at."""
+    """The inspected parts of a required log."""
 
     source: Source
     head: bytes
@@ -72,7 +72,7 @@ def gaps_of(files: Mapping[Source, str]) -> list[Gap]:
     ]
     filled = {(log.source.role, log.source.node) for log in logs if log.size}
     raylets = [log for log in logs if log.source.role == "raylet-out"]
-    # The GCS waits for ever for nodes whose raylets cannot start.
+    # The GCS waits without a time limit for nodes whose raylets cannot start.
     no_nodes = not any(log.shows_up for log in raylets) and any(map(_died, raylets))
     found = {}
     for log in logs:
@@ -110,7 +110,7 @@ def _log(source: Source, file: str) -> _Log | None:
 
 
 def _parts(handle: int, size: int) -> Iterator[bytes]:
-    """All that is behind the head, or samples of it."""
+    """Everything after the head, or samples of it."""
     length, step = (_HEAD, _HEAD) if size <= _READ_WHOLE else (_TAIL, _SAMPLE_EVERY)
     yield from (os.pread(handle, length, start) for start in range(_HEAD, size, step))
     yield os.pread(handle, _TAIL, size - _TAIL)
@@ -132,7 +132,7 @@ def _why(log: _Log, no_nodes: bool) -> str:
     return ""
 
 
-def _lines(log: _Log) -> Iterator[Line]:
+def _lines(log: _Log) -> Iterator[LogLine]:
     """Lines of the beginning and of the end."""
     parts = (log.head[:_TAIL], log.tail) if log.size > _TAIL else (log.head,)
     for part in parts:
@@ -141,12 +141,12 @@ def _lines(log: _Log) -> Iterator[Line]:
 
 
 def _died(log: _Log) -> bool:
-    """Whether the log says why the daemon ended: its last records are all there is."""
+    """Whether the log records a fatal error, so that nothing can follow."""
     return any(line.level == "C" for line in _lines(log))
 
 
 def _without_records(log: _Log) -> str:
-    """What a text without records looks like."""
+    """Describe a text without records."""
     text = log.head[:_TAIL]
     if log.has_nul or any(byte < 9 for byte in text):
         looks = "binary data"

@@ -54,7 +54,7 @@ _TABLE = {
 }
 
 
-class Daemon(NamedTuple):
+class DaemonLog(NamedTuple):
     """The log of a raylet or of the GCS from its beginning."""
 
     source: Source
@@ -108,15 +108,15 @@ def cut(files: Mapping[Source, str], begins: Iterable[Source]) -> Iterator[tuple
             yield gcs.source, shown
 
 
-def _daemon(source: Source, file: str) -> Daemon | None:
+def _daemon(source: Source, file: str) -> DaemonLog | None:
     try:
         with open(file, "rb") as stream:
-            return Daemon(source, stream.read(_MOST))
+            return DaemonLog(source, stream.read(_MOST))
     except OSError:
         return None
 
 
-def _beside(files: Mapping[Source, str], raylet: Daemon) -> tuple[list[_Other], list[_Other]]:
+def _beside(files: Mapping[Source, str], raylet: DaemonLog) -> tuple[list[_Other], list[_Other]]:
     """Drivers of the raylet's node, and its workers: those that its log does not know, and some others."""
     near = [s for s in files if s.node == raylet.source.node and s.pid]
     drivers = [s for s in near if s.role == "core-driver"]
@@ -153,7 +153,7 @@ def _times(text: bytes) -> Iterator[float]:
 
 
 def _not_in_raylet(
-    raylet: Daemon, drivers: list[_Other], workers: list[_Other], gcs: Daemon | None
+    raylet: DaemonLog, drivers: list[_Other], workers: list[_Other], gcs: DaemonLog | None
 ) -> str:
     """A record that the raylet must have written and that its log lacks; empty if there is none."""
     for driver in drivers:
@@ -172,17 +172,17 @@ def _not_in_raylet(
     return ""
 
 
-def _knows(raylet: Daemon, worker: Source) -> bool:
+def _knows(raylet: DaemonLog, worker: Source) -> bool:
     ids = [entity.value.encode() for entity in worker.entities if entity.kind == "worker"]
     return raylet.has(_STARTED + b"%d" % (worker.pid or 0), *ids)
 
 
-def _removals(gcs: Daemon, node: bytes) -> Iterator[bytes]:
+def _removals(gcs: DaemonLog, node: bytes) -> Iterator[bytes]:
     """The records with which the GCS removes a node."""
     return (record for record in gcs.lines(*_REMOVED) if node in record)
 
 
-def _not_in_gcs(gcs: Daemon, raylets: list[Daemon]) -> str:
+def _not_in_gcs(gcs: DaemonLog, raylets: list[DaemonLog]) -> str:
     """A record that the GCS must have written and that its log lacks, unless a raylet could not reach it."""
     over = {job for line in gcs.lines(*_JOB_OVER) for job in _JOB.findall(line)}
     for raylet in raylets:
@@ -200,7 +200,7 @@ def _not_in_gcs(gcs: Daemon, raylets: list[Daemon]) -> str:
     return ""
 
 
-def _silent(daemon: Daemon, alive: list[float], gcs: Daemon | None) -> str:
+def _silent(daemon: DaemonLog, alive: list[float], gcs: DaemonLog | None) -> str:
     """That others of the node wrote for much longer than a daemon's regular table takes; empty if not."""
     lines = daemon.lines(*_TABLE[daemon.source.role])
     tables = sorted(at for line in lines for at in _times(line))

@@ -1,4 +1,4 @@
-"""What raylets and workers last said of themselves, read where somebody waited in vain.
+"""The last state tables of raylets and workers, read if a process waited in vain.
 
 Ray's C++ processes print a table of their own state every minute (`event_stats_print_interval_ms`). A
 raylet's `[state-dump]` says what is queued and who holds what; a worker's `Event stats:` count the calls
@@ -6,8 +6,8 @@ it serves (`grpc_server.PushTask`), the calls it waits for (`grpc_client.PushTas
 asked for in vain (`grpc_client.RequestWorkerLease`). Two tables with equal counts prove that nothing
 moved between them. Read in the logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
 
-Every healthy worker prints them too, so they are no signals: only the ends of files are read, and only
-when some event says that somebody waits, or (of fewer files) when no driver's output is there to say so.
+Every healthy worker prints them as well, so they are not signals: only the ends of files are read, and only
+if an event shows that a process waits, or (for fewer files) if the capture has no driver's output.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read.clock import Clock
+from raydoctor.read.clock import NodeClocks
 from raydoctor.read.records import parse_line
 
 _TAIL = 256 << 10
 _HEAD = 64 << 10
 _MOST_FILES, _MOST_UNTOLD = 2000, 300
 _WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
-"""Kinds of events behind which somebody waits, besides a `GetTimeoutError` and a queue in debug_state.txt."""
+"""Kinds of events that show a wait, besides a `GetTimeoutError` and a queue in debug_state.txt."""
 
 
 def read(
-    files: dict[Source, str], events: Iterable[Event], clock: Clock, gaps: list[Gap]
+    files: dict[Source, str], events: Iterable[Event], clock: NodeClocks, gaps: list[Gap]
 ) -> list[Event]:
-    """The last states of raylets and workers, if somebody waited, or if no driver is there to tell."""
+    """The last states of raylets and workers, if a process waited or the capture has no driver's output."""
     told = any(_is_wait(event) for event in events)
     if not told and any(source.role in ("driver", "job-driver") for source in files):
         return []
@@ -74,7 +74,7 @@ def _is_wait(event: Event) -> bool:
 
 @dataclass(slots=True)
 class _Block:
-    """One record of several lines, and where it stands."""
+    """One record of several lines, and its location."""
 
     stamp: str
     pid: int | None
@@ -83,7 +83,7 @@ class _Block:
     offset: int
     rows: list[str] = field(default_factory=list)
     is_json: bool = False
-    """All rows stand in one line (`RAY_BACKEND_LOG_JSON=1`)."""
+    """Whether all rows are in one line (`RAY_BACKEND_LOG_JSON=1`)."""
 
 
 def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
@@ -135,8 +135,8 @@ _STATE_DUMP = pattern(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
 _WAITING = ("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length")
 
 
-def _raylet_dump(log: _Log, clock: Clock) -> Iterator[Event]:
-    """The last dump in which requests were queued: later ones are of a time after it all."""
+def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
+    """The last dump with queued requests: later ones were written after the failure."""
     ((source, file),) = log
     for block in reversed(list(_blocks(file, _STATE_DUMP))):
         rows = [row.rpartition("[state-dump]")[2].removeprefix(" ") for row in block.rows]
@@ -158,7 +158,7 @@ def _raylet_dump(log: _Log, clock: Clock) -> Iterator[Event]:
 
 
 def _telling_row(file: str, block: _Block, text: str) -> tuple[int, int, str]:
-    """(line, offset, row) of the row that a reader should look at."""
+    """(line, offset, row) of the row to show."""
     first = block.line + _lines_before(file)
     offset = block.offset
     for number, row in enumerate(block.rows):
@@ -207,12 +207,12 @@ class _Counts:
 
     @property
     def state(self) -> tuple[tuple[int, int], ...]:
-        """What is equal as long as nothing moves."""
+        """The counts that stay equal while nothing progresses."""
         return (self.server, self.client, self.leases)
 
 
-def _worker_calls(log: _Log, clock: Clock) -> Iterator[Event]:
-    """What a worker still served, and for what it waited, by its last table; nothing if it was idle."""
+def _worker_calls(log: _Log, clock: NodeClocks) -> Iterator[Event]:
+    """The calls that a worker served and waited for, by its last table; nothing if it was idle."""
     if not any(_serves(file) for _, file in log):
         return
     tables = [(b, source, file) for source, file in log for b in _blocks(file, _STATS)]
@@ -239,7 +239,7 @@ def _worker_calls(log: _Log, clock: Clock) -> Iterator[Event]:
 
 
 def _serves(file: str) -> bool:
-    """Whether the last table counts an unanswered call: most workers are idle, and need no closer look."""
+    """Whether the last table counts an unanswered call; most workers are idle and are skipped."""
     with open(file, "rb") as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL))
         data = stream.read(_TAIL)
@@ -278,7 +278,7 @@ def _told_by(counts: _Counts) -> dict[str, str]:
 
 
 def _handles(log: _Log) -> dict[str, str]:
-    """The actor it is and the actors it knows, as the beginning of its log tells."""
+    """The worker's actor and the actors that it knows, from the beginning of its log."""
     text = ""
     for _, file in log:
         with open(file, "rb") as stream:

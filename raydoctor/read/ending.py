@@ -1,9 +1,9 @@
-"""How a program's output ends: with its own last line, or with the traceback that ended it.
+"""The end of a program's output: its own last line, or the traceback that ended it.
 
-The output of a driver is a mixture: what the program prints, what Ray says in it (`2026-… INFO worker.py:1691
--- …`, `(raylet) …`, `(train pid=12) …`, crash frames). A traceback ended the program if nothing of the
-program's own stands behind it and its first frame is the module's: one that was caught and printed begins
-in the function that caught it (`traceback.print_exc`, `logging.exception`), or the program goes on.
+A driver's output mixes the program's lines with Ray's (`2026-… INFO worker.py:1691 -- …`, `(raylet) …`,
+`(train pid=12) …`, crash frames). A traceback ended the program if no line of the program follows it and its
+first frame is the module's. A traceback that was caught and printed begins in the function that caught it
+(`traceback.print_exc`, `logging.exception`), or the program continues.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import BinaryIO
 
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read.records import Line, parse_line
+from raydoctor.read.records import LogLine, parse_line
 
 KIND = "driver.tail"
 ROLES = ("driver", "job-driver")
 _TAIL = 64 << 10
 _COUNTED = 64 << 20
-"""Larger outputs are not read for the sake of a line's number."""
+"""Bytes; larger outputs are not read only to count lines."""
 _KEPT_LINES = 250
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -71,7 +71,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
 
 
 def _own_lines(source: Source, data: bytes, offset: int) -> Iterator[_Own]:
-    """The tail without what Ray adds; of a file cut in the middle of a line that line is left out."""
+    """The program's own lines in the tail, without a partial first line."""
     for number, raw in enumerate(data.splitlines(keepends=True)):
         whole = number > 0 or offset == 0
         line = parse_line(raw.decode("utf-8", "replace"), source.role)
@@ -80,12 +80,12 @@ def _own_lines(source: Source, data: bytes, offset: int) -> Iterator[_Own]:
         offset += len(raw)
 
 
-def _is_rays(line: Line) -> bool:
+def _is_rays(line: LogLine) -> bool:
     return bool(line.echo) or line.text.startswith(_CRASH) or bool(_RAYS_RECORD.match(line.text))
 
 
 def _last_traceback(own: list[_Own]) -> int | None:
-    """Where the chain of tracebacks begins that ends the output, if one does."""
+    """The index at which the final chain of tracebacks begins; None if the output ends otherwise."""
     starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
     if not starts or not _ends_with(own[starts[-1] :]):
         return None

@@ -1,13 +1,12 @@
-"""What a driver's output tells of nodes that this session never had.
+"""Errors in a driver's output that belong to another cluster.
 
-A program can print Ray's own words: a runbook, an old report, the output of another cluster kept in the
-same file. Nothing in the words themselves gives that away, but the node they name does. A node's
-address and id are written by the GCS when it registers, so where the GCS's log holds the session from
-its first job to the end of its jobs, an error of a node that is not there happened somewhere else. So it
-did where the program started a local Ray, which has one node, and that node's raylet tells its name. And
-in a Ray that a program starts for itself its job is the first: tasks, actors and objects of the third (the
-last digits of their ids) are not of this run, even where the program's output is all there is. Where one
-driver's output lies beside one driver's own log, the job is that driver's.
+A program can print Ray's messages: a runbook, an old report, the output of another cluster. Only the node
+or job in a message shows that. The GCS records the address and id of each node that registers, so if its
+log covers the session from the first job to the end of all jobs, an error of an unknown node is from
+another cluster. The same holds if the program started a local Ray, which has one node whose raylet records
+its name. In a local Ray, the program's job is the first one: tasks, actors and objects of another job (the
+last digits of their ids) are not of this run. If the capture has one driver's output and one driver's own
+log, the job is that driver's.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _RAYS_OWN = frozenset(
         *("core-driver", "core-worker", "core-io", "debug-state", "monitor"),
     )
 )
-"""Who knows the nodes. Not the output of workers: a task prints what it likes."""
+"""Roles that reliably name nodes; the output of workers does not, as a task can print anything."""
 
 _FIRST_JOB = "01000000"
 _IP = r"\d{1,3}(?:\.\d{1,3}){3}"
@@ -53,7 +52,7 @@ def without_foreign(
 
 
 def _are_others(named: set[str], known: frozenset[str]) -> bool:
-    """Whether something is named, and nothing of it is known, where anything is."""
+    """Whether the named places or jobs are all unknown; False if nothing is known."""
     return bool(known) and bool(named) and not named & known
 
 
@@ -125,8 +124,8 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
         by_file.setdefault(event.source.path, []).append(event)
     return [
         Gap(
-            f"{path}: what it tells of {', '.join(sorted(set().union(*map(_named, told)))[:3])}",
-            "Ray's own logs know nothing of it: another cluster's errors, or text that a program quotes",
+            f"{path}: errors of {', '.join(sorted(set().union(*map(_named, told)))[:3])}",
+            "Ray's own logs do not mention it: another cluster's errors, or text that a program quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
         )
         for path, told in sorted(by_file.items())
@@ -134,5 +133,5 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
 
 
 def _named(event: Event) -> set[str]:
-    """What an event names that is not of this run."""
+    """The nodes or jobs of another run that an event names."""
     return _places(event) or {f"job {ids.job_number(job)}" for job in _jobs(event)}

@@ -20,7 +20,7 @@ _TRIVIAL_END = re.compile(r"(?<!\\)(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 
 
-class Probe:
+class SignalProbe:
     """A signal made ready to be tried; patterns are compiled when they are first needed."""
 
     __slots__ = ("first_line_decides", "fold", "search", "signal", "text", "whole", "with_header")
@@ -51,11 +51,11 @@ class Probe:
         return self.search(message)
 
 
-class Entry(NamedTuple):
+class LiteralEntry(NamedTuple):
     """What to try where rg named a literal."""
 
-    own: tuple[Probe, ...]
-    hidden: tuple[tuple[str, tuple[Probe, ...]], ...]
+    own: tuple[SignalProbe, ...]
+    hidden: tuple[tuple[str, tuple[SignalProbe, ...]], ...]
     """Literals that may stand there too: they share characters with the one named."""
 
 
@@ -63,12 +63,12 @@ class Index:
     """Literals, the signals that ask for each, and which literals can hide one another."""
 
     def __init__(self, signals: Iterable[Signal]) -> None:
-        self._by_literal: dict[str, list[Probe]] = {}
+        self._by_literal: dict[str, list[SignalProbe]] = {}
         for signal in dict.fromkeys(signals):
-            self._by_literal.setdefault(signal.find, []).append(Probe(signal))
+            self._by_literal.setdefault(signal.find, []).append(SignalProbe(signal))
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
         self._hidden = _overlaps(list(self._by_literal))
-        self._tables: dict[str, Mapping[bytes, Entry]] = {}
+        self._tables: dict[str, Mapping[bytes, LiteralEntry]] = {}
         self._literals: dict[str, frozenset[str]] = {}
         self._relevant: dict[str, frozenset[bytes]] = {}
 
@@ -90,13 +90,13 @@ class Index:
             self._relevant[role] = frozenset(literal for table in tables for literal in table)
         return self._relevant[role]
 
-    def table(self, role: str) -> Mapping[bytes, Entry]:
+    def table(self, role: str) -> Mapping[bytes, LiteralEntry]:
         """literal -> what to try on a line of this role."""
         if role not in self._tables:
             self._tables[role] = self._made_table(role)
         return self._tables[role]
 
-    def _made_table(self, role: str) -> dict[bytes, Entry]:
+    def _made_table(self, role: str) -> dict[bytes, LiteralEntry]:
         # From the few literals that this role's signals ask for, not from all: who can be hidden by whom
         # is told either way round.
         own = {
@@ -104,12 +104,14 @@ class Index:
             for literal, probes in self._by_literal.items()
             if (fitting := tuple(p for p in probes if role in p.signal.roles))
         }
-        hidden: dict[str, list[tuple[str, tuple[Probe, ...]]]] = {literal: [] for literal in own}
+        hidden: dict[str, list[tuple[str, tuple[SignalProbe, ...]]]] = {
+            literal: [] for literal in own
+        }
         for literal in sorted(own):
             for other in self._hidden.get(literal, ()):
                 hidden.setdefault(other, []).append((literal, own[literal]))
         return {
-            literal.encode(): Entry(own.get(literal, ()), tuple(others))
+            literal.encode(): LiteralEntry(own.get(literal, ()), tuple(others))
             for literal, others in hidden.items()
         }
 

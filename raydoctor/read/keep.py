@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from raydoctor.case.rule import Signal
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Source
-from raydoctor.read.records import Line
+from raydoctor.read.records import LogLine
 
 KEPT_AT_EACH_END = 256
 KEPT_PER_SIGNAL = 2048
@@ -29,7 +29,7 @@ class Draft:
     source: Source
     line: int
     offset: int
-    head: Line
+    head: LogLine
     text: str
     message: str
     fields: dict[str, str]
@@ -38,7 +38,7 @@ class Draft:
 
     @property
     def chars(self) -> int:
-        """What it costs in memory, roughly."""
+        """The approximate memory in characters."""
         return len(self.text) + len(self.message)
 
 

@@ -12,7 +12,7 @@ _BEFORE = 32 << 10
 RECORD_BYTES = 64 << 10
 
 
-class Lines:
+class FileLines:
     """A file's lines by offset. Offsets that ascend cost one window each; a file that shrinks while
     it is read gives empty lines, never an error."""
 

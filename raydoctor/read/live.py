@@ -70,7 +70,7 @@ def _table(source: Source, data: bytes) -> Iterator[Event]:
         line = raw.removesuffix(b",")
         if line.startswith(b"{") and (row := _row(line)) is not None:
             rows += 1
-            place = _Place(source, number, offset)
+            place = _RowPlace(source, number, offset)
             yield _event(f"live.{head['table']}", place, row, at)
         offset += len(raw) + 1
     told = {
@@ -79,7 +79,7 @@ def _table(source: Source, data: bytes) -> Iterator[Event]:
         "total": head.get("total"),
         "rows": rows,
     }
-    yield _event("live.table", _Place(source, 1, 0), told, at)
+    yield _event("live.table", _RowPlace(source, 1, 0), told, at)
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -110,13 +110,13 @@ def _clean_text(text: str) -> str:
     return text[:_LONGEST].encode("utf-8", "replace").decode("utf-8")
 
 
-class _Place(NamedTuple):
+class _RowPlace(NamedTuple):
     source: Source
     line: int
     offset: int
 
 
-def _event(kind: str, place: _Place, row: dict[str, Any], at: float) -> Event:
+def _event(kind: str, place: _RowPlace, row: dict[str, Any], at: float) -> Event:
     fields = {name: _as_text(value) for name, value in row.items()}
     pid = fields.get("worker_pid") or fields.get("pid") or ""
     return Event(

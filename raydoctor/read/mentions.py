@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Gap, Source
 from raydoctor.read import budget
-from raydoctor.read.clock import Clock
-from raydoctor.read.lines import Lines
+from raydoctor.read.clock import NodeClocks
+from raydoctor.read.lines import FileLines
 from raydoctor.read.prefilter import Hit, search
-from raydoctor.read.records import Line, parse_line
+from raydoctor.read.records import LogLine, parse_line
 
 _LOOK_BACK = 300
 """Lines searched upwards for the header of the record that a line continues."""
@@ -35,22 +35,22 @@ class Mention:
     source: Source
     number: int
     """1-based."""
-    line: Line
+    line: LogLine
     at: float | None
     inherited: bool = False
     """The time is that of the record's first line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MentionTarget:
     """What to look for: an entity, how `rg` finds lines with it, and what confirms them."""
 
     entity: Entity
     literals: tuple[str, ...]
-    confirms: Callable[[Source, Line], bool]
+    confirms: Callable[[Source, LogLine], bool]
 
 
-def target(entity: Entity) -> Target:
+def target(entity: Entity) -> MentionTarget:
     """How an entity shows in text.
 
     An id counts within a longer one, too: a TaskID holds its ActorID, an ObjectID its TaskID, a
@@ -61,29 +61,32 @@ def target(entity: Entity) -> Target:
         return _process_target(entity)
     if entity.kind == "job":
         alone = re.compile(rf"(?<![0-9a-f]){value}(?![0-9a-f])")
-        return Target(entity, (value,), lambda source, line: bool(alone.search(line.text)))
+        return MentionTarget(entity, (value,), lambda source, line: bool(alone.search(line.text)))
     if entity.kind == "name":
         word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
-        return Target(entity, (value,), lambda source, line: bool(word.search(line.text)))
-    return Target(entity, (value,), lambda source, line: value in line.text)
+        return MentionTarget(entity, (value,), lambda source, line: bool(word.search(line.text)))
+    return MentionTarget(entity, (value,), lambda source, line: value in line.text)
 
 
-def _process_target(entity: Entity) -> Target:
+def _process_target(entity: Entity) -> MentionTarget:
     """A pid means something on its own node only."""
     node, _, pid = entity.value.rpartition("/")
     named = re.compile(rf"(?i:\bpid|process)\b[\"'\]]*\s*[:=]?\s*[\"'\[]?{pid}\b")
 
-    def confirms(source: Source, line: Line) -> bool:
+    def confirms(source: Source, line: LogLine) -> bool:
         if node and source.node and source.node != node:
             return False
         own = line.level in ("W", "E", "C") and line.pid == int(pid) and not line.echo
         return own or bool(named.search(line.text))
 
-    return Target(entity, tuple(form.format(pid) for form in _PID_FORMS), confirms)
+    return MentionTarget(entity, tuple(form.format(pid) for form in _PID_FORMS), confirms)
 
 
 def mentions(
-    files: Mapping[Source, str], targets: Sequence[Target], clock: Clock, gaps: list[Gap]
+    files: Mapping[Source, str],
+    targets: Sequence[MentionTarget],
+    clock: NodeClocks,
+    gaps: list[Gap],
 ) -> Iterator[Mention]:
     """Every line that names a target, file by file, each once."""
     by_path = {file: source for source, file in files.items()}
@@ -93,7 +96,7 @@ def mentions(
         if source is None:
             continue
         try:
-            lines = Lines(path)
+            lines = FileLines(path)
         except OSError as error:
             gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
             continue
@@ -115,7 +118,7 @@ def _by_file(hits: Iterator[Hit]) -> Iterator[tuple[str, Iterator[Hit]]]:
 
 
 def _read(
-    source: Source, lines: Lines, hits: Iterable[Hit], clock: Clock, gaps: list[Gap]
+    source: Source, lines: FileLines, hits: Iterable[Hit], clock: NodeClocks, gaps: list[Gap]
 ) -> Iterator[Mention]:
     previous: tuple[int, float | None] = (0, None)
     time = budget.of_file(source.size)
@@ -134,7 +137,11 @@ def _read(
 
 
 def _time_above(
-    source: Source, lines: Lines, start: int, clock: Clock, previous: tuple[int, float | None]
+    source: Source,
+    lines: FileLines,
+    start: int,
+    clock: NodeClocks,
+    previous: tuple[int, float | None],
 ) -> float | None:
     """The time of the record that a line continues; `previous`: the last place with a known one."""
     if source.role in _PLAIN_ROLES:
@@ -150,7 +157,7 @@ def _time_above(
     return previous[1]
 
 
-def time_of(source: Source, line: Line, clock: Clock) -> float | None:
+def time_of(source: Source, line: LogLine, clock: NodeClocks) -> float | None:
     """A line's own time in epoch seconds, or None."""
     if line.epoch is not None:
         return line.epoch

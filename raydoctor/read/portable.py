@@ -1,4 +1,4 @@
-"""One node's reading as a file: what its logs told, without the logs.
+"""One node's reading as a file: the events of its logs, without the logs.
 
     {"reading": 1, "raydoctor": "0.1.0", "hits": 812, "files": 96, …}
     {"source": "logs/raylet.out", "role": "raylet-out", "size": 81920}
@@ -6,8 +6,8 @@
     …
 
 One row a line (`live/live-events.jsonl`, role `reading`), so that a diagnosis of many nodes needs kilobytes
-of each and not its gigabytes. What is written is read back exactly; what was written by somebody else, or
-cut, is passed over row by row and told as a gap, never an error.
+of each and not its gigabytes. A reading is read back exactly. Rows that are damaged or have another format
+are skipped and become a gap, never an error.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _LIMIT = 256 << 20
 _NESTED = 8
 """Sightings within sightings that are read."""
 _IDLE_SOURCES = 4000
-"""Workers' files of which no event tells: more than a node has, unless it has lived for months."""
+"""Workers' files without events: more than a node has, unless it has run for months."""
 MORE_TIME = "Allow more time with --timeout, or copy that node's logs."
 COPY = "Copy that node's logs."
 _DIAGNOSE = "Copy that node's logs and run: raydoctor diagnose PATH"
 _OWN_HINTS = frozenset({MORE_TIME, COPY, _DIAGNOSE, budget.HINT, scan.HINT, prefilter.AGAIN})
-"""What a reading may advise as it stands; in other advice, which may be forged, nothing acts."""
+"""Hints that are kept unchanged; other hints may be forged and are made harmless to paste."""
 _OF_WORKERS = ("worker-out", "worker-err", "core-worker", "core-io", "io-worker")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """What one node's files told, before nodes are put together."""
+    """The events of one node's files, before nodes are merged."""
 
     events: tuple[Event, ...]
     sources: tuple[Source, ...]
@@ -133,7 +133,7 @@ def _gap_row(gap: Gap) -> dict[str, Any]:
 
 
 def _without_empty(row: dict[str, Any], *kept: str) -> dict[str, Any]:
-    """Without what says nothing; a time of zero says something."""
+    """The row without empty values; a time of zero is not empty."""
     return {
         name: value
         for name, value in row.items()
@@ -147,7 +147,7 @@ def _without_empty(row: dict[str, Any], *kept: str) -> dict[str, Any]:
 def load(data: bytes, folder: str = "") -> NodeReading:
     """A reading from its JSON lines; paths and node labels get `folder` in front.
 
-    Raises ValueError where it is none; damaged rows are left out and counted in a gap.
+    Raises ValueError for another format; damaged rows are left out and counted in a gap.
     """
     lines = data.splitlines()
     head = _object(lines[0]) if lines else None

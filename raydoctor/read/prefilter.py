@@ -258,7 +258,7 @@ def _command(literals: Iterable[str]) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RgProcess:
     """An `rg` at work."""
 
     process: subprocess.Popen[bytes]
@@ -281,7 +281,7 @@ class _Running:
         return code
 
 
-def _start(each: Pass) -> _Running:
+def _start(each: Pass) -> _RgProcess:
     try:
         process = subprocess.Popen(
             [*_command(each.literals), "--", *each.files],
@@ -296,7 +296,7 @@ def _start(each: Pass) -> _Running:
     # A pipe of its own could fill up with messages while the other is read.
     listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
     listener.start()
-    return _Running(process, listener, said, each.files)
+    return _RgProcess(process, listener, said, each.files)
 
 
 def _widen(pipe: IO[bytes]) -> None:
@@ -324,7 +324,7 @@ def _run_ahead(
     passes: Iterable[Pass], gaps: list[Gap], given_up: Set[str] = frozenset()
 ) -> Iterator[Batch]:
     """Passes one behind the other; the next ones already work while the first is read."""
-    waiting, running = deque(passes), deque[_Running]()
+    waiting, running = deque(passes), deque[_RgProcess]()
     try:
         while waiting or running:
             while waiting and len(running) < _AT_ONCE:
@@ -416,7 +416,7 @@ def _search_shared(
     """Search a file by several rg at once, each with its share of the literals."""
     ordered = sorted(literals)
     count = -(-len(ordered) // LITERALS_PER_PASS)
-    running: list[_Running] = []
+    running: list[_RgProcess] = []
     try:
         running += [_start(Pass((file,), tuple(ordered[n::count]), True)) for n in range(count)]
         streams = [(batch.hits for batch in _parse(each.output)) for each in running]

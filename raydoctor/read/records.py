@@ -120,7 +120,7 @@ _ONE_WRITER = frozenset(
 
 
 @dataclass(slots=True)
-class Line:
+class LogLine:
     """One line, taken apart."""
 
     text: str
@@ -148,11 +148,11 @@ def strip_ansi(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def parse_line(raw: str, role: str = "") -> Line:
+def parse_line(raw: str, role: str = "") -> LogLine:
     """Take one line apart. Total: any text is a line, if only a plain one."""
     text = strip_ansi(raw.rstrip("\r\n"))
     first = text[:1]
-    line = Line(text, text)
+    line = LogLine(text, text)
     if first == "{" and text.endswith("}") and _parse_json(line):
         return line
     if role == "kernel":
@@ -201,7 +201,7 @@ def begins_record(data: bytes, at: int) -> bool:
     return _CPP_BYTES.match(data, at) is not None
 
 
-def _apply_header(line: Line, match: re.Match[str] | None) -> None:
+def _apply_header(line: LogLine, match: re.Match[str] | None) -> None:
     if not match:
         return
     line.headed = True
@@ -212,7 +212,7 @@ def _apply_header(line: Line, match: re.Match[str] | None) -> None:
     line.message = line.message[match.end() :]
 
 
-def _apply_absl_header(line: Line, match: re.Match[str] | None) -> None:
+def _apply_absl_header(line: LogLine, match: re.Match[str] | None) -> None:
     """The day is without a year, so that the record has no time of its own."""
     if not match:
         return
@@ -224,7 +224,7 @@ def _apply_absl_header(line: Line, match: re.Match[str] | None) -> None:
     line.message = line.message[match.end() :]
 
 
-def _parse_prefix(line: Line) -> None:
+def _parse_prefix(line: LogLine) -> None:
     """`(train pid=12, ip=…) text [repeated 3x across cluster]`."""
     match = _PREFIX.match(line.text)
     if not match:
@@ -257,7 +257,7 @@ _ECHO_OF = {
 }
 
 
-def _parse_kernel(line: Line) -> None:
+def _parse_kernel(line: LogLine) -> None:
     for form in _KERNEL:
         if match := form.match(line.text):
             line.headed = True
@@ -266,7 +266,7 @@ def _parse_kernel(line: Line) -> None:
             return
 
 
-def _parse_json(line: Line) -> bool:
+def _parse_json(line: LogLine) -> bool:
     """RAY_BACKEND_LOG_JSON (C++: letter levels) and LoggingConfig (Python) lines."""
     try:
         data: Any = json.loads(line.text)
@@ -328,7 +328,7 @@ _LATEST = 1e11
 """Seconds: the year 5138. What is larger counts other units, or nothing."""
 
 
-def assemble(first: Line, following: Iterable[str], role: str) -> tuple[str, str]:
+def assemble(first: LogLine, following: Iterable[str], role: str) -> tuple[str, str]:
     """The whole record that starts with `first`: (text, message).
 
     `following` are the next raw lines of the file; those that belong to the record are taken.
@@ -356,7 +356,7 @@ def assemble(first: Line, following: Iterable[str], role: str) -> tuple[str, str
     return "\n".join(texts).rstrip(), "\n".join(messages).rstrip()
 
 
-def _continues(first: Line, line: Line) -> bool:
+def _continues(first: LogLine, line: LogLine) -> bool:
     """A pushed message is printed with one prefix for all its lines, a streamed file line by line."""
     if first.echo and line.echo == first.echo and line.pid == first.pid:
         return not _has_own_header(line.message)

@@ -19,10 +19,10 @@ from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget, entities
 from raydoctor.read.budget import CpuBudget
-from raydoctor.read.clock import Clock
-from raydoctor.read.index import DRIVERS, Entry, Index, Probe, index_of
+from raydoctor.read.clock import NodeClocks
+from raydoctor.read.index import DRIVERS, Index, LiteralEntry, SignalProbe, index_of
 from raydoctor.read.keep import Draft, Keeper
-from raydoctor.read.lines import Lines
+from raydoctor.read.lines import FileLines
 from raydoctor.read.prefilter import RawHit, batches
 from raydoctor.read.records import (
     MAX_LINE,
@@ -49,12 +49,12 @@ _LONGEST_NUMBER = 64
 
 @dataclass(slots=True)
 class Scan:
-    """What the pass found."""
+    """The result of a scan."""
 
     drafts: list[Draft] = field(default_factory=list)
     """By signal, in the order of the signals given; then by file and line."""
     gaps: list[Gap] = field(default_factory=list)
-    clock: Clock = field(default_factory=Clock)
+    clock: NodeClocks = field(default_factory=NodeClocks)
     hits: int = 0
 
 
@@ -93,10 +93,10 @@ def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
 
 
 def _open(
-    file: str, source: Source, index: Index, keepers: Mapping[Probe, Keeper], gaps: list[Gap]
+    file: str, source: Source, index: Index, keepers: Mapping[SignalProbe, Keeper], gaps: list[Gap]
 ) -> _FileReader | None:
     try:
-        return _FileReader(source, Lines(file), index, keepers)
+        return _FileReader(source, FileLines(file), index, keepers)
     except OSError as error:
         gaps.append(Gap(file, f"could not be read: {error.strerror}"))
         return None
@@ -120,11 +120,11 @@ def _finish(reader: _FileReader | None) -> None:
 
 
 def _shown(file: str, by_path: Mapping[str, Source]) -> str:
-    """A file by its path in the capture: where its bytes lie (unpacked, perhaps) helps nobody."""
+    """A file's path in the capture, instead of the path of its (perhaps unpacked) bytes."""
     return by_path[file].path if file in by_path else file
 
 
-def _learn(draft: Draft, clock: Clock) -> None:
+def _learn(draft: Draft, clock: NodeClocks) -> None:
     """A record that carries its local time and the epoch shows its node's zone."""
     if draft.head.stamp:
         epoch = draft.head.epoch or _epoch(draft.fields)
@@ -138,7 +138,7 @@ def _epoch(fields: Mapping[str, str]) -> float | None:
 
 
 @dataclass(slots=True)
-class _Run:
+class _AlikeRecords:
     """Records that are alike, as far as they are kept while their file is read."""
 
     first: list[Draft] = field(default_factory=list)
@@ -152,8 +152,8 @@ class _Known(NamedTuple):
     """A template, and where to count the lines it accepts."""
 
     accepts: Callable[[bytes, int], Match[bytes] | None]
-    probe: Probe
-    run: _Run
+    probe: SignalProbe
+    run: _AlikeRecords
     alone: bool
     """Only where the next line begins a record: the pattern would look at more lines."""
 
@@ -162,7 +162,7 @@ class _FileReader:
     """Matches the hits of one file, in order."""
 
     def __init__(
-        self, source: Source, lines: Lines, index: Index, keepers: Mapping[Probe, Keeper]
+        self, source: Source, lines: FileLines, index: Index, keepers: Mapping[SignalProbe, Keeper]
     ) -> None:
         self._source = source
         self._lines = lines
@@ -175,15 +175,15 @@ class _FileReader:
         self._raw, self._text = b"", ""
         self._message, self._echo, self._repeated = "", "", 1
         self._whole: tuple[str, str] | None = None
-        self._tried: set[Probe] = set()
-        self._matched: set[Probe] = set()
-        self._runs: dict[tuple[Probe, object], _Run] = {}
-        self._folds: dict[Probe, int] = {}
+        self._tried: set[SignalProbe] = set()
+        self._matched: set[SignalProbe] = set()
+        self._runs: dict[tuple[SignalProbe, object], _AlikeRecords] = {}
+        self._folds: dict[SignalProbe, int] = {}
         self._known: dict[bytes, list[_Known]] = {}
         self._drawn: dict[bytes, int] = {}
         self._seen_number = b""
         self._seen_literals: list[bytes] = []
-        self._seen_probes: list[Probe] = []
+        self._seen_probes: list[SignalProbe] = []
         self._done: set[bytes] = set()
         self._hit, self._view_ends = 0, 0
         self._time = budget.of_file(source.size)
@@ -217,7 +217,7 @@ class _FileReader:
         return True
 
     def gap(self, file: str) -> Gap:
-        """That the file's time budget is spent, and how far the search came."""
+        """The gap for a spent time budget, with the position of the search."""
         return budget.gap(file, self._hit, self._source.size, self._time)
 
     def _try_literal(self, literal: bytes) -> None:
@@ -262,7 +262,7 @@ class _FileReader:
         if role in DRIVERS:
             self._table = self._index.table(f"{self._echo}-echo" if self._echo else role)
 
-    def _try(self, probes: tuple[Probe, ...]) -> None:
+    def _try(self, probes: tuple[SignalProbe, ...]) -> None:
         for probe in probes:
             if probe in self._tried:
                 continue
@@ -271,7 +271,7 @@ class _FileReader:
                 self._matched.add(probe)
                 self._count(probe, found)
 
-    def _match(self, probe: Probe) -> Match[str] | None:
+    def _match(self, probe: SignalProbe) -> Match[str] | None:
         if probe.with_header:
             return probe.search(self._text)
         if not probe.whole:
@@ -311,7 +311,7 @@ class _FileReader:
                 return True
         return False
 
-    def _learn_like(self, literal: bytes, entry: Entry) -> None:
+    def _learn_like(self, literal: bytes, entry: LiteralEntry) -> None:
         """Draw a template of the current line, if one signal alone matched it and is in a storm."""
         if len(entry.own) != 1 or self._drawn.get(literal, 0) >= _DRAWN:
             return
@@ -344,7 +344,7 @@ class _FileReader:
         """Whether records of this file are still kept, and not only counted."""
         return self._kept_chars < _KEPT_CHARS
 
-    def _count(self, probe: Probe, found: Match[str]) -> None:
+    def _count(self, probe: SignalProbe, found: Match[str]) -> None:
         key = _key(probe, found)
         run = self._runs.get(key) or self._new_run(key)
         if not run.first or (self._has_room and len(run.first) < self._keepers[probe].each):
@@ -354,15 +354,15 @@ class _FileReader:
             run.passed += self._repeated
             run.last.append((self._number, self._hit))
 
-    def _new_run(self, key: tuple[Probe, object]) -> _Run:
+    def _new_run(self, key: tuple[SignalProbe, object]) -> _AlikeRecords:
         probe = key[0]
         self._folds[probe] = self._folds.get(probe, 0) + 1
         if self._folds[probe] > _FOLDS or not self._has_room:
             key = (probe, "…")
         each = self._keepers[probe].each
-        return self._runs.setdefault(key, _Run(last=deque(maxlen=each)))
+        return self._runs.setdefault(key, _AlikeRecords(last=deque(maxlen=each)))
 
-    def _drafts(self, probe: Probe, run: _Run) -> list[Draft]:
+    def _drafts(self, probe: SignalProbe, run: _AlikeRecords) -> list[Draft]:
         """A run's first and last records, each as often as it stands for."""
         last = []
         for number, offset in run.last:
@@ -375,7 +375,7 @@ class _FileReader:
         run.first[-1].count += run.passed - sum(draft.count for draft in last)
         return run.first + last
 
-    def _draft(self, probe: Probe, found: Match[str]) -> Draft:
+    def _draft(self, probe: SignalProbe, found: Match[str]) -> Draft:
         head = parse_line(self._text, self._source.role)
         text, message = head.text, head.message
         if probe.whole:
@@ -403,7 +403,7 @@ class _FileReader:
         )
 
 
-def _key(probe: Probe, found: Match[str]) -> tuple[Probe, object]:
+def _key(probe: SignalProbe, found: Match[str]) -> tuple[SignalProbe, object]:
     return (probe, found.group(*probe.fold) if probe.fold else None)
 
 
@@ -412,12 +412,12 @@ def _is_sane(value: str) -> bool:
     return len(value) <= _LONGEST_NUMBER or not value.isdecimal()
 
 
-def finish(drafts: Iterable[Draft], clock: Clock) -> list[Event]:
+def finish(drafts: Iterable[Draft], clock: NodeClocks) -> list[Event]:
     """Events with their times, once the clocks are known."""
     return [_event(draft, clock) for draft in drafts]
 
 
-def _event(draft: Draft, clock: Clock) -> Event:
+def _event(draft: Draft, clock: NodeClocks) -> Event:
     head, source = draft.head, draft.source
     at = head.epoch
     slack = 1.0 if source.role == "event" else 0.0  # C++ writes whole seconds there

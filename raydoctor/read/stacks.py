@@ -1,4 +1,4 @@
-"""Stacks that somebody took of workers: the output of `ray stack` or `py-spy dump`, as a file.
+"""Stacks of workers in a file: the output of `ray stack` or `py-spy dump`.
 
 Files: `ray-stack.txt`, `stack-471.txt`, `stacks.log`, `py-spy-2.txt` and the like, beside the logs. One file
 may hold several processes, and one process several times. Each dump becomes an event `stack.dump`

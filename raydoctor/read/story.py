@@ -1,8 +1,8 @@
 """Every line about one thing, across all files and nodes, in time order.
 
-The thing is an id (or a prefix of it), a pid, or a name. What else it goes by is followed one step,
-and the story says so: a worker's pid, an actor's workers, an object's creator, a lease's submitter,
-a job's driver. A worker's own logs belong to its story, whether its id stands in a line or not.
+The thing is an id (or a prefix of it), a pid, or a name. Its aliases are followed one step and listed: a
+worker's pid, an actor's workers, an object's creator, a lease's submitter, a job's driver. All lines of a
+worker's own logs belong to its story.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Gap, Source
 from raydoctor.read import build, entities
-from raydoctor.read.clock import Clock, as_utc
+from raydoctor.read.clock import NodeClocks, as_utc
 from raydoctor.read.mentions import Mention, mentions, target, time_of
 from raydoctor.read.records import MAX_LINE, parse_line
 from raydoctor.redact import Redactor
 
-MIN_PREFIX = 6
 _MAX_ENTRIES = 10_000
 _OWN_HEAD, _OWN_TAIL = 20, 200
 """Lines of a worker's own output that are shown: its start and its end."""
@@ -53,7 +52,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoryLine:
     """One line of the story."""
 
     at: float | None
@@ -67,13 +66,13 @@ class Entry:
 
 @dataclass(slots=True)
 class Story:
-    """What the capture tells about its subject."""
+    """All lines of a capture about one subject."""
 
     subject: Entity
     aliases: tuple[Alias, ...] = ()
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[StoryLine] = field(default_factory=list)
     related: list[tuple[Entity, int]] = field(default_factory=list)
-    """What else the lines name, and how often."""
+    """Other entities in the lines, with counts."""
     omitted: dict[str, int] = field(default_factory=dict)
     """File -> lines that belong here and are not shown."""
     gaps: list[Gap] = field(default_factory=list)
@@ -83,11 +82,11 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What a story is drawn from."""
+    """The inputs of a story."""
 
     capture: Capture
     case: Case
-    clock: Clock
+    clock: NodeClocks
     everything: bool
 
 
@@ -106,9 +105,9 @@ def tell(capture: Capture, what: str, everything: bool = False) -> Story:
     return Story(Entity("unknown", what), known=tuple(_known(case)))
 
 
-def _clock(case: Case) -> Clock:
+def _clock(case: Case) -> NodeClocks:
     """The nodes' zones as the diagnosis learnt them."""
-    clock = Clock()
+    clock = NodeClocks()
     for event in case.events:
         stamp = parse_line(event.text.partition("\n")[0], event.source.role).stamp
         if event.at is not None and stamp and as_utc(stamp) is not None:
@@ -116,7 +115,7 @@ def _clock(case: Case) -> Clock:
     return clock
 
 
-# ---------------------------------------------------------------- who is meant
+# ---------------------------------------------------------------- the subject
 
 
 def _subjects(ground: _Ground, what: str) -> Iterator[Entity]:
@@ -136,7 +135,7 @@ def _process(ground: _Ground, pid: int, node: str | None) -> Entity:
         return Entity("process", f"{node}/{pid}")
     if len(labels) > 1:
         raise RaydoctorError(
-            f"pid {pid} lived on {len(labels)} nodes",
+            f"pid {pid} existed on {len(labels)} nodes",
             "Name one: " + ", ".join(paste.word(f"pid:{label or '.'}/{pid}") for label in labels),
         )
     return Entity("process", f"{labels[0] if labels else ''}/{pid}")
@@ -210,11 +209,11 @@ def _known(case: Case) -> Iterator[tuple[Entity, str]]:
         yield Entity("job", job.id), f"driver pid {job.driver_pid}" if job.driver_pid else ""
 
 
-# ---------------------------------------------------------------- what else it goes by
+# ---------------------------------------------------------------- aliases
 
 
 def _aliases(ground: _Ground, subject: Entity) -> list[Alias]:
-    """One step: the other names of the subject itself, and of what it lived in or came from."""
+    """One step: other ids of the subject, the processes it ran in, and its creator."""
     value, case = subject.value, ground.case
     found: list[Alias] = []
     if subject.kind == "worker":
@@ -223,7 +222,7 @@ def _aliases(ground: _Ground, subject: Entity) -> list[Alias]:
         found = _workers_of(ground, value)
     elif subject.kind == "actor":
         workers = case.actor(value).workers
-        found = [Alias(Entity("worker", w), "the actor lived in it") for w in workers]
+        found = [Alias(Entity("worker", w), "the actor ran in it") for w in workers]
     elif subject.kind == "object" and (parts := ids.parse_object_id(value)):
         found = [_creator(parts)]
     elif subject.kind == "task" and ids.is_driver_task(value):
@@ -299,7 +298,7 @@ def _omit(story: Story, path: str, count: int) -> None:
 
 
 def _own_lines(ground: _Ground, named: Iterable[Entity], story: Story) -> Iterator[Mention]:
-    """What the subject's own processes wrote."""
+    """The output of the subject's own processes."""
     workers = {e.value for e in named if e.kind == "worker"}
     for source, file in ground.capture.files.items():
         if not any(e.kind == "worker" and e.value in workers for e in source.entities):
@@ -329,7 +328,7 @@ def _own_records(ground: _Ground, source: Source, file: str, story: Story) -> It
 
 
 def _own_output(ground: _Ground, source: Source, file: str, story: Story) -> Iterator[Mention]:
-    """What the worker printed: the first lines and the last."""
+    """The worker's output: the first and the last lines."""
     head: list[tuple[int, bytes]] = []
     tail: deque[tuple[int, bytes]] = deque(maxlen=None if ground.everything else _OWN_TAIL)
     count = 0
@@ -354,13 +353,13 @@ def _related(found: Iterable[Mention], named: list[Entity]) -> list[tuple[Entity
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _ordered(found: Iterable[Mention]) -> list[Entry]:
+def _ordered(found: Iterable[Mention]) -> list[StoryLine]:
     """In time order, `.err` twins of a record left out, lines without any time last."""
     first_file: dict[object, str] = {}
     entries = []
     for mention in sorted(found, key=_rank):
         line, source = mention.line, mention.source
-        entry = Entry(
+        entry = StoryLine(
             mention.at,
             source,
             mention.number,
@@ -376,7 +375,7 @@ def _ordered(found: Iterable[Mention]) -> list[Entry]:
     return entries
 
 
-def _without_secrets(entries: list[Entry], secrets: Iterable[str]) -> list[Entry]:
+def _without_secrets(entries: list[StoryLine], secrets: Iterable[str]) -> list[StoryLine]:
     """The entries without secrets; the lines of a file are read together, as one may begin a key."""
     redactor = Redactor(secrets)
     by_file: dict[Source, list[int]] = {}

@@ -44,14 +44,14 @@ _RUN = late(r"[0-9a-f]{8,}|[0-9]+")
 _DIGITS = late(r"[0-9]+")
 
 
-class _Group(NamedTuple):
+class _OpenGroup(NamedTuple):
     number: int
     allowed: bytes
     free: bool
     """Whether the pattern takes any length."""
 
 
-class _Place(NamedTuple):
+class _OpenedPlace(NamedTuple):
     begin: int
     end: int
     allowed: bytes
@@ -59,10 +59,10 @@ class _Place(NamedTuple):
 
 
 @cache
-def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_Group, ...]] | None:
+def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_OpenGroup, ...]] | None:
     """The pattern with a group around every atom that takes what comes, or None."""
     parts: list[str] = []
-    groups: list[_Group] = []
+    groups: list[_OpenGroup] = []
     count = at = 0
     for token in _TOKEN.finditer(pattern):
         atom = token["atom"] or ""
@@ -74,7 +74,7 @@ def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_Group, ..
         if atom in _OPEN_ATOMS:
             count += 1
             free = (token["times"] or "").rstrip("?") in ("*", "+")
-            groups.append(_Group(count, _OPEN_ATOMS[atom], free))
+            groups.append(_OpenGroup(count, _OPEN_ATOMS[atom], free))
             text = f"({text})"
         parts.append(text)
     if at != len(pattern):
@@ -114,16 +114,16 @@ def draw(
     return re.compile(_joined(raw, places))
 
 
-def _in_header(line: str, begin: int) -> Iterator[_Place]:
+def _in_header(line: str, begin: int) -> Iterator[_OpenedPlace]:
     """A header stays one, whatever its digits are."""
     if header_length(line) == begin:
         for run in _DIGITS.finditer(line, 0, begin):
-            yield _Place(*run.span(), b"[0-9]", False)
+            yield _OpenedPlace(*run.span(), b"[0-9]", False)
 
 
 def _in_message(
-    line: str, begin: int, found: re.Match[str], groups: Iterable[_Group]
-) -> Iterator[_Place]:
+    line: str, begin: int, found: re.Match[str], groups: Iterable[_OpenGroup]
+) -> Iterator[_OpenedPlace]:
     """Places in the order of the line: before the match, in the atoms that take what comes, behind."""
     yield from _runs(line, begin, begin + found.start(), free=True)
     at = found.start()
@@ -133,19 +133,19 @@ def _in_message(
             continue  # did not take part, or an earlier turn of a repetition
         at = b
         if group.allowed:
-            yield _Place(begin + a, begin + b, group.allowed, group.free)
+            yield _OpenedPlace(begin + a, begin + b, group.allowed, group.free)
         else:
             yield from _runs(line, begin + a, begin + b, group.free)
     yield from _runs(line, begin + found.end(), len(line), free=True)
 
 
-def _runs(line: str, begin: int, end: int, free: bool) -> Iterator[_Place]:
+def _runs(line: str, begin: int, end: int, free: bool) -> Iterator[_OpenedPlace]:
     for run in _RUN.finditer(line, begin, end):
         allowed = b"[0-9]" if run[0].isdigit() else b"[0-9a-f]"
-        yield _Place(*run.span(), allowed, free)
+        yield _OpenedPlace(*run.span(), allowed, free)
 
 
-def _joined(raw: bytes, places: Iterable[_Place]) -> bytes:
+def _joined(raw: bytes, places: Iterable[_OpenedPlace]) -> bytes:
     parts, at = [], 0
     for place in places:
         length = b"+" if place.free else b"{%d}" % (place.end - place.begin)

@@ -18,6 +18,6 @@ This package is pure: bytes in, bytes out. It knows no files, no clock and no ne
 
 from __future__ import annotations
 
-from raydoctor.redact.redactor import Ledger, Redactor
+from raydoctor.redact.redactor import RedactionLedger, Redactor
 
-__all__ = ["Ledger", "Redactor"]
+__all__ = ["RedactionLedger", "Redactor"]

@@ -21,7 +21,7 @@ _MOST = 1 << 18
 """Bytes of a line that are decoded: a line that is longer is cut into windows of that size at most."""
 
 
-class View:
+class DecodedView:
     """A decoded copy of a text. `data` is the copy."""
 
     __slots__ = ("_ends", "_origins", "_plain", "_starts", "data")
@@ -52,7 +52,7 @@ class View:
 
 def view(
     data: bytes, code: re.Pattern[bytes], meaning: Callable[[re.Match[bytes]], bytes]
-) -> View | None:
+) -> DecodedView | None:
     """`data` with each `code` replaced by its meaning; None where there is none."""
     pieces: list[tuple[bytes, int, int]] = []
     at = 0
@@ -67,10 +67,10 @@ def view(
         return None
     if at < len(data):
         pieces.append((data[at:], at, len(data)))
-    return View(pieces)
+    return DecodedView(pieces)
 
 
-def views(line: bytes) -> Iterator[View]:
+def views(line: bytes) -> Iterator[DecodedView]:
     """What a line may mean beside what it says; nothing of what is decoded here is decoded twice."""
     if len(line) > _MOST:
         line = line[:_MOST]
@@ -91,7 +91,7 @@ _UNSEEN = pattern(
 _BARE_COLOUR = pattern(rb"\[[\d;]{0,24}m")
 
 
-def seen(line: bytes) -> View | None:
+def seen(line: bytes) -> DecodedView | None:
     """The line without colours and what else a terminal does not show; None where there is none."""
     if b"\x1b" in line or b"\b" in line or not line.isascii() or _BARE_COLOUR.search(line):
         return view(line, _UNSEEN, lambda match: b"")

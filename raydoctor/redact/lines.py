@@ -11,7 +11,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
 from raydoctor.redact.blocks import State
 from raydoctor.redact.span import Span
-from raydoctor.redact.wrapped import Group
+from raydoctor.redact.wrapped import WrappedGroup
 
 _JSON = pattern(rb"\s*[\[{].*[\]}]\s*,?\s*$", re.DOTALL)
 _STRING = pattern(rb'"(?:[^"\\]|\\.)*"')
@@ -97,10 +97,12 @@ _JOINT = 32
 """Bytes on both sides of where a line was broken: more than a name has."""
 
 
-def _with_reason(block: bytes, groups: Iterable[Group], starts: set[int]) -> Iterator[Group]:
+def _with_reason(
+    block: bytes, groups: Iterable[WrappedGroup], starts: set[int]
+) -> Iterator[WrappedGroup]:
     """Groups of which a line may hold a secret, or what is broken between two lines may be its name."""
     joints: list[bytes] = []
-    groups_of: list[Group] = []
+    groups_of: list[WrappedGroup] = []
     for group in groups:
         if group.start in starts or any(end + 1 in starts for end in group.breaks):
             yield group

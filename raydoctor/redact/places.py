@@ -23,7 +23,7 @@ def _unlike_prose(value: bytes) -> bool:
     return _any(value) and value.lower().strip(b".,;:") not in names.PROSE
 
 
-class Place(NamedTuple):
+class SecretPlace(NamedTuple):
     """A place of a secret: group `s`, or with a group `name` where that name holds one."""
 
     kind: str
@@ -36,35 +36,35 @@ class Place(NamedTuple):
 
 _TO = rb"[^|;&\n]{0,300}?\s"
 
-PLACES: tuple[Place, ...] = (
+PLACES: tuple[SecretPlace, ...] = (
     # ---- headers
-    Place(
+    SecretPlace(
         "token",
         (b"bearer",),
         pattern(
             rb"(?i)\bbearer(?:\s|%20)+(?P<s>(?=[a-z._~+/=-]*[\d=])[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
         ),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"basic",),
         pattern(
             rb"(?i)\bbasic(?:\s|%20)+(?P<s>(?=[a-z/+]*[\d=])[\w+/-]{8,}={0,2}|[\w+/-]{20,}={0,2})"
         ),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"digest",),
         pattern(rb"(?i)\bresponse" + _MAYBE + rb"=" + _MAYBE + rb"(?P<s>[0-9a-f]{32,})"),
     ),
-    Place(
+    SecretPlace(
         "key",
         (b"sharedkey",),
         pattern(rb"(?i)\bsharedkey(?:lite)?\s+[\w.-]+:(?P<s>[\w+/=-]{20,})"),
     ),
     # ---- command lines
-    Place("password", (b"sshpass",), pattern(rb"\bsshpass\s+-p\s*" + _MAYBE + _WORD)),
-    Place(
+    SecretPlace("password", (b"sshpass",), pattern(rb"\bsshpass\s+-p\s*" + _MAYBE + _WORD)),
+    SecretPlace(
         "password",
         (b"curl",),
         pattern(
@@ -73,7 +73,7 @@ PLACES: tuple[Place, ...] = (
             + rb"[^\s:\"']{1,200}:(?P<s>[^\s<\"']+)"
         ),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"-p",),
         pattern(
@@ -84,7 +84,7 @@ PLACES: tuple[Place, ...] = (
             + _WORD
         ),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"-p",),
         pattern(
@@ -97,38 +97,38 @@ PLACES: tuple[Place, ...] = (
         ),
         names.looks_chosen,
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"-w",),
         pattern(rb"\b(?:ldap\w+|net|winexe|psql)\b" + _TO + rb"-[wW](?:\s+|=)?" + _MAYBE + _WORD),
         names.looks_chosen,
     ),
-    Place("password", (b"-pw",), pattern(rb"(?<!\S)-pw[\s=]+" + _MAYBE + _WORD)),
-    Place(
+    SecretPlace("password", (b"-pw",), pattern(rb"(?<!\S)-pw[\s=]+" + _MAYBE + _WORD)),
+    SecretPlace(
         "password",
         (b"redis",),
         pattern(rb"\bredis-\w+\b" + _TO + rb"(?:-a|--pass)[\s=]+" + _MAYBE + _WORD),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"-p",),
         pattern(rb"(?i)(?<![\w-])-pw?(?:\s+|=)" + _MAYBE + _WORD),
         names.looks_random,
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"-w",),
         pattern(rb"(?i)(?<![\w-])-w(?:\s+|=)" + _MAYBE + _WORD),
         names.looks_random,
     ),
-    Place("password", (b"-p",), pattern(rb"(?<![\w-])-p" + _WORD), names.looks_random),
-    Place(
+    SecretPlace("password", (b"-p",), pattern(rb"(?<![\w-])-p" + _WORD), names.looks_random),
+    SecretPlace(
         "password",
         (b"htpasswd",),
         pattern(rb"\bhtpasswd\s+(?:-\w+\s+)*-\w*b\w*\s+(?:-\w+\s+)*\S+\s+\S+\s+" + _MAYBE + _WORD),
     ),
-    Place("password", (b"%",), pattern(rb"(?<!\S)(?:-U|--user)[\s=]*[\w.\\/-]+%" + _WORD)),
-    Place(
+    SecretPlace("password", (b"%",), pattern(rb"(?<!\S)(?:-U|--user)[\s=]*[\w.\\/-]+%" + _WORD)),
+    SecretPlace(
         "password",
         (b"--auth", b"--user", b"--cred", b"--basic", b"--proxy", b"--login"),
         pattern(
@@ -139,8 +139,10 @@ PLACES: tuple[Place, ...] = (
         ),
         names.looks_chosen,
     ),
-    Place("password", (b"pass:",), pattern(rb"(?<![\w-])pass:(?=\S)" + _WORD), names.looks_chosen),
-    Place(
+    SecretPlace(
+        "password", (b"pass:",), pattern(rb"(?<![\w-])pass:(?=\S)" + _WORD), names.looks_chosen
+    ),
+    SecretPlace(
         "token",
         (b"et ",),
         pattern(
@@ -149,7 +151,7 @@ PLACES: tuple[Place, ...] = (
         ),
         _unlike_prose,
     ),
-    Place(
+    SecretPlace(
         "token",
         (b"env ",),
         pattern(
@@ -159,7 +161,7 @@ PLACES: tuple[Place, ...] = (
         ),
         _unlike_prose,
     ),
-    Place(
+    SecretPlace(
         "token",
         (b"login",),
         pattern(
@@ -168,8 +170,10 @@ PLACES: tuple[Place, ...] = (
         ),
         names.looks_chosen,
     ),
-    Place("password", (b"auth",), pattern(rb"\bAUTH\s+(?:\w+\s+)?" + _WORD), names.looks_chosen),
-    Place(
+    SecretPlace(
+        "password", (b"auth",), pattern(rb"\bAUTH\s+(?:\w+\s+)?" + _WORD), names.looks_chosen
+    ),
+    SecretPlace(
         "password",
         (b"echo",),
         pattern(
@@ -181,9 +185,9 @@ PLACES: tuple[Place, ...] = (
             rb"(?:\bsudo\s+-S|-stdin\b|\blogin\b|passwd\b)"
         ),
     ),
-    Place("password", (b"openssl",), pattern(rb"\bopenssl\b" + _TO + rb"-k\s+" + _WORD)),
+    SecretPlace("password", (b"openssl",), pattern(rb"\bopenssl\b" + _TO + rb"-k\s+" + _WORD)),
     # ---- calls
-    Place(
+    SecretPlace(
         "password",
         (b"auth(", b"auth=", b"auth =", b'auth"', b"auth'", b"auth\\"),
         pattern(
@@ -198,7 +202,7 @@ PLACES: tuple[Place, ...] = (
             + rb"(?P<s>[^\"'\\]+)"
         ),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"password(",),
         pattern(
@@ -211,7 +215,7 @@ PLACES: tuple[Place, ...] = (
             + rb"(?P<s>[^\"'\\]+)"
         ),
     ),
-    Place(
+    SecretPlace(
         "key",
         (b"key",),
         pattern(
@@ -220,13 +224,13 @@ PLACES: tuple[Place, ...] = (
         ),
         lambda value: _any(value) and (names.looks_random(value) or len(value) >= 16),
     ),
-    Place(
+    SecretPlace(
         "token",
         (b"login(",),
         pattern(rb"(?i)\blogin\(\s*" + QUOTE + rb"(?P<s>[^\"'\\\s]{8,})" + QUOTE + rb"\s*[,)]"),
         names.looks_chosen,
     ),
-    Place(
+    SecretPlace(
         "secret",
         (b"secret",),
         pattern(
@@ -235,7 +239,7 @@ PLACES: tuple[Place, ...] = (
             + rb"(?P<s>[^\"'\\*]+)"
         ),
     ),
-    Place(
+    SecretPlace(
         "token",
         (b"token(", b"key(", b"credential", b"passphrase("),
         pattern(
@@ -246,7 +250,7 @@ PLACES: tuple[Place, ...] = (
         names.looks_random,
     ),
     # ---- phrases
-    Place(
+    SecretPlace(
         "password",
         (b"phrase",),
         pattern(
@@ -257,7 +261,7 @@ PLACES: tuple[Place, ...] = (
         ),
         lambda value: not names.PROSE & set(value.lower().split()),
     ),
-    Place(
+    SecretPlace(
         "secret",
         (b"mnemonic",),
         pattern(
@@ -269,17 +273,21 @@ PLACES: tuple[Place, ...] = (
         ),
     ),
     # ---- files
-    Place("password", (b"login",), pattern(rb"\blogin\s+\S{1,200}\s+password\s+(?P<s>[^\s<]\S*)")),
-    Place(
+    SecretPlace(
+        "password", (b"login",), pattern(rb"\blogin\s+\S{1,200}\s+password\s+(?P<s>[^\s<]\S*)")
+    ),
+    SecretPlace(
         "password",
         (b"requirepass",),
         pattern(rb"\brequirepass\s+" + _MAYBE + rb"(?P<s>[^\s<\"']+)"),
     ),
-    Place(
+    SecretPlace(
         "password", (b"masterauth",), pattern(rb"\bmasterauth\s+" + _MAYBE + rb"(?P<s>[^\s<\"']+)")
     ),
-    Place("password", (b"jdbc",), pattern(rb"\bjdbc:oracle:\w+:[^/\s]{1,200}/(?P<s>[^@\s]+)@")),
-    Place(
+    SecretPlace(
+        "password", (b"jdbc",), pattern(rb"\bjdbc:oracle:\w+:[^/\s]{1,200}/(?P<s>[^@\s]+)@")
+    ),
+    SecretPlace(
         "password",
         (b":5432:", b":*:", b":5433:", b":6432:"),
         pattern(
@@ -287,21 +295,21 @@ PLACES: tuple[Place, ...] = (
         ),
         names.looks_chosen,
     ),
-    Place(
+    SecretPlace(
         "password-hash",
         (b"$",),
         pattern(
             rb"\$(?:apr1|[156]|2[abxy]|y|gy|7|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,20})\$(?P<s>[\w./$=,+-]{16,})"
         ),
     ),
-    Place(
+    SecretPlace(
         "key",
         (b"kty",),
         pattern(
             QUOTE + rb"(?:k|d|p|q|dp|dq|qi)" + QUOTE + rb"\s*:\s*" + QUOTE + rb"(?P<s>[\w-]{16,})"
         ),
     ),
-    Place(
+    SecretPlace(
         "key",
         (b"username",),
         pattern(
@@ -321,17 +329,17 @@ PLACES: tuple[Place, ...] = (
             + rb"(?P<s>[^\"'\\]{8,})"
         ),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"</",),
         pattern(rb"(?i)<[\w:.-]*(?:password|passwd|secret|token|apikey)>(?P<s>[^<\s][^<]*)</"),
     ),
-    Place(
+    SecretPlace(
         "password",
         (b"</name>",),
         pattern(rb"(?i)<name>\s*(?P<name>[^<\s]{1,200})\s*</name>\s*<value>(?P<s>[^<]+)</value>"),
     ),
-    Place(
+    SecretPlace(
         "aws-secret",
         (b"akia", b"asia"),
         pattern(
@@ -348,7 +356,7 @@ COMMANDS = tuple(place for place in PLACES if place.words[0] in _OF_COMMANDS)
 """Those of command lines."""
 
 
-def spans(line: bytes, places: tuple[Place, ...] = PLACES) -> Iterator[Span]:
+def spans(line: bytes, places: tuple[SecretPlace, ...] = PLACES) -> Iterator[Span]:
     """What is in a secret's place."""
     lower = line.lower()
     here = frozenset(word for word in _WORDS if word in lower)

@@ -31,7 +31,7 @@ _LEARNT = 16
 """Secrets that are looked for wherever they are: each costs half a millisecond a megabyte."""
 
 
-class Ledger:
+class RedactionLedger:
     """Which placeholder stands for which secret. It holds secrets: it is never written or shown."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Redactor:
         secrets: Iterable[str] = (),
         anonymize: bool = False,
         hosts: Iterable[str] = (),
-        ledger: Ledger | None = None,
+        ledger: RedactionLedger | None = None,
     ) -> None:
         # The longest first: of two that overlap, the one that holds more goes.
         known = {
@@ -87,7 +87,7 @@ class Redactor:
         self._literals = {v: known[v] for v in sorted(known, key=len, reverse=True)}
         self._anonymize = anonymize
         self._hosts = addresses.any_of(hosts) if anonymize else None
-        self._ledger = ledger or Ledger()
+        self._ledger = ledger or RedactionLedger()
         self._spots: Counter[str] = Counter()
 
     @property
@@ -304,7 +304,7 @@ def _complete(buffer: bytes) -> int:
     head = end + 1
     for _ in range(wrapped.MOST_LINES + 2):  # the lines below, and their neighbours
         head = buffer.rfind(b"\n", 0, max(0, head - 1)) + 1
-    lines = wrapped.Lines(buffer[head:end], 0)
+    lines = wrapped.WrappedLines(buffer[head:end], 0)
     last = len(lines.texts) - 1
     for number in range(last - 1, last - 1 - wrapped.MOST_LINES, -1):
         if number < 0:

@@ -41,7 +41,7 @@ _GOES_ON = pattern(
 )
 
 
-class Group(NamedTuple):
+class WrappedGroup(NamedTuple):
     """Lines that belong together: offsets of the first's begin, of the breaks between, of the last's end."""
 
     start: int
@@ -49,7 +49,7 @@ class Group(NamedTuple):
     end: int
 
 
-class Lines:
+class WrappedLines:
     """The lines of a block, with `before` the length of the line before the block."""
 
     def __init__(self, block: bytes, before: int) -> None:
@@ -80,12 +80,12 @@ class Lines:
         return bool(goes_on and not _PAIR.match(rest))
 
 
-def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[Group]:
+def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[WrappedGroup]:
     """Lines of a block that are parts of one, with `before` the length of the line before the block.
 
     `starts`: where lines begin that may hold a secret.
     """
-    lines = Lines(block, before)
+    lines = WrappedLines(block, before)
     texts, ends, last = lines.texts, lines.ends, len(lines.texts) - 1
     firsts = {number for start in starts if (number := bisect_left(ends, start)) < last}
     firsts.update(number for number in lines.wide if _GOING_ON.match(texts[number + 1]))
@@ -97,4 +97,4 @@ def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[Group]:
         while end < last and end - first < MOST_LINES and lines.joins(end):
             end += 1
         done = end
-        yield Group(ends[first] - len(texts[first]), ends[first:end], ends[end])
+        yield WrappedGroup(ends[first] - len(texts[first]), ends[first:end], ends[end])

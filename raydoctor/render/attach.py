@@ -1,4 +1,4 @@
-"""A process that a debugger is attached to, how an IDE gets there, what was seen inside -> page or JSON."""
+"""An attached process, how an IDE connects to it, and the values inspected in it -> page or JSON."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _METHODS = {
 }
 
 
-class Made(NamedTuple):
-    """What came of one call."""
+class AttachResult(NamedTuple):
+    """The result of one call of `raydoctor attach`."""
 
     found: FoundProcess
     told: Row
-    """What `debug_there` answered."""
+    """The reply of `debug_there`."""
     launch: Row
-    """The entry for VS Code; empty where nothing listens."""
+    """The entry for VS Code; empty if no port is open."""
     tunnel: str = ""
-    """The command that brings the port here, where the process is on another node."""
+    """The command that forwards the port of a process on another node."""
     written: str = ""
-    """What was done to `launch.json`."""
+    """The change of `launch.json`."""
 
 
 # ------------------------------------------------------------------ pages
 
 
 def several(found: Sequence[FoundProcess], wanted: str) -> Page:
-    """Processes of which one is to be chosen."""
+    """Processes of which the user has to choose one."""
     page = [
-        line((f"{len(found)} processes run what is called {wanted}", "strong")),
+        line((f"{len(found)} processes match {wanted}", "strong")),
         *columns([_row(each) for each in found[:_LISTED]], 2),
     ]
     if len(found) > _LISTED:
@@ -57,9 +57,9 @@ def several(found: Sequence[FoundProcess], wanted: str) -> Page:
 
 
 def waiting(found: Sequence[FoundProcess], width: int = MAX_WIDTH) -> Page:
-    """Processes that stand at a breakpoint."""
+    """Processes that wait at a breakpoint."""
     if not found:
-        return paragraph("Nothing of the cluster waits at a breakpoint for a debugger.", width)
+        return paragraph("No process of the cluster waits at a breakpoint for a debugger.", width)
     count = text.plural(len(found), "process waits", "processes wait")
     page = [line((f"{count} at a breakpoint for a debugger", "strong"))]
     for each in found[:_LISTED]:
@@ -76,8 +76,8 @@ def _attach(found: FoundProcess) -> str:
 
 
 _OPEN = (
-    "Ray's debugger listens on the node's address, not on loopback, and asks for no password: "
-    "whoever reaches the port can run code in the worker."
+    "Ray's debugger listens on the node's address, not on loopback, and requires no password: "
+    "anyone who can reach the port can run code in the worker."
 )
 
 
@@ -86,8 +86,8 @@ def _row(each: FoundProcess) -> tuple[str, ...]:
     return (who, each.name, each.state, f"pid {each.pid} on {each.ip or 'this machine'}")
 
 
-def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
-    """What was done, and where to go on; `inside`: what was seen inside is what was asked for."""
+def render(made: AttachResult, width: int = MAX_WIDTH, inside: bool = False) -> Page:
+    """The result, and how to connect; `inside`: only inspected values were requested."""
     page = _head(made.found)
     page += _doing(made.told.get("doing") or {}, made.found.name.rpartition(".")[2], width)
     if "failed" in made.told and not made.launch:
@@ -117,7 +117,7 @@ def _head(found: FoundProcess) -> Page:
 
 
 def _doing(doing: Row, function: str, width: int) -> Page:
-    """Where the thread is that runs the user's code; of several, the one with this function."""
+    """The position of the thread that runs the user's code; of several threads, the one in this function."""
     if doing.get("words"):
         return paragraph(f"now {doing['words']}", width, indent=2)
     users = [t for t in doing.get("threads", ()) if any(map(_is_user, t["frames"]))]
@@ -145,24 +145,24 @@ def _place(frame: Row) -> str:
     return f"{frame['function']} ({where})"
 
 
-def _refused(made: Made, width: int) -> Page:
+def _refused(made: AttachResult, width: int) -> Page:
     page = paragraph(f"Not done: {made.told['failed']}", width, style="error")
     if made.told.get("hint"):
         page += paragraph(made.told["hint"], width, indent=2)
     threads = [t for t in (made.told.get("doing") or {}).get("threads", ()) if t["frames"]]
     if threads and not made.launch:
-        page.append(line("What py-spy shows of it:"))
+        page.append(line("Its stacks, read by py-spy:"))
         page += _stacks(threads, width)
     return page
 
 
 def _closed(closed: Row) -> Line:
     if not closed:
-        return line("No port that raydoctor has opened is open in it.")
+        return line("raydoctor has no open port in this process.")
     return line(("closed ", "ok"), (f"{closed['host']}:{closed['port']}", "strong"))
 
 
-def _attached(made: Made, width: int) -> Page:
+def _attached(made: AttachResult, width: int) -> Page:
     attached = made.told.get("attached")
     if not attached:
         return [line(("read by py-spy, from outside", "dim"), indent=2)]
@@ -173,7 +173,7 @@ def _attached(made: Made, width: int) -> Page:
     page = [
         line(("listening on ", "ok"), (where, "strong"), how)
         if is_open
-        else line(("seen through a debugger", "ok"), how, ", whose port is closed again")
+        else line(("inspected through a debugger", "ok"), how, ", whose port is closed again")
     ]
     for note in attached["notes"]:
         page += paragraph(note, width, indent=2, style="warning")
@@ -185,15 +185,15 @@ def _attached(made: Made, width: int) -> Page:
     return page
 
 
-_CHANGED = "In the process now, until it ends: a few threads of debugpy, and a handler of SIGURG."
+_CHANGED = "Until the process ends, it contains a few threads of debugpy and a handler for SIGURG."
 
 
-def _ways(made: Made, width: int) -> Page:
-    """How to get there from an IDE."""
+def _ways(made: AttachResult, width: int) -> Page:
+    """How to connect from an IDE."""
     host, port = made.launch["connect"]["host"], made.launch["connect"]["port"]
     page: Page = []
     if made.tunnel:
-        page += [line("First, where the IDE runs:"), line((made.tunnel, "code"), indent=2)]
+        page += [line("First, on the machine of the IDE:"), line((made.tunnel, "code"), indent=2)]
     page.append(line("VS Code: an entry of .vscode/launch.json (--vscode writes it)"))
     page += [
         line((each, "code"), indent=2) for each in json.dumps(made.launch, indent=2).splitlines()
@@ -211,7 +211,7 @@ def _ways(made: Made, width: int) -> Page:
     return [*page, line("nvim-dap:"), line((nvim, "code"), indent=2)]
 
 
-# ------------------------------------------------------------------ what was seen inside
+# ------------------------------------------------------------------ inspected values
 
 
 def _seen(seen: Row, width: int) -> Page:
@@ -280,7 +280,7 @@ def _value(row: Row, width: int) -> Page:
     if value and not (how and value == "None"):
         page.append(line(value, indent=2))
     if how:
-        page.append(line(("done; the program runs on", "ok"), indent=2))
+        page.append(line(("done; the program continues", "ok"), indent=2))
     if how == "beside":
         page += paragraph(_BESIDE[row["where"]["kind"]], width, indent=2, style="dim")
     if row.get("lost"):
@@ -289,20 +289,20 @@ def _value(row: Row, width: int) -> Page:
 
 
 _BESIDE = {
-    "thread": "Its thread could not be halted, as it waits in native code: the statement ran in another "
+    "thread": "The thread waits in native code and could not be halted: the statement ran in another "
     "thread of the process.",
-    "coroutine": "It is a coroutine that waits: the statement ran in another thread than its loop's.",
+    "coroutine": "The coroutine is awaiting: the statement ran in a thread other than its loop's.",
 }
 
 
 def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
-    """What `--exec` is about to do."""
+    """The statement of `--exec` and where it will run."""
     return [
         line(("This runs in the process, in the thread and the frame named here:", "strong")),
         *_where(row),
         *(line((each, "code"), indent=4) for each in statement.splitlines()),
         *paragraph(
-            "The thread is halted for it where it can be, and runs on afterwards.", width, 2
+            "The thread is halted meanwhile, if possible, and continues afterwards.", width, 2
         ),
     ]
 
@@ -310,7 +310,7 @@ def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
 # ------------------------------------------------------------------ JSON
 
 
-def to_json(made: Made) -> str:
+def to_json(made: AttachResult) -> str:
     """One JSON object. Keys are added, never renamed."""
     found, told = made.found, made.told
     attached, seen = told.get("attached") or {}, told.get("seen") or {}
@@ -336,12 +336,12 @@ def to_json(made: Made) -> str:
 
 
 def several_to_json(found: Sequence[FoundProcess], wanted: str) -> str:
-    """Processes of which one is to be chosen."""
+    """Processes of which the user has to choose one."""
     return _dumped(wanted=wanted, candidates=[_process(each) for each in found])
 
 
 def waiting_to_json(found: Sequence[FoundProcess]) -> str:
-    """Processes that stand at a breakpoint."""
+    """Processes that wait at a breakpoint."""
     return _dumped(waiting=[{**_process(e), "host": e.ip, "port": e.debugger} for e in found])
 
 

@@ -1,4 +1,4 @@
-"""A task that is to be cancelled, what was done to that end, and what comes next -> page or JSON."""
+"""The plan or the result of a cancel -> page or JSON."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _LISTED = 20
 
 
 def plan(target: CancelTarget, steps: Sequence[Step], grace: float, width: int = MAX_WIDTH) -> Page:
-    """What would be done."""
+    """The steps that would be taken."""
     page = _head(target)
     if target.state == "ended":
-        return [*page, line("It has ended already: there is nothing to cancel.")]
+        return [*page, line("The task has already ended: there is nothing to cancel.")]
     if not steps:
-        return [*page, *paragraph("No step fits: the actor can be ended with --kill-actor.", width)]
+        return [*page, *paragraph("No step applies to it. --kill-actor ends the actor.", width)]
     page += columns(
         [(f"{n}", (step.name, "strong"), step.does) for n, step in enumerate(steps, 1)], 2
     )
     if len(steps) > 1:
-        told = f"Each only if the one before has not ended it within {grace:g} s."
+        told = f"Each step only if the task is still running {grace:g} s after the previous one."
         page += paragraph(told, width, indent=2, style="dim")
     return page
 
@@ -54,7 +54,7 @@ def several(targets: Sequence[CancelTarget], wanted: str) -> Page:
 
 
 def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
-    """What was done, what came of it, and what comes next."""
+    """The steps taken, their results, and the state afterwards."""
     page = _head(made.target)
     page += columns([_row(step, made.target) for step in made.steps], indent=2)
     for step in made.steps:
@@ -97,14 +97,14 @@ def _row(step: Taken, target: CancelTarget) -> tuple[str | tuple[str, str], ...]
 def _left_behind(made: Cancellation, width: int) -> Page:
     page: Page = []
     for each in made.survivors:
-        what = f"pid {each.identity.pid} outlived it: {each.command}"
+        what = f"pid {each.identity.pid} outlived the task: {each.command}"
         page.append(line((text.cut(text.one_line(what), width - 2), "code"), indent=2))
         if each.outcome == "gone":
             page.append(line(("ended", "ok"), indent=4))
         else:
             page += paragraph(f"{each.outcome}: {each.reason}", width, indent=4, style="error")
     for child in made.children:
-        told = f"a task that it submitted goes on: {child.name} {child.task}"
+        told = f"a task that it submitted is still running: {child.name} {child.task}"
         page += paragraph(told, width, indent=2, style="warning")
     return page
 
@@ -134,7 +134,7 @@ def to_json(made: Cancellation) -> str:
 
 
 def plan_to_json(target: CancelTarget, steps: Sequence[Step]) -> str:
-    """The same before anything was done."""
+    """The plan as one JSON object."""
     planned = [{"step": step.name, "does": step.does} for step in steps]
     return _nothing_done(_target(target), target.state == "ended", plan=planned)
 

@@ -15,7 +15,7 @@ _STYLES = {"ok": "ok", "warn": "warning", "fail": "error", "n/a": "dim"}
 
 
 def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
-    """A line for each check, and the fix below it where there is something to do."""
+    """A line for each check, with its fix below."""
     room = max((text.cells(check.name) for check in checks), default=0)
     indent = 4 + 2 + room + 2
     page: Page = []
@@ -31,7 +31,7 @@ def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
 
 
 def _fix(fix: str, width: int, indent: int) -> Page:
-    """What to paste stays whole, however long; prose is wrapped."""
+    """Lines to paste are never wrapped; prose is."""
     if text.is_code(fix):
         return [line((fix, "code"), indent=indent)]
     return paragraph(fix, width, indent=indent)

@@ -16,9 +16,11 @@ from raydoctor.render.report import place
 
 SCHEMA = "raydoctor/diff/1"
 _ROWS = 8
-"""Of a section, so that all of it fits a screen."""
+"""Rows of a section, so that the page fits a screen."""
 _OTHERS = 4
-_UNSURE = "B's evidence has gaps that A's has not: what is gone may only be out of sight."
+_UNSURE = (
+    "B lacks evidence that A has: a diagnosis may be gone only because its evidence is missing."
+)
 
 
 # ---------------------------------------------------------------- for people
@@ -52,7 +54,7 @@ def _verdict(difference: Difference) -> str:
 
 
 def _told(title: str, group: Sequence[Compared], width: int, rows: int | None) -> Page:
-    """A line or two for each, what follows from another below it, and where its evidence begins."""
+    """One or two lines each with the location of its evidence; consequences are below their cause."""
     if not group:
         return []
     below = {name for told in group for name in _consequences(told)}
@@ -84,7 +86,7 @@ def _entry(head: list[tuple[str, str]], told: Compared, width: int, indent: int)
 
 
 def _place(told: Compared) -> str:
-    """Where the chain begins, as far as a report that others may have made says so."""
+    """The location of the chain's first record; empty if the report, which anyone may write, lacks it."""
     chain = told.document.get("chain")
     first = chain[0] if isinstance(chain, list) and chain else None
     if not isinstance(first, dict) or not isinstance(first.get("line"), int):
@@ -113,7 +115,7 @@ def _changes(title: str, changes: Sequence[Change], width: int, rows: int | None
 
 
 def _step(change: Change) -> str:
-    """How often and how grave before and after, where that changed."""
+    """The changes of count and severity."""
     before, after = change.before, change.after
     steps = []
     if count(before) != count(after):
@@ -136,7 +138,7 @@ def _same(changes: Sequence[Change], width: int) -> Page:
 
 
 def _unchanged(changes: Iterable[Change]) -> list[str]:
-    """Rules, and how often each found the same as before."""
+    """Rules with unchanged findings, and their counts."""
     times: Counter[str] = Counter()
     for change in changes:
         times[change.rule] += count(change.after)
@@ -164,7 +166,7 @@ def _gaps(difference: Difference, width: int, verbose: bool) -> Page:
             said = paragraph(f"{item.get('what', '')}: {item.get('why', '')}", width - 8)
             page += prefixed(said, f"  {what:4}  ", " " * 8, _style(what))
         page += _more(len(items), len(shown))
-    return [line(("Could not be seen", "strong")), *page, ()] if page else []
+    return [line(("Missing evidence", "strong")), *page, ()] if page else []
 
 
 def _style(what: str) -> str:
@@ -181,7 +183,7 @@ def _sides(difference: Difference) -> Page:
 
 
 def _read(side: Side) -> str:
-    """Ray versions, nodes, and when."""
+    """Ray versions, nodes and time."""
     parts = [f"Ray {', '.join(side.ray_versions)}" if side.ray_versions else "Ray ?"]
     if side.nodes:
         parts.append(_text.plural(side.nodes, "node"))
@@ -252,8 +254,8 @@ def to_markdown(difference: Difference) -> str:
     parts += _list("Unchanged", map(inline, _unchanged(difference.same)))
     parts += _list("New errors that no rule explains", map(_quoted, difference.new_unexplained))
     parts += _list("Gone errors that no rule explains", map(_quoted, difference.gone_unexplained))
-    parts += _list("Can no longer be seen", map(_missing, difference.new_gaps))
-    parts += _list("Can be seen now", map(_missing, difference.gone_gaps))
+    parts += _list("Evidence that is missing now", map(_missing, difference.new_gaps))
+    parts += _list("Evidence that is no longer missing", map(_missing, difference.gone_gaps))
     parts += [_UNSURE] if difference.unsure else []
     names = _names(difference.a.path, difference.b.path)
     sides = zip("AB", names, (difference.a, difference.b), strict=True)
@@ -283,8 +285,8 @@ def _missing(item: Mapping[str, Any]) -> str:
 
 
 def _names(a: str, b: str) -> tuple[str, str]:
-    """The captures' own names, as issues are public and paths hold user names; with the folder
-    where both are called alike."""
+    """The captures' own names, because issues are public and paths contain user names; with the folder if
+    both names are equal."""
     one, other = a.rstrip("/").split("/"), b.rstrip("/").split("/")
     parts = 2 if one[-1] == other[-1] else 1
     return "/".join(one[-parts:]) or a, "/".join(other[-parts:]) or b

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raydoctor.cluster.samples import Frame, Thread
+from raydoctor.cluster.samples import SampledFrame, SampledThread
 from raydoctor.model import text as _text
 from raydoctor.model.values import Gap, Remedy
 from raydoctor.model.version import __version__
 from raydoctor.render import json as plain_json
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
-from raydoctor.waits.candidates import Work
+from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.edges import target
-from raydoctor.waits.hung import Found, Group, Hung
+from raydoctor.waits.hung import Hung, HungGroup, HungReport
 from raydoctor.waits.rows import row, unseen
 
 SCHEMA = "raydoctor/hung/1"
@@ -24,17 +24,17 @@ _WORKING = 5
 _FRAMES = 24
 
 
-class View(NamedTuple):
+class HungView(NamedTuple):
     """The content of the page."""
 
-    found: Found
+    found: HungReport
     gaps: Sequence[Gap] = ()
     looked_at: int = 0
     """Number of sampled processes."""
     verbose: bool = False
 
 
-def render(view: View, width: int = MAX_WIDTH) -> Page:
+def render(view: HungView, width: int = MAX_WIDTH) -> Page:
     """Group by group: the culprit, what waits for it, its stack, and the fixes."""
     page: Page = []
     for group in view.found.groups[:_GROUPS]:
@@ -49,7 +49,7 @@ def render(view: View, width: int = MAX_WIDTH) -> Page:
     return [*page, *_working(view), *_missing(view, width), line((verdict(view), "strong"))]
 
 
-def headline(group: Group) -> str:
+def headline(group: HungGroup) -> str:
     """`36 tasks and the driver wait for loader (pid 812), which waits for 10.0.0.9:5432 …`."""
     first = group.first
     if group.cycle:
@@ -62,7 +62,7 @@ def headline(group: Group) -> str:
     return f"{waiting} for {first.work.label}{others}, which {first.summary}"
 
 
-def _noun(work: Work) -> str:
+def _noun(work: UnfinishedTask) -> str:
     """`Task load (pid 812)`, `Driver of job 1 (pid 801)`."""
     return _capital(work.label) if work.kind == "driver" else f"{_NOUNS[work.kind]} {work.label}"
 
@@ -74,7 +74,7 @@ def _capital(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
-def _cycle(group: Group) -> str:
+def _cycle(group: HungGroup) -> str:
     """`Deadlock: A.ping (pid 4) → B.pong (pid 5) → A.ping (pid 4) wait for each other`."""
     labels = " → ".join([h.work.label for h in (*group.cycle, group.first)])
     alone = len({h.work.actor or h.work.id for h in group.cycle}) == 1
@@ -84,7 +84,7 @@ def _cycle(group: Group) -> str:
     return f"Deadlock: {labels} {how}{guess}{behind}"
 
 
-def _waiting(group: Group) -> str:
+def _waiting(group: HungGroup) -> str:
     """`36 tasks and the driver wait`."""
     drivers = sum(h.work.kind == "driver" for h in group.behind)
     tasks = len(group.behind) - drivers
@@ -93,7 +93,7 @@ def _waiting(group: Group) -> str:
     return f"{' and '.join(parts)} wait{'s' if len(group.behind) == 1 else ''}"
 
 
-def verdict(view: View) -> str:
+def verdict(view: HungView) -> str:
     """`38 of 412 unfinished tasks are hung.`."""
     hung = sum(h.work.kind != "driver" for group in view.found.groups for h in group.all)
     if view.found.groups:
@@ -107,12 +107,12 @@ def verdict(view: View) -> str:
     return f"Nothing hangs: {count}, all busy or in a moving queue."
 
 
-def _headline(group: Group, width: int) -> Page:
+def _headline(group: HungGroup, width: int) -> Page:
     page = paragraph(headline(group), width, hang=2, style="error")
     return [*page, *paragraph(_capital(group.first.reason), width, indent=2, style="dim")]
 
 
-def _table(group: Group) -> Page:
+def _table(group: HungGroup) -> Page:
     """The culprits, or the cycle, one by one; the others grouped by what they do."""
     shown = group.cycle or group.culprits
     rows = [_row(each) for each in shown[:_ROWS]]
@@ -155,7 +155,7 @@ def _counted(members: Sequence[Hung], most: int) -> list[list[str | tuple[str, s
     return rows
 
 
-def _stack(group: Group, verbose: bool) -> Page:
+def _stack(group: HungGroup, verbose: bool) -> Page:
     """The call stacks of the culprits, with the user's own frames highlighted."""
     page: Page = []
     for hung in (group.cycle or group.culprits)[: 3 if group.cycle else 1]:
@@ -167,7 +167,7 @@ def _stack(group: Group, verbose: bool) -> Page:
     return page
 
 
-def _frames(thread: Thread, verbose: bool) -> Page:
+def _frames(thread: SampledThread, verbose: bool) -> Page:
     """Innermost first; of Ray's own frames above and below the user's only the first is shown."""
     frames, page = thread.frames, list[Line]()
     own = [n for n, f in enumerate(frames) if f.whose in ("user", "")]
@@ -180,7 +180,7 @@ def _frames(thread: Thread, verbose: bool) -> Page:
     return [*page, *([line((f"… {left} more frames: see -v", "dim"), indent=4)] if left else [])]
 
 
-def _style(frame: Frame) -> str:
+def _style(frame: SampledFrame) -> str:
     return "strong" if frame.whose == "user" else "dim"
 
 
@@ -191,7 +191,7 @@ def _remedy(remedy: Remedy, number: int, width: int) -> Page:
     return [*page, *(line((step, "code"), indent=4 + len(lead)) for step in remedy.steps)]
 
 
-def _working(view: View) -> Page:
+def _working(view: HungView) -> Page:
     """Busy work that has run for long. Without peers, an endless loop looks like work."""
     busy = view.found.working
     if not busy:
@@ -200,7 +200,7 @@ def _working(view: View) -> Page:
     return [head, *columns(_counted(busy, _WORKING), indent=2), ()]
 
 
-def _missing(view: View, width: int) -> Page:
+def _missing(view: HungView, width: int) -> Page:
     """What could not be inspected, and how to make it readable."""
     page: Page = []
     for gap in gaps(view):
@@ -210,7 +210,7 @@ def _missing(view: View, width: int) -> Page:
     return page
 
 
-def gaps(view: View) -> list[Gap]:
+def gaps(view: HungView) -> list[Gap]:
     """What raydoctor could not inspect, with the tasks that ran for long and were not sampled."""
     return [*view.gaps, *unseen(view.found)]
 
@@ -218,7 +218,7 @@ def gaps(view: View) -> list[Gap]:
 # ------------------------------------------------------------------ JSON
 
 
-def to_json(view: View) -> str:
+def to_json(view: HungView) -> str:
     """One JSON object. Keys are added, never renamed."""
     found = view.found
     return plain_json.dumps(
@@ -238,7 +238,7 @@ def to_json(view: View) -> str:
     )
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: HungGroup) -> dict[str, Any]:
     return {
         "headline": headline(group),
         "culprits": [h.work.id for h in group.culprits],

@@ -1,6 +1,6 @@
 """Report -> JSON: the contract that other tools rely on. Keys are added, never renamed.
 
-All output is ASCII: what a log holds cannot reach a terminal raw through it.
+All output is ASCII, so that no control character of a log reaches a terminal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None) -> float | None:
-    """A number that JSON knows: logs can spell `NaN` and `Infinity`, JSON cannot."""
+    """A number that JSON can represent: logs may contain `NaN` and `Infinity`."""
     return value if value is None or math.isfinite(value) else None
 
 

@@ -1,7 +1,7 @@
 """Report -> Markdown for a GitHub issue.
 
-What logs say stands in fences longer than any run of backticks in it; elsewhere every character
-that Markdown, HTML or GitHub itself (`@name`, `#123`) would act on is disarmed.
+Log text is in fences longer than any run of backticks in it. Elsewhere, every character on which Markdown,
+HTML or GitHub itself (`@name`, `#123`) would act is escaped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ _RECORD_LINES = 15
 _RECORD_WIDTH = 400
 _SYMPTOMS = 20
 _SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<![^\W_])_|_(?![^\W_]))")
-"""What acts inside a line; an underscore within a word does not."""
+"""Characters that act inside a line; an underscore within a word does not."""
 _REFERENCE = re.compile(r"[@#]|\bGH-\d")
-"""GitHub notifies whom `@name` names and links what `#123` numbers, escaped or not; code spans are
-left alone."""
+"""GitHub notifies the user `@name` and links the issue `#123`, escaped or not, except in code spans."""
 _OPENING = re.compile(r"\A(\d*)([>+=.)-])")
 """At the start of a list item: a quotation, a list or a heading within it."""
 _SCHEME = re.compile(r"\b(https?|ftp|www)(?=[:.])", re.IGNORECASE)
@@ -38,14 +37,14 @@ def render(report: Report) -> str:
         parts += [f"### {number}. {_headline(root)}", *_incident(root)]
         parts += _consequences(root, by_id, seen)
         parts += _remedies(root.remedies)
-        parts += _gaps("What would settle it", root.gaps)
+        parts += _gaps("Missing evidence", root.gaps)
     parts += _symptoms(report.unexplained)
-    parts += _gaps("Could not be seen", report.gaps)
+    parts += _gaps("Missing evidence", report.gaps)
     return "\n\n".join([*parts, _read(report)]) + "\n"
 
 
 def inline(text: str) -> str:
-    """Text on one line that Markdown shows as it stands."""
+    """Text on one line that Markdown shows unchanged."""
     words = _text.one_line(text).split()
     shown = (code(word) if _REFERENCE.search(word) else _escaped(word) for word in words)
     return _OPENING.sub(r"\1\\\2", " ".join(shown))
@@ -53,7 +52,7 @@ def inline(text: str) -> str:
 
 def _escaped(text: str) -> str:
     text = _SPECIAL.sub(r"\\\1", text.replace("&", "&amp;"))
-    # A link that a log wrote would become one that the issue offers.
+    # An address in a log must not become a link of the issue.
     return _SCHEME.sub(r"\1<!-- -->", text)
 
 
@@ -166,7 +165,7 @@ def _symptoms(symptoms: tuple[Unexplained, ...]) -> list[str]:
 
 
 def _read(report: Report) -> str:
-    """What was read; only the capture's name, as issues are public and paths hold user names."""
+    """What was read, with the capture's name only: issues are public, and paths contain user names."""
     info = report.capture
     name = os.path.basename(info.path.rstrip("/")) or info.path
     parts = [

@@ -1,7 +1,7 @@
 """A page: lines of styled spans, the one layout behind coloured and plain text.
 
-Renderers compose pages; `render.terminal` paints them. A span's text is made printable when it is
-made, so nothing a log holds can reach a terminal as more than text.
+Renderers compose pages, and `render.terminal` paints them. Control characters are escaped when a span is
+made, so that the text of a log reaches a terminal as text only.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ MAX_WIDTH = 100
 MIN_WIDTH = 40
 
 
-class Span(NamedTuple):
+class StyledText(NamedTuple):
     """Text in one style; styles are words (`error`, `path`, `dim`, …), not colours."""
 
     text: str
     style: str = ""
 
 
-Line = tuple[Span, ...]
+Line = tuple[StyledText, ...]
 Page = list[Line]
 Part = str | tuple[str, str]
 """Text, or text and style."""
 
 
 def line(*parts: Part, indent: int = 0) -> Line:
-    """A line of these parts, each made printable."""
-    spans = [Span(" " * indent)] if indent else []
+    """A line of these parts, with control characters escaped."""
+    spans = [StyledText(" " * indent)] if indent else []
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
         if text:
-            spans.append(Span(_keep_edges(text), style))
+            spans.append(StyledText(_keep_edges(text), style))
     return tuple(spans)
 
 
 def _keep_edges(text: str) -> str:
-    """Printable text on one line that keeps the spaces around it: columns are made of them."""
+    """Printable text on one line that keeps the spaces around it, which align columns."""
     if text.isprintable():
         return text
     stripped = text.strip(" ")
@@ -61,12 +61,14 @@ def shortened(page: Page, count: int, width: int) -> Page:
     *before, last = page[:count]
     ends = last[-1]
     text = ends.text if cells(plain_line(last)) < width else ends.text[:-1]
-    return [*before, (*last[:-1], Span(text.rstrip(" …") + "…", ends.style))]
+    return [*before, (*last[:-1], StyledText(text.rstrip(" …") + "…", ends.style))]
 
 
 def prefixed(page: Page, first: str, rest: str, style: str = "dim") -> Page:
-    """A page behind a margin: `first` before its first line, `rest` before the others."""
-    return [(Span(first if n == 0 else rest, style), *content) for n, content in enumerate(page)]
+    """A page with a margin: `first` before its first line, `rest` before the others."""
+    return [
+        (StyledText(first if n == 0 else rest, style), *content) for n, content in enumerate(page)
+    ]
 
 
 def columns(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 2) -> Page:
@@ -81,27 +83,27 @@ def columns(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 2) -> Pa
     ]
     page = []
     for row in made:
-        spans = [Span(" " * indent)] if indent else []
+        spans = [StyledText(" " * indent)] if indent else []
         for n, span in enumerate(row):
             last = n == len(row) - 1
             fill = "" if last else " " * (widths[n] - cells(span.text) + gap)
-            spans.append(Span(span.text + fill, span.style))
+            spans.append(StyledText(span.text + fill, span.style))
         page.append(tuple(spans))
     return page
 
 
 def trimmed(spans: Line) -> Line:
-    """A line without the blanks at its end."""
+    """A line without trailing blanks."""
     while spans and not spans[-1].text.strip(" "):
         spans = spans[:-1]
-    return (*spans[:-1], Span(spans[-1].text.rstrip(" "), spans[-1].style)) if spans else ()
+    return (*spans[:-1], StyledText(spans[-1].text.rstrip(" "), spans[-1].style)) if spans else ()
 
 
-def plain_line(spans: Iterable[Span]) -> str:
-    """A line's text alone."""
+def plain_line(spans: Iterable[StyledText]) -> str:
+    """A line's text without styles."""
     return "".join(span.text for span in spans)
 
 
 def plain(page: Page) -> str:
-    """The page's text alone, with a line break at its end."""
+    """The page's text without styles, with a line break at its end."""
     return "".join(plain_line(trimmed(spans)) + "\n" for spans in page)

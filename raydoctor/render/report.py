@@ -1,7 +1,7 @@
-"""Report -> page: one causal tree per incident, then what could not be seen.
+"""Report -> page: one causal tree per incident, then the missing evidence.
 
-A report with one incident fits a screen: evidence shows one line per record, consequences of one
-rule share a branch, and what was left out says so. `verbose` shows everything.
+A report with one incident fits a screen: each record of the evidence takes one line, consequences of one rule
+share a branch, and omissions are marked. `verbose` shows everything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.render.page import (
     MAX_WIDTH,
     Line,
     Page,
-    Span,
+    StyledText,
     columns,
     line,
     paragraph,
@@ -36,25 +36,25 @@ _GAPS = 6
 _LAST_LINE = pattern(
     r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
 )
-"""Where a traceback says what was raised."""
+"""The line of a traceback that names the exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What every part of the layout needs to know."""
+    """The report and the layout's settings."""
 
     report: Report
     by_id: dict[str, Diagnosis]
     width: int
     verbose: bool
     advised: set[Remedy] = field(default_factory=set)
-    """Remedies told already: incidents of one kind need them once."""
+    """Remedies that the page already contains: incidents of one kind show them once."""
 
 
 def render(
     report: Report, width: int = MAX_WIDTH, verbose: bool = False, onward: bool = True
 ) -> Page:
-    """The whole report; `onward`: with the commands that go on from here."""
+    """The whole report; `onward`: with suggestions for the next command."""
     view = _View(report, {d.id: d for d in report.diagnoses}, width, verbose)
     roots = report.roots or report.diagnoses
     full, brief = _by_weight(roots, verbose)
@@ -72,8 +72,8 @@ def render(
 def _by_weight(
     roots: Sequence[Diagnosis], verbose: bool
 ) -> tuple[Sequence[Diagnosis], Sequence[Diagnosis]]:
-    """The incidents to tell in full, and those for which a line must do: mere warnings beside
-    errors, and whatever lies beyond the first few."""
+    """The incidents to show in full, and those that get one line: warnings if there are errors, and all after
+    the first few."""
     if verbose:
         return roots, ()
     grave = [r for r in roots if r.severity in ("critical", "error")] or list(roots)
@@ -122,7 +122,7 @@ def _evidence(view: _View, diagnosis: Diagnosis) -> Page:
 
 
 def _link(view: _View, link: Link, quoted: int = 1) -> Page:
-    """Where it stands, what it shows, and `quoted` lines of what it says."""
+    """The file and line of a record, what it shows, and `quoted` lines of its text."""
     event = link.event
     shows = _text.one_line(link.shows) + (f" (×{event.count})" if event.count > 1 else "")
     shows = shows if view.verbose else _text.short_ids(shows)
@@ -149,11 +149,11 @@ def _cut_line(spans: Line, width: int) -> Line:
     """A line whose last word may be longer than the width."""
     *before, last = spans
     room = width - sum(_text.cells(span.text) for span in before)
-    return (*before, Span(_text.cut(last.text, room), last.style))
+    return (*before, StyledText(_text.cut(last.text, room), last.style))
 
 
 def _record(event: Event) -> Page:
-    """The whole record, and where else it stands."""
+    """The whole record, and its other locations."""
     page = [line((text, "dim"), indent=6) for text in event.text.split("\n")]
     if event.sightings:
         also = ", ".join(f"{e.source.path}:{e.line}" for e in event.sightings)
@@ -162,7 +162,7 @@ def _record(event: Event) -> Page:
 
 
 def gist(event: Event) -> str:
-    """The one line that says most: of a traceback what was raised, else the first."""
+    """The most informative line: the exception of a traceback, otherwise the first line."""
     lines = [text for text in (event.message or event.text).split("\n") if text.strip()]
     if not lines:
         return ""
@@ -176,7 +176,7 @@ def place(path: str, number: int, verbose: bool = False) -> str:
     if verbose:
         return f"{path}:{number}"
     folder, _, name = path.rpartition("/")
-    # A driver's log from elsewhere has a path of its own, which names no node.
+    # The path of a driver's log outside the capture names no node.
     node = "" if path.startswith(("/", "..")) else node_label(folder)
     return _text.short_ids(f"{node}/{name}:{number}" if node else f"{name}:{number}")
 
@@ -191,7 +191,7 @@ def _consequences(view: _View, root: Diagnosis) -> Page:
 
 
 def _branches(view: _View, parent: Diagnosis, width: int, seen: set[str]) -> Page:
-    """What follows from a diagnosis, rules together; each diagnosis shows once."""
+    """The consequences of a diagnosis, grouped by rule; each diagnosis appears once."""
     below = [view.by_id[i] for i in parent.consequences if i in view.by_id and i not in seen]
     seen.update(d.id for d in below)
     groups: dict[object, list[Diagnosis]] = {}
@@ -229,7 +229,7 @@ def _named(first: Line, name: str) -> Line:
 
 
 def _own_link(view: _View, diagnosis: Diagnosis) -> Link:
-    """The first link of a consequence that its cause's evidence does not hold already."""
+    """The first link of a consequence that is not part of its cause's evidence."""
     causes = (d for d in view.report.diagnoses if diagnosis.id in d.consequences)
     told = {_spot(link.event) for cause in causes for link in cause.chain}
     fresh = (link for link in diagnosis.chain if _spot(link.event) not in told)
@@ -265,7 +265,7 @@ def _fix(view: _View, root: Diagnosis) -> Page:
 
 
 def _borrowed(view: _View, root: Diagnosis) -> tuple[Remedy, ...]:
-    """Where a root has no remedy of its own, what its consequences advise."""
+    """The remedies of the consequences, for a root without any."""
     below = (view.by_id[i] for i in root.consequences if i in view.by_id)
     return next((d.remedies for d in below if d.remedies), ())
 
@@ -290,12 +290,12 @@ def _remedy(view: _View, remedy: Remedy, number: int) -> Page:
 
 
 def _step(step: str, width: int, indent: int) -> Page:
-    """Lines to paste stay whole, however long; prose and comments are wrapped."""
+    """Lines to paste are never wrapped; prose and comments are."""
     page: Page = []
     for text in step.rstrip().split("\n"):
         if text.startswith("# ") and indent + _text.cells(text) > width:
             told = paragraph(text[2:], width - 2, indent=indent, style="code")
-            page += [(*spans[:1], Span("# " + spans[1].text, "code")) for spans in told]
+            page += [(*spans[:1], StyledText("# " + spans[1].text, "code")) for spans in told]
         elif _text.is_code(text):
             page.append(line((text.rstrip(), "code"), indent=indent))
         else:
@@ -304,18 +304,18 @@ def _step(step: str, width: int, indent: int) -> Page:
 
 
 def _undecided(view: _View, root: Diagnosis) -> Page:
-    """Evidence that would make this diagnosis sure."""
+    """Missing evidence that would confirm or refute this diagnosis."""
     if not root.gaps:
         return []
     shown = root.gaps if view.verbose else root.gaps[:_GAPS]
-    return [*_section("What would settle it"), *_gaps(shown, view.width, 4, hints=True)]
+    return [*_section("Missing evidence"), *_gaps(shown, view.width, 4, hints=True)]
 
 
 # ---------------------------------------------------------------- the rest
 
 
 def _brief(view: _View, roots: Sequence[Diagnosis]) -> Page:
-    """Incidents for which one line and their evidence's place must do."""
+    """Incidents with one line and the location of their evidence."""
     if not roots:
         return []
     page = [line(("Also found", "strong"), ("  (in full with -v)", "dim"))]
@@ -328,7 +328,7 @@ def _brief(view: _View, roots: Sequence[Diagnosis]) -> Page:
 
 
 def _symptoms(view: _View) -> Page:
-    """Symptoms that nothing explains."""
+    """Symptoms that no diagnosis explains."""
     symptoms = view.report.unexplained
     if not symptoms:
         return []
@@ -348,19 +348,19 @@ def _symptom(view: _View, symptom: Unexplained) -> list[tuple[str, str]]:
 
 
 def _verdict(view: _View) -> Page:
-    """What it means that nothing was found."""
+    """The conclusion if there is no diagnosis."""
     report = view.report
     if report.diagnoses:
         return []
     if report.unexplained:
         said = (
             ("NO CAUSE FOUND", "warning"),
-            "  No rule knows the errors above; they may be harmless.",
+            "  No rule matches the errors above. They may be harmless.",
         )
     elif report.complete:
         said = ("NOTHING FOUND", "ok"), "  The evidence is complete and shows no failure."
     else:
-        said = ("NOTHING FOUND", "warning"), "  But no clean bill: evidence is missing, see below."
+        said = ("NOTHING FOUND", "warning"), "  Inconclusive: some evidence is missing, see below."
     return [line(*said), ()]
 
 
@@ -371,7 +371,7 @@ def _not_seen(view: _View) -> Page:
         return []
     hints = view.verbose or not view.report.diagnoses
     shown = gaps if view.verbose else gaps[:_GAPS]
-    page = [line(("Could not be seen", "strong")), *_gaps(shown, view.width, 2, hints)]
+    page = [line(("Missing evidence", "strong")), *_gaps(shown, view.width, 2, hints)]
     if len(gaps) > len(shown):
         page.append(line((f"… and {len(gaps) - len(shown)} more, see -v", "dim"), indent=2))
     return [*page, ()]
@@ -414,13 +414,13 @@ def _what_was_read(view: _View) -> str:
 
 
 def _span_end(begin: float, end: float) -> str:
-    """The end of a span; its date only where it is another day's."""
+    """The end of a span, with its date only if that is another day."""
     same_day = _text.moment(begin, "%Y-%m-%d") == _text.moment(end, "%Y-%m-%d")
     return _text.moment(end, "%H:%M:%S %Z" if same_day else "%Y-%m-%d %H:%M:%S %Z")
 
 
 def _next(report: Report) -> list[str]:
-    """Commands that go on from here."""
+    """Suggestions for the next command."""
     if not report.diagnoses:
         return []
     root = (report.roots or report.diagnoses)[0]
@@ -435,5 +435,5 @@ def _next(report: Report) -> list[str]:
             )
         )
     if report.capture.kind == "live":
-        commands.append("raydoctor collect   # keeps what was seen: files named live/…, too")
+        commands.append("raydoctor collect   # keeps this evidence, also the files named live/…")
     return commands

@@ -45,7 +45,7 @@ def catalogue(rules: Sequence[Rule], width: int) -> Page:
 
 
 _TIERS = {
-    "root": "Roots: where the story starts",
+    "root": "Roots: where an incident starts",
     "cause": "Causes: they explain symptoms, and may have a root of their own",
     "symptom": "Symptoms: what you saw",
 }
@@ -92,7 +92,7 @@ def _heading(rule: Rule) -> dict[str, Any]:
 
 
 def rule_page(rule: Rule, width: int) -> Page:
-    """A rule's page: its text, what to grep for, what to do, and an example."""
+    """A rule's page: its text, literals to search for, remedies and an example."""
     head = line(
         (rule.name, "rule"), "  ", (rule.severity, rule.severity), (f", {rule.tier}", "dim")
     )
@@ -104,7 +104,7 @@ def rule_page(rule: Rule, width: int) -> Page:
 
 
 def _prose(doc: str, width: int) -> Page:
-    """The page's own text: headings set off, paragraphs and bullets wrapped, code as it stands."""
+    """The page's own text: headings highlighted, paragraphs and bullets wrapped, code unchanged."""
     page: Page = []
     for block in doc.strip().split("\n\n"):
         for kind, lines in groupby(block.split("\n"), key=kind_of):
@@ -114,7 +114,7 @@ def _prose(doc: str, width: int) -> Page:
 
 
 def kind_of(text: str) -> str:
-    """What a line of a page is: a heading, code, or text."""
+    """The kind of a page's line: heading, code or text."""
     if text.startswith("## "):
         return "heading"
     if text.startswith("    "):
@@ -158,7 +158,7 @@ def _signals(signals: Sequence[Signal]) -> Page:
 
 
 def _remedies(rule: Rule, width: int) -> Page:
-    """The rule's own remedies; many rules compute theirs from the evidence."""
+    """The rule's constant remedies; many rules compute theirs from the evidence."""
     page: Page = []
     for remedy in rule.remedies:
         page += paragraph(f"{remedy.title} [{remedy.risk}]", width, indent=2, hang=2)

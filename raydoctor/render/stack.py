@@ -138,15 +138,14 @@ def _facts(group: Sequence[Stack], at: float, width: int) -> Page:
     tasks = [task["task_id"][:16] for each in group for task in each.tasks]
     page = paragraph(" · ".join(parts), width, indent=2, style="path")
     if tasks:
-        more = f" and {len(tasks) - _LISTED:,} more" if len(tasks) > _LISTED else ""
-        listed = f"{'task' if len(tasks) == 1 else 'tasks'} {', '.join(tasks[:_LISTED])}{more}"
+        noun = "task" if len(tasks) == 1 else "tasks"
+        listed = f"{noun} {text.join_names(tasks, _LISTED)}"
         page += paragraph(listed, width, indent=2, style="path")
     return page
 
 
 def _pids(pids: Sequence[int]) -> str:
-    more = f" and {len(pids) - _LISTED:,} more" if len(pids) > _LISTED else ""
-    return f"{'pid' if len(pids) == 1 else 'pids'} {', '.join(map(str, pids[:_LISTED]))}{more}"
+    return f"{'pid' if len(pids) == 1 else 'pids'} {text.join_names(map(str, pids), _LISTED)}"
 
 
 def _actor(actor: Row) -> str:

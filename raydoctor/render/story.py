@@ -8,9 +8,9 @@ from typing import Any
 from raydoctor.model import ids, text
 from raydoctor.model.entities import Entity
 from raydoctor.model.version import __version__
-from raydoctor.read.story import Alias, Entry, Story
+from raydoctor.read.story import Alias, Story, StoryLine
 from raydoctor.render.json import dumps, gap, number
-from raydoctor.render.page import Page, Span, line, paragraph
+from raydoctor.render.page import Page, StyledText, line, paragraph
 from raydoctor.render.report import place
 
 SCHEMA = "raydoctor/story/1"
@@ -20,7 +20,7 @@ _KNOWN = 12
 
 
 def render(story: Story, width: int | None, verbose: bool = False) -> Page:
-    """The story as a page; `width` None leaves messages whole, as a pipe wants them."""
+    """The story as a page; with `width` None, messages are not cut (for pipes)."""
     page = [line((name(story.subject, full=True), "strong"))]
     page += [
         line(("also ", "dim"), name(alias.entity), (f"  ({alias.why})", "dim"))
@@ -34,7 +34,7 @@ def render(story: Story, width: int | None, verbose: bool = False) -> Page:
 
 
 def unknown(story: Story, width: int) -> Page:
-    """What ids there are, where the one asked for is none of them."""
+    """The ids of the capture, if it does not contain the requested one."""
     page: Page = []
     by_kind: dict[str, list[str]] = {}
     for entity, label in story.known:
@@ -56,8 +56,8 @@ def name(entity: Entity, full: bool = False) -> str:
     return f"{entity.kind} {entity.value if full else text.short_ids(entity.value)}"
 
 
-def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page:
-    """One line each: time, place, level, message; the date where it changes."""
+def _entries(entries: Sequence[StoryLine], width: int | None, verbose: bool) -> Page:
+    """One line each with time, location, level and message; a date at each change."""
     places = [place(e.source.path, e.line, verbose) for e in entries]
     room = min(max((text.cells(p) for p in places), default=0), 40)
     page: Page = []
@@ -71,7 +71,7 @@ def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page
     return page
 
 
-def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span, ...]:
+def _entry(entry: StoryLine, where: str, room: int, width: int | None) -> tuple[StyledText, ...]:
     message = text.short_ids(text.first_line(entry.message))
     stamp = _time(entry)
     left = line(
@@ -84,8 +84,8 @@ def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span
     return (*left, *line((message, _LEVELS.get(entry.level, ""))))
 
 
-def _time(entry: Entry) -> str:
-    """`07:34:50.739`; only a tilde on the further lines of a record."""
+def _time(entry: StoryLine) -> str:
+    """`07:34:50.739`; a tilde for the further lines of a record."""
     stamp = text.moment(entry.at, "%H:%M:%S")
     if entry.at is None or not stamp:
         return ""
@@ -93,7 +93,7 @@ def _time(entry: Entry) -> str:
 
 
 def _remarks(story: Story) -> Page:
-    """What was left out, and where to go on."""
+    """Counts, omitted lines, related ids and gaps."""
     count = len(story.entries)
     files = len({entry.source.path for entry in story.entries})
     page = [line((f"{text.plural(count, 'line')} in {text.plural(files, 'file')}", "dim"))]
@@ -133,7 +133,7 @@ def _alias(alias: Alias) -> dict[str, Any]:
     return {**_entity(alias.entity), "why": alias.why}
 
 
-def _line(entry: Entry) -> dict[str, Any]:
+def _line(entry: StoryLine) -> dict[str, Any]:
     return {
         "at": number(entry.at),
         "inherited": entry.inherited,

@@ -1,6 +1,6 @@
-"""Page -> stream: colour where a terminal asks for it, else plain text.
+"""Page -> stream: in colour if the terminal supports it, otherwise as plain text.
 
-rich is imported only when there is something to paint: it costs ten times the rest of the start.
+rich is imported only for colour: its import takes ten times as long as the rest of the start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ASCII = str.maketrans(
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person reads the stream, for all we can know."""
+    """Whether the stream is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):
@@ -38,7 +38,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """NO_COLOR (no-color.org) forbids, FORCE_COLOR demands, else a capable terminal decides."""
+    """Whether to use colour: never with NO_COLOR (no-color.org), always with FORCE_COLOR, else by TERM."""
     if environ.get("NO_COLOR"):
         return False
     if environ.get("FORCE_COLOR", "0") not in ("", "0"):
@@ -50,20 +50,20 @@ def columns_of(stream: TextIO) -> int | None:
     """The terminal's columns, or None for pipes and files."""
     if not is_terminal(stream):
         return None
-    import shutil  # with its formats of archives: not for pipes and files
+    import shutil  # slow to import, and not needed for pipes and files
 
     return max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
 
 
 def width_of(stream: TextIO) -> int:
-    """Columns to lay text out for: at most MAX_WIDTH, which reads best, and is what pipes get."""
+    """Columns for the layout: at most MAX_WIDTH, which is also the width for pipes."""
     return min(MAX_WIDTH, columns_of(stream) or MAX_WIDTH)
 
 
 def show(page: Page, stream: TextIO) -> None:
-    """Write the page, painted if the stream wants colour.
+    """Write the page, in colour if the stream supports it.
 
-    Long words are not broken: a line to paste must survive being copied from the screen.
+    Long words are not broken, so that a line to paste can be copied from the screen.
     """
     if wants_colour(stream):
         _paint(page, stream)

@@ -1,25 +1,25 @@
 """A watched cluster -> one page that fits a terminal, or JSON lines.
 
 JSON (`raydoctor/watch/1`): one object a line, each with `schema`, `event` and `at` (epoch seconds); keys are
-added, never renamed. `event` is `round` for what is known after a look, else what happened:
+added, never renamed. `event` is `round` for the state after a round, otherwise the kind of an event:
 
     round           state (up, lost, refused), problem, session, nodes, workers, drivers, every_s, cost
-                    (share of a processor), beside_s (seconds of one that children took), tasks {running,
+                    (share of one CPU), beside_s (CPU seconds of child processes), tasks {running,
                     waiting, by_state}, waits_for [{resources, count}], slowest [{task_id, name, attempt,
                     age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges [{node_id,
                     ip, what, path, used, limit, threshold, threshold_assumed, level, users [{pid, name,
                     bytes, path}]}], leftovers, diagnoses [{rule, severity, headline}], hung,
                     problems [{what, why, hint}],
                     guard {timeout_s, on_timeout, reported, ended, under_way}
-    task-slow       a task runs ten times longer than its peers: as in slowest, median_s
-    task-overdue    it runs longer than --timeout: as in slowest, timeout_s, action, why_not
-    task-ended      the guard ended it: by, seconds, steps, survivors
-    task-not-ended  the same, and why not
+    task-slow       a task has run ten times longer than its peers: as in slowest, median_s
+    task-overdue    a task exceeds --timeout: as in slowest, timeout_s, action, why_not
+    task-ended      the guard ended a task: by, seconds, steps, survivors
+    task-not-ended  a cancel had no effect: as task-ended, why
     task-hung       a row of `raydoctor hung --json`
     tasks-failed    name, count
     diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
-    gauge           memory or disk came near Ray's threshold, over it, or back: a row of gauges
-    look-failed     something could not be found out: what, why, hint
+    gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges
+    look-failed     some data could not be collected: what, why, hint
     node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused
 
 Every event has `level` (ok, info, warning, error) and `text`, one sentence.
@@ -34,27 +34,27 @@ from typing import Any, NamedTuple
 
 from raydoctor.model import text
 from raydoctor.observe.watching.gauges import Gauge
-from raydoctor.render.page import Line, Page, Part, Span, columns, line
+from raydoctor.render.page import Line, Page, Part, StyledText, columns, line
 from raydoctor.watch import guard as guards
 from raydoctor.watch.changes import gauge_facts
-from raydoctor.watch.event import Event
+from raydoctor.watch.event import WatchEvent
 from raydoctor.watch.rounds import Watch
-from raydoctor.watch.view import Line as Row
-from raydoctor.watch.view import View
+from raydoctor.watch.view import TaskLine as Row
+from raydoctor.watch.view import WatchView
 
 SCHEMA = "raydoctor/watch/1"
 _STYLES = {"ok": "ok", "info": "info", "warning": "warning", "error": "error"}
 _LEVELS = {"ok": "", "near": "warning", "over": "error"}
 _LEAST = 2
-"""Lines that a section gets before another gets more, its title included."""
+"""Lines, with its title, that each section gets before another gets more."""
 _NAME = 30
 _DEMANDS = 3
 _SLOWEST = 10
-"""Told in JSON."""
+"""Number of running tasks in JSON."""
 
 
 class _Section(NamedTuple):
-    """A part of the page that may be cut from below."""
+    """A part of the page whose last lines may be cut."""
 
     title: str
     rows: Page
@@ -64,13 +64,15 @@ class _Section(NamedTuple):
 
 
 def round_to_json(watch: Watch) -> str:
-    """What is known now, as one line."""
+    """The current state as one line of JSON."""
     view = watch.view
-    return _json("round", view.seen.at, {**_state(watch), **_known(view), "guard": _guard(watch)})
+    return _json(
+        "round", view.snapshot.at, {**_state(watch), **_known(view), "guard": _guard(watch)}
+    )
 
 
-def event_to_json(event: Event) -> str:
-    """What happened, as one line."""
+def event_to_json(event: WatchEvent) -> str:
+    """An event as one line of JSON."""
     told = {"level": event.level, "text": text.one_line(event.text), **event.facts}
     return _json(event.event, event.at, told)
 
@@ -81,27 +83,33 @@ def _json(name: str, at: float, told: dict[str, Any]) -> str:
 
 
 def _state(watch: Watch) -> dict[str, Any]:
-    seen = watch.view.seen
+    snapshot = watch.view.snapshot
     return {
         "state": watch.state,
         "problem": watch.problem or None,
-        "session": seen.session or None,
-        "nodes": len(seen.nodes),
-        "workers": seen.workers,
-        "drivers": seen.drivers,
+        "session": snapshot.session or None,
+        "nodes": len(snapshot.nodes),
+        "workers": snapshot.workers,
+        "drivers": snapshot.drivers,
         "every_s": round(watch.pause, 2),
         "cost": round(watch.cost, 5),
-        "beside_s": round(watch.beside, 2),
+        "beside_s": round(watch.background_s, 2),
     }
 
 
-def _known(view: View) -> dict[str, Any]:
-    seen = view.seen
+def _known(view: WatchView) -> dict[str, Any]:
+    snapshot = view.snapshot
     states = {name: number for name, number in (view.counts or {}).items() if number > 0}
     return {
-        "tasks": {"running": len(seen.running), "waiting": seen.waiting, "by_state": states},
-        "waits_for": [{"resources": dict(d.resources), "count": d.number} for d in seen.demands],
-        "slowest": [_row(each, seen.at) for each in view.lines[:_SLOWEST]],
+        "tasks": {
+            "running": len(snapshot.running),
+            "waiting": snapshot.waiting,
+            "by_state": states,
+        },
+        "waits_for": [
+            {"resources": dict(d.resources), "count": d.number} for d in snapshot.demands
+        ],
+        "slowest": [_row(each, snapshot.at) for each in view.lines[:_SLOWEST]],
         "gauges": [gauge_facts(each) for each in view.gauges],
         "leftovers": view.leftovers,
         "diagnoses": [
@@ -136,7 +144,7 @@ def _guard(watch: Watch) -> dict[str, Any] | None:
 
 
 def page(watch: Watch, width: int, height: int) -> Page:
-    """What is known now, in at most `height` lines of at most `width` columns."""
+    """The current state, in at most `height` lines of at most `width` columns."""
     view = watch.view
     head = _head(watch)
     sections = [
@@ -154,31 +162,31 @@ def page(watch: Watch, width: int, height: int) -> Page:
 
 def _head(watch: Watch) -> Page:
     view, at = watch.view, text.moment(time.time(), "%H:%M:%S")
-    seen = view.seen
-    where = seen.session or watch.cluster.gcs_address
+    snapshot = view.snapshot
+    where = snapshot.session or watch.cluster.gcs_address
     lines = [line(("raydoctor watch", "strong"), f"  {where}  ", (at, "dim"))]
     if watch.state != "up":
-        since = text.duration(max(0.0, time.time() - seen.at))
-        lines.append(line((watch.problem, "error"), (f"  (as it was {since} ago)", "dim")))
-    lines += [line((f"not known: {text.one_line(p.text)}", "warning")) for p in view.problems]
+        since = text.duration(max(0.0, time.time() - snapshot.at))
+        lines.append(line((watch.problem, "error"), (f"  (last state: {since} ago)", "dim")))
+    lines += [line((f"unknown: {text.one_line(p.text)}", "warning")) for p in view.problems]
     parts = [
-        text.plural(len(seen.nodes), "node"),
-        text.plural(seen.workers, "worker"),
-        text.plural(seen.drivers, "driver"),
+        text.plural(len(snapshot.nodes), "node"),
+        text.plural(snapshot.workers, "worker"),
+        text.plural(snapshot.drivers, "driver"),
     ]
     lines.append(line(" · ".join(parts), "  ", *_tasks(view)))
-    if seen.demands:
-        told = [f"{d.number:,} × {_resources(d.resources)}" for d in seen.demands[:_DEMANDS]]
-        more = " …" if len(seen.demands) > _DEMANDS else ""
-        lines.append(line(f"waits for resources: {', '.join(told)}{more}"))
+    if snapshot.demands:
+        told = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]
+        more = " …" if len(snapshot.demands) > _DEMANDS else ""
+        lines.append(line(f"waiting for resources: {', '.join(told)}{more}"))
     return lines
 
 
-def _tasks(view: View) -> list[Part]:
-    seen = view.seen
+def _tasks(view: WatchView) -> list[Part]:
+    snapshot = view.snapshot
     parts: list[Part] = [
-        (f"{len(seen.running):,} running", "strong"),
-        f", {seen.waiting:,} waiting",
+        (f"{len(snapshot.running):,} running", "strong"),
+        f", {snapshot.waiting:,} waiting",
     ]
     if view.counts is not None:
         failed = view.counts["FAILED"]
@@ -191,8 +199,8 @@ def _resources(resources: Sequence[tuple[str, float]]) -> str:
     return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in resources) + "}"
 
 
-def _running(view: View) -> Page:
-    now = view.seen.at
+def _running(view: WatchView) -> Page:
+    now = view.snapshot.at
     rows: list[tuple[Part, ...]] = []
     for each in view.lines:
         style = "error" if each.hang else "warning" if each.is_slow(now) else ""
@@ -204,7 +212,7 @@ def _running(view: View) -> Page:
     return columns(rows, 2)
 
 
-def _hung(view: View) -> Page:
+def _hung(view: WatchView) -> Page:
     rows: list[tuple[Part, ...]] = []
     for each in view.hung:
         task = each.get("task") or {}
@@ -214,7 +222,7 @@ def _hung(view: View) -> Page:
     return columns(rows, 2)
 
 
-def _gauges(view: View) -> Page:
+def _gauges(view: WatchView) -> Page:
     rows: list[tuple[Part, ...]] = []
     for each in sorted(view.gauges, key=lambda g: -g.share / g.threshold):
         name = f"{each.what} {each.path}".strip()
@@ -236,7 +244,7 @@ def _users(gauge: Gauge) -> str:
     return ", ".join(f"{each.name} {text.size(each.bytes)}" for each in gauge.users)
 
 
-def _diagnoses(view: View) -> Page:
+def _diagnoses(view: WatchView) -> Page:
     return [
         line(
             (str(each.get("rule")), _style(str(each.get("severity")))),
@@ -251,7 +259,7 @@ def _style(severity: str) -> str:
     return severity if severity in ("critical", "error", "warning") else "info"
 
 
-def _events(events: Sequence[Event]) -> Page:
+def _events(events: Sequence[WatchEvent]) -> Page:
     """The newest first."""
     return [
         line(
@@ -265,7 +273,7 @@ def _events(events: Sequence[Event]) -> Page:
 
 
 def _foot(watch: Watch) -> Line:
-    parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a processor"]
+    parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a CPU"]
     if (guard := watch.guard) is not None:
         limit = text.duration(guard.limits.timeout)
         parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")
@@ -275,7 +283,7 @@ def _foot(watch: Watch) -> Line:
 
 
 def _fitted(sections: Sequence[_Section], room: int) -> list[Page]:
-    """As much of each section as there is room for: all get a little before one gets much."""
+    """As much of each section as fits: all get a few lines before one gets many."""
     wanted = [len(each.rows) + 1 for each in sections]
     given = [0] * len(sections)
     for n, want in enumerate(wanted):
@@ -297,12 +305,12 @@ def _fitted(sections: Sequence[_Section], room: int) -> list[Page]:
 
 def _cut(spans: Line, width: int) -> Line:
     """A line of at most `width` columns."""
-    kept: list[Span] = []
+    kept: list[StyledText] = []
     room = width
     for span in spans:
         if text.cells(span.text) > room:
             if room > 0:
-                kept.append(Span(text.cut(span.text, room), span.style))
+                kept.append(StyledText(text.cut(span.text, room), span.style))
             break
         kept.append(span)
         room -= text.cells(span.text)

@@ -1,4 +1,4 @@
-"""Leftovers, what is done about them, and what dead sessions keep on the disk -> page or JSON."""
+"""Leftover processes, the actions on them, and the files of dead sessions -> page or JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
 
 SCHEMA = "raydoctor/zombies/1"
 _TITLES = {
-    "orphan": ("orphan", "orphans", "what started them is gone"),
+    "orphan": ("orphan", "orphans", "the process that started them has exited"),
     "stale-daemon": ("stale daemon", "stale daemons", "of sessions that have ended"),
     "leaked-child": ("leaked child", "leaked children", "of workers whose task has ended"),
     "idle-holder": (
-        "idle worker that holds much",
-        "idle workers that hold much",
-        "never ended here",
+        "idle worker that holds much memory",
+        "idle workers that hold much memory",
+        "never ended by this command",
     ),
     "defunct": ("defunct process", "defunct processes", "only their parents can remove them"),
 }
@@ -30,7 +30,7 @@ _TITLES = {
 def render(
     places: Sequence[SweptMachine], width: int = MAX_WIDTH, now: float | None = None
 ) -> Page:
-    """Machine by machine, where there are several; kind by kind."""
+    """The leftovers by kind, for each machine if there are several."""
     at = time.time() if now is None else now
     page: Page = []
     for place in places:
@@ -42,15 +42,15 @@ def render(
 
 
 def _head(place: SweptMachine, width: int) -> Page:
-    """Which machine it is, and why nothing, or not all, is told of it."""
+    """The name of the machine, and why its leftovers are unknown or incomplete."""
     name = f"node {place.node.id[:12]}" if place.node.id else "this machine"
     ip = f" ({place.node.ip})" if place.node.ip else ""
     said: Page = [line((f"{name}{ip}", "strong"))]
     if place.same_as:
-        other = "this one" if place.same_as == "here" else f"that of node {place.same_as[:12]}"
-        said += paragraph(f"its machine is {other}", width, indent=2, style="dim")
+        other = "this one" if place.same_as == "here" else f"node {place.same_as[:12]}"
+        said += paragraph(f"the same machine as {other}", width, indent=2, style="dim")
     elif place.problem:
-        said += paragraph(f"not told: {place.problem}", width, indent=2, style="warning")
+        said += paragraph(f"not searched: {place.problem}", width, indent=2, style="warning")
         said += paragraph(place.hint, width, indent=2, style="dim") if place.hint else []
     elif place.view is not None and not (place.view.leftovers or place.view.stale):
         said.append(line(("nothing is left over", "dim"), indent=2))
@@ -59,7 +59,7 @@ def _head(place: SweptMachine, width: int) -> Page:
 
 
 def _machine(view: SweepReport, width: int, at: float) -> Page:
-    """Below each process why it is left over, and what became of it."""
+    """Each process with the reason why it is a leftover, and the result of ending it."""
     page: Page = []
     for kind in KINDS:
         these = [each for each in view.leftovers if each.kind == kind]
@@ -108,7 +108,7 @@ def _became(each: Leftover, view: SweepReport) -> tuple[str, str] | None:
 
 def _stale(stale: Sequence[Stale]) -> Page:
     total = sum(each.bytes for each in stale)
-    head = f"{_text.plural(len(stale), 'thing')} of dead sessions"
+    head = f"{_text.plural(len(stale), 'file or folder', 'files and folders')} of dead sessions"
     page = [line((head, "strong"), (f": {_text.size(total)}", "dim"))]
     rows = []
     for each in stale:
@@ -123,13 +123,13 @@ def _verdict(places: Sequence[SweptMachine]) -> str:
     """`7 leftovers: 5 would be ended (--kill)`."""
     views = [place.view for place in places if place.view is not None]
     silent = sum(bool(place.problem) for place in places)
-    unasked = f"{_text.plural(silent, 'node')} did not tell" if silent else ""
+    unasked = f"{_text.plural(silent, 'node')} could not be searched" if silent else ""
     leftovers = [each for view in views for each in view.leftovers]
     stale = [each for view in views for each in view.stale]
     if not leftovers and not stale:
         is_here = len(places) == 1 and not places[0].node.id
         where = "on this machine" if is_here else f"on {_text.plural(len(views), 'machine')}"
-        nothing = f"Nothing is left over {where}" if views else "Nothing was looked at"
+        nothing = f"Nothing is left over {where}" if views else "Nothing was searched"
         return "; ".join(filter(None, (nothing, unasked))) + "."
     told = [_text.plural(len(leftovers), "leftover")]
     outcomes = [o.outcome for view in views for o in view.outcomes.values()]
@@ -164,7 +164,7 @@ def to_json(places: Sequence[SweptMachine]) -> str:
 
 
 def _node(place: SweptMachine) -> dict[str, object]:
-    """A machine, and whether it was looked at."""
+    """A machine, and whether it was searched."""
     return {
         "node": place.node.id,
         "ip": place.node.ip,

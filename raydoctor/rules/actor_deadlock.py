@@ -50,7 +50,7 @@ from raydoctor.rules.shared.live import hang_examples as looked
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import Group
+    from raydoctor.waits.hung import HungGroup
 
 
 @rule(
@@ -174,7 +174,7 @@ def _cycles(blocked: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls
         visited |= set(path)
 
 
-def _exact_finding(group: Group) -> Finding:
+def _exact_finding(group: HungGroup) -> Finding:
     """A cycle whose every step is proven: by the objects that each task waits for, and by the queues."""
     from raydoctor.waits.remedies import at_once
 

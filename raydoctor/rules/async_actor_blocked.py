@@ -44,7 +44,7 @@ from raydoctor.rules.shared.live import hang_examples as looked
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import Group, Hung
+    from raydoctor.waits.hung import Hung, HungGroup
 
 _OUTPUT = ("worker-err", "worker-echo")
 
@@ -87,7 +87,7 @@ def async_actor_blocked(case: Case) -> Iterator[Finding]:
             yield _finding(case, blocked, workers.get(blocked.pid))
 
 
-def _live_finding(group: Group) -> Finding:
+def _live_finding(group: HungGroup) -> Finding:
     """From a live call stack: the blocking call, and the tasks that wait for it."""
     from raydoctor.waits.remedies import at_once
 
@@ -102,7 +102,7 @@ def _live_finding(group: Group) -> Finding:
     )
 
 
-def _behind(group: Group, first: Hung) -> str:
+def _behind(group: HungGroup, first: Hung) -> str:
     """The calls of its own actor that it waits for, or else the tasks that wait for it."""
     own = [h.work.name for h in group.cycle if h is not first]
     return (

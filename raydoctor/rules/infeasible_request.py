@@ -174,7 +174,7 @@ def _finding(
     case: Case,
     request: _Request,
     nodes: list[resources.Needs],
-    lost: Sequence[now.Node] = (),
+    lost: Sequence[now.ClusterNode] = (),
     *,
     over: bool = False,
 ) -> Finding:
@@ -330,7 +330,9 @@ def _not_provided(request: _Request) -> tuple[Entity, ...]:
     return (Entity("autoscaler", "launch"),)
 
 
-def _lost_nodes(case: Case, request: _Request, lost: Sequence[now.Node]) -> tuple[Entity, ...]:
+def _lost_nodes(
+    case: Case, request: _Request, lost: Sequence[now.ClusterNode]
+) -> tuple[Entity, ...]:
     """Nodes that died before: a cause if they had the resources, or if a retry proves that the request was met once."""
     if request.live:
         fitting = [n for n in lost if live_rows.fits(n.total, request.needs)]

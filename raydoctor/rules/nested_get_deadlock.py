@@ -49,7 +49,7 @@ from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples, hangs
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import Group
+    from raydoctor.waits.hung import HungGroup
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
 
@@ -72,7 +72,7 @@ def nested_get_deadlock(case: Case) -> Iterator[Finding]:
         yield from _by_logs(case)
 
 
-def _exact_finding(group: Group) -> Finding:
+def _exact_finding(group: HungGroup) -> Finding:
     """A cycle of parents and children, established from the objects that the parents wait for."""
     from raydoctor.waits.remedies import remedies
 

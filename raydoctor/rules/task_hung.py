@@ -52,7 +52,7 @@ from raydoctor.rules.shared.live import hang_examples as looked
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import Group
+    from raydoctor.waits.hung import HungGroup
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _LONG, _TIMES = 30.0, 10.0
@@ -97,11 +97,11 @@ _CERTAIN = ("stopped", "disk")
 """Never intended by a task, however long its peers took."""
 
 
-def _is_mine(group: Group) -> bool:
+def _is_mine(group: HungGroup) -> bool:
     return not group.cycle and group.first.kind not in _OF_OTHERS
 
 
-def _live_finding(group: Group) -> Finding:
+def _live_finding(group: HungGroup) -> Finding:
     """What a task waits for, at which line, and which tasks wait for it."""
     from raydoctor.waits.remedies import remedies
 

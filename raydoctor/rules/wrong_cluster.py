@@ -276,7 +276,7 @@ EXAMPLES: tuple[Example, ...] = (
             "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n"
         },
         roots=("wrong-cluster",),
-        says=("10.0.0.2:6379, 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
+        says=("10.0.0.2:6379 and 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
     ),
     Example(
         "no Ray on the driver's machine",

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from raydoctor.case import Case
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import tables as live
-from raydoctor.cluster.samples import Process
+from raydoctor.cluster.samples import SampledProcess
 from raydoctor.model import ids, text
 from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Subject
@@ -35,7 +35,7 @@ _QUEUED = frozenset({
 """States in which the GCS still lists a task that its worker reports as running: it has just begun."""
 
 
-class Peers(NamedTuple):
+class FinishedPeers(NamedTuple):
     """How long the last finished tasks of a function took."""
 
     number: int
@@ -56,7 +56,7 @@ class Peers(NamedTuple):
         return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)} (median){most}"
 
 
-class Work(NamedTuple):
+class UnfinishedTask(NamedTuple):
     """A task, a method or a driver that has not ended."""
 
     id: str
@@ -74,8 +74,8 @@ class Work(NamedTuple):
     actor: str = ""
     class_name: str = ""
     parent: str = ""
-    peers: Peers | None = None
-    process: Process | None = None
+    peers: FinishedPeers | None = None
+    process: SampledProcess | None = None
     """Its process, if that was sampled."""
 
     @property
@@ -106,7 +106,9 @@ class Work(NamedTuple):
         return Subject("task", self.id, self.name, self.pid, self.node or None)
 
 
-def candidates(case: Case, sampled: Mapping[tuple[str, int], Process]) -> dict[str, Work]:
+def candidates(
+    case: Case, sampled: Mapping[tuple[str, int], SampledProcess]
+) -> dict[str, UnfinishedTask]:
     """The unfinished work by id. `sampled`: processes by node and pid."""
     peers = dict(_peers(case))
     running = _running(case)
@@ -130,7 +132,7 @@ def candidates(case: Case, sampled: Mapping[tuple[str, int], Process]) -> dict[s
     return found
 
 
-def too_long(work: Work, *, still: bool, min_age: float) -> str:
+def too_long(work: UnfinishedTask, *, still: bool, min_age: float) -> str:
     """Why running work counts as hung; empty where it does not.
 
     `still`: its stack was the same in several samples, and it used no CPU. Without peers, work that makes
@@ -153,7 +155,7 @@ def too_long(work: Work, *, still: bool, min_age: float) -> str:
 # ---------------------------------------------------------------- rows
 
 
-def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Work:
+def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> UnfinishedTask:
     task, actor = event["task_id"], event["actor_id"] or ids.actor_of_task(event["task_id"])
     kind: Literal["task", "method", "creation"] = (
         "creation" if ids.is_creation_task(task) else "method" if actor else "task"
@@ -162,7 +164,7 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Wor
     runs = worker is not None or event["state"] == "RUNNING"
     has_begun_now = worker is not None and event["state"] in _QUEUED
     source = worker if worker is not None else event
-    return Work(
+    return UnfinishedTask(
         task,
         name or live_rows.name_of(event),
         kind,
@@ -212,15 +214,18 @@ def _has_begun(event: Event) -> bool:
     return event["state"] == "RUNNING" and _age(event) >= SETTLED
 
 
-def _peers(case: Case) -> Iterator[tuple[str, Peers]]:
+def _peers(case: Case) -> Iterator[tuple[str, FinishedPeers]]:
     for event in live.rows(case, "finished"):
         median, p95, longest = (
             live.number(event, key) or 0.0 for key in ("median_s", "p95_s", "max_s")
         )
-        yield event["name"], Peers(live.whole(event, "count") or 0, median, p95, longest, event)
+        yield (
+            event["name"],
+            FinishedPeers(live.whole(event, "count") or 0, median, p95, longest, event),
+        )
 
 
-def _drivers(case: Case) -> Iterator[Work]:
+def _drivers(case: Case) -> Iterator[UnfinishedTask]:
     """Drivers that have not ended. The start of their wait is unknown."""
     rows = live.rows(case, "worker-stats") or live.rows(case, "workers")
     for event in rows:
@@ -229,7 +234,7 @@ def _drivers(case: Case) -> Iterator[Work]:
         job = ids.job_of_driver(event["worker_id"]) or event["job_id"]
         task = f"{'f' * 40}{job}"
         name = f"driver of job {ids.job_number(job)}"
-        yield Work(task, name, "driver", "RUNNING", _since_start(case, job, event), event,
+        yield UnfinishedTask(task, name, "driver", "RUNNING", _since_start(case, job, event), event,
                    event.pid, event["node_id"], event["worker_id"])  # fmt: skip
 
 

@@ -11,27 +11,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from raydoctor.case import Case, evidence
+from raydoctor.case import Case
 from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import tables as live
-from raydoctor.cluster.samples import Awaited, Process, processes
+from raydoctor.cluster.samples import Awaited, SampledProcess, processes
 from raydoctor.model import ids
-from raydoctor.model.text import duration
+from raydoctor.model.text import duration, join_names, plural
 from raydoctor.model.values import Event, Link
 from raydoctor.waits import training
-from raydoctor.waits.candidates import Work, candidates
+from raydoctor.waits.candidates import UnfinishedTask, candidates
 from raydoctor.waits.graph import Needs
 from raydoctor.waits.kinds.catalog import Kind
 from raydoctor.waits.kinds.kind import Verdict
 
 _Key = TypeVar("_Key", str, tuple[str, int])
-_NAMED = 3
 _CALLS = {"get": "waits in ray.get", "wait": "waits in ray.wait", "await": "awaits"}
 """By the name of the call in `clues`."""
 
 
-class Target(NamedTuple):
+class WaitTarget(NamedTuple):
     """What a task waits for, as reports name it."""
 
     kind: str
@@ -46,7 +45,7 @@ class Waiting(NamedTuple):
     kind: Kind
     summary: str
     """`waits in ray.get for load (pid 812)`."""
-    targets: tuple[Target, ...]
+    targets: tuple[WaitTarget, ...]
     needs: Needs | None
     """The tasks that it waits for; None where it waits for something else, or they are unknown."""
     links: tuple[Link, ...] = ()
@@ -62,31 +61,31 @@ class Scene:
     """A cluster's unfinished work, and the processes that run it."""
 
     case: Case
-    works: Mapping[str, Work]
-    processes: Sequence[Process]
+    candidates: Mapping[str, UnfinishedTask]
+    processes: Sequence[SampledProcess]
     in_get: frozenset[str]
     """Work in `ray.get` or `ray.wait`, by the metrics of its node."""
-    of_actor: Mapping[str, list[Work]] = field(default_factory=dict)
+    of_actor: Mapping[str, list[UnfinishedTask]] = field(default_factory=dict)
     """Actor -> the work that it runs."""
-    of_process: Mapping[tuple[str, int], list[Work]] = field(default_factory=dict)
+    of_process: Mapping[tuple[str, int], list[UnfinishedTask]] = field(default_factory=dict)
     """(node, pid) -> the work that it runs."""
-    children: Mapping[str, list[Work]] = field(default_factory=dict)
+    children: Mapping[str, list[UnfinishedTask]] = field(default_factory=dict)
     silent: Mapping[str, Event] = field(default_factory=dict)
     """Worker -> the row of `worker-stats`, where it does not answer."""
 
 
-def scene(case: Case) -> Scene:
+def read_scene(case: Case) -> Scene:
     """The unfinished work of a cluster."""
-    seen = processes(case)
-    found = candidates(case, {(p.node, p.pid): p for p in seen})
-    found |= {work.id: work for work in training.loops(case, seen)}
+    sampled = processes(case)
+    found = candidates(case, {(p.node, p.pid): p for p in sampled})
+    found |= {work.id: work for work in training.loops(case, sampled)}
     running = [w for w in found.values() if w.runs]
     in_get = holding.in_ray_get(case, [w.event for w in running if w.kind != "driver"])
     stats = live.rows(case, "worker-stats")
     return Scene(
         case,
         found,
-        seen,
+        sampled,
         frozenset(in_get),
         _grouped((w.actor, w) for w in running if w.actor),
         _grouped(((w.node, w.pid or 0), w) for w in running if w.pid),
@@ -95,8 +94,8 @@ def scene(case: Case) -> Scene:
     )
 
 
-def _grouped(pairs: Iterable[tuple[_Key, Work]]) -> dict[_Key, list[Work]]:
-    found: dict[_Key, list[Work]] = {}
+def _grouped(pairs: Iterable[tuple[_Key, UnfinishedTask]]) -> dict[_Key, list[UnfinishedTask]]:
+    found: dict[_Key, list[UnfinishedTask]] = {}
     for key, work in sorted(pairs, key=lambda pair: pair[1].id):
         found.setdefault(key, []).append(work)
     return found
@@ -105,109 +104,111 @@ def _grouped(pairs: Iterable[tuple[_Key, Work]]) -> dict[_Key, list[Work]]:
 # ---------------------------------------------------------------- in ray.get
 
 
-def awaited(seen: Scene, work: Work, in_get: bool = False) -> Waiting | None:
+def awaited(scene: Scene, work: UnfinishedTask, in_get: bool = False) -> Waiting | None:
     """What a running task or a driver awaits; None where it is not seen to await anything.
 
     `in_get`: its stack shows it in `ray.get`, though its objects may not have been read.
     """
-    mine = list(_own_awaits(seen, work))
+    mine = list(_own_awaits(scene, work))
     exact = [each for each in mine if each.exact and each.objects]
     if exact:
-        return _of_objects(seen, work, exact)
-    if mine or in_get or work.id in seen.in_get:
-        return _of_references(seen, work, mine)
+        return _of_objects(scene, work, exact)
+    if mine or in_get or work.id in scene.in_get:
+        return _of_references(scene, work, mine)
     return None
 
 
-def awaiting(seen: Scene, work: Work) -> Waiting | None:
+def awaiting(scene: Scene, work: UnfinishedTask) -> Waiting | None:
     """What a coroutine awaits, which no stack shows: one of the pending calls of its actor.
 
     None where the actor runs more coroutines than it holds unfinished calls: then some await other things.
     """
-    calls = [w.id for w in seen.children.get(work.id, ()) if w.kind != "creation"]
-    needs = calls or _guesses(seen, work, [])
-    beside = seen.of_process.get((work.node, work.pid or 0), [work])
-    is_enough = bool(calls) or len(needs) >= len(beside)
-    return _one_of(seen, work, needs, "await", _HELD) if is_enough else None
+    calls = [w.id for w in scene.children.get(work.id, ()) if w.kind != "creation"]
+    needs = calls or _guesses(scene, work, [])
+    same_process = scene.of_process.get((work.node, work.pid or 0), [work])
+    is_enough = bool(calls) or len(needs) >= len(same_process)
+    return _one_of(scene, work, needs, "await", _HELD) if is_enough else None
 
 
-def of_training(seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]) -> Waiting | None:
+def of_training(
+    scene: Scene, work: UnfinishedTask, verdicts: Mapping[str, Verdict | None]
+) -> Waiting | None:
     """What Ray Train's controller waits for, or a rank whose collective operation others are not in."""
     verdict = verdicts.get(work.id)
     if verdict is None:
-        loops = training.of_controller(work, seen.works)
+        loops = training.of_controller(work, scene.candidates)
         return _of_all(
             "ray-get", "awaits", loops, (_sampled(work, f"{work.label} awaits its training loops"),)
         )
     if verdict.kind != "collective":
         return None
-    others = training.elsewhere(work, seen.works, verdicts)
+    others = training.elsewhere(work, scene.candidates, verdicts)
     links = training.links(work, others) if others else ()
     return _of_all("collective", "waits in a collective operation for", others, links)
 
 
 def _of_all(
-    kind: Kind, does: str, works: Sequence[Work], links: tuple[Link, ...]
+    kind: Kind, does: str, tasks: Sequence[UnfinishedTask], links: tuple[Link, ...]
 ) -> Waiting | None:
-    if not works:
+    if not tasks:
         return None
-    needs = Needs(frozenset(w.id for w in works))
-    return Waiting(kind, f"{does} {_name_all(works)}", tuple(map(target, works)), needs, links)
+    needs = Needs(frozenset(w.id for w in tasks))
+    return Waiting(kind, f"{does} {_name_all(tasks)}", tuple(map(target, tasks)), needs, links)
 
 
-def _own_awaits(seen: Scene, work: Work) -> Iterator[Awaited]:
+def _own_awaits(scene: Scene, work: UnfinishedTask) -> Iterator[Awaited]:
     """The waits of a process that belong to this work: an actor may run several methods, each in a thread."""
     process = work.process
     if process is None:
         return
-    beside = seen.of_process.get((work.node, work.pid or 0), [work])
+    same_process = scene.of_process.get((work.node, work.pid or 0), [work])
     for each in process.awaits:
         names = _functions(process, each.tid)
-        same = [w for w in beside if _function(w) in names]
-        if len(beside) == 1 or same == [work]:
+        same = [w for w in same_process if _function(w) in names]
+        if len(same_process) == 1 or same == [work]:
             yield each
         elif work in same:
             yield each._replace(exact=False)
 
 
-def _function(work: Work) -> str:
+def _function(work: UnfinishedTask) -> str:
     return work.name.rpartition(".")[2]
 
 
-def _functions(process: Process, tid: int) -> set[str]:
+def _functions(process: SampledProcess, tid: int) -> set[str]:
     threads = (t for t in process.last.threads if t.tid == tid)
     return {frame.function.rpartition(".")[2] for t in threads for frame in t.frames}
 
 
-def _of_objects(seen: Scene, work: Work, awaits: list[Awaited]) -> Waiting:
+def _of_objects(scene: Scene, work: UnfinishedTask, awaits: list[Awaited]) -> Waiting:
     objects = list(dict.fromkeys(o for each in awaits for o in each.objects))
     makers = {o: o[:48] for o in objects}
-    needs = list(dict.fromkeys(t for t in makers.values() if t in seen.works))
+    needs = list(dict.fromkeys(t for t in makers.values() if t in scene.candidates))
     call = awaits[0].call
     unread = sum(each.untold for each in awaits)
     either = call == "wait"
     if not needs:
-        return _of_ended(seen, work, call, objects)
-    first = _name_all([seen.works[t] for t in needs])
+        return _of_ended(scene, work, call, objects)
+    first = _name_all([scene.candidates[t] for t in needs])
     made = next(o for o, task in makers.items() if task == needs[0])
-    maker = seen.works[needs[0]].name
+    maker = scene.candidates[needs[0]].name
     shows = f"{work.label} {_waits_for(call)} object {made[:16]}…, which {maker} has to create"
-    more = f" and {evidence.many(unread, 'more object')}" if unread else ""
+    more = f" and {plural(unread, 'more object')}" if unread else ""
     return Waiting(
         "ray-get",
         f"{_waits_for(call)} {first}{more}",
-        tuple(target(seen.works[t]) for t in needs),
+        tuple(target(scene.candidates[t]) for t in needs),
         None if either and unread else Needs(frozenset(needs), "any" if either else "all"),
         (_sampled(work, f"{shows}; its id was read from the process's memory"),),
     )
 
 
-def _of_ended(seen: Scene, work: Work, call: str, objects: list[str]) -> Waiting:
+def _of_ended(scene: Scene, work: UnfinishedTask, call: str, objects: list[str]) -> Waiting:
     """Objects of no unfinished task: they will not come, or their tasks are newer than the list of tasks.
 
     The list of objects is as old as the list of tasks, so an object on it is not new.
     """
-    listed = {e["object_id"] for e in live.rows(seen.case, "objects")}
+    listed = {e["object_id"] for e in live.rows(scene.case, "objects")}
     are_old = not listed.isdisjoint(objects)
     how = "whose tasks have ended" if are_old else "of tasks that have just begun or ended"
     shows = (
@@ -215,8 +216,8 @@ def _of_ended(seen: Scene, work: Work, call: str, objects: list[str]) -> Waiting
     )
     return Waiting(
         "ray-get",
-        f"{_waits_for(call)} {evidence.many(len(objects), 'object')} {how}",
-        tuple(Target("object", o, _maker(o)) for o in objects),
+        f"{_waits_for(call)} {plural(len(objects), 'object')} {how}",
+        tuple(WaitTarget("object", o, _maker(o)) for o in objects),
         None,
         (_sampled(work, f"{shows}; its id was read from the process's memory"),),
         exact=are_old,
@@ -231,7 +232,7 @@ def _maker(identifier: str) -> str:
 _HELD = "it holds these unfinished calls and references"
 
 
-def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
+def _of_references(scene: Scene, work: UnfinishedTask, mine: list[Awaited]) -> Waiting:
     """One of the tasks that it may wait for."""
     call = mine[0].call if mine else "get"
     known = f"its memory was not read; {_HELD}"
@@ -239,81 +240,81 @@ def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
         known = (
             "several threads of its actor are in the same function, and one of them waits for each"
         )
-    return _one_of(seen, work, _guesses(seen, work, mine), call, known)
+    return _one_of(scene, work, _guesses(scene, work, mine), call, known)
 
 
-def _one_of(seen: Scene, work: Work, needs: list[str], call: str, known: str) -> Waiting:
-    event = next(iter(_metric(seen, work)), work.event)
+def _one_of(scene: Scene, work: UnfinishedTask, needs: list[str], call: str, known: str) -> Waiting:
+    event = next(iter(_metric(scene, work)), work.event)
     does = _CALLS.get(call, f"waits in {call}")
     if not needs:
         link = Link(event, f"{work.label} {does}")
         return Waiting("ray-get", does, (), None, (link,), exact=False)
-    which = _name_all([seen.works[t] for t in needs])
+    which = _name_all([scene.candidates[t] for t in needs])
     one_of = "one of " if len(needs) > 1 else ""
     return Waiting(
         "ray-get",
         f"{_waits_for(call)} {one_of}{which}",
-        tuple(target(seen.works[t]) for t in needs),
+        tuple(target(scene.candidates[t]) for t in needs),
         Needs(frozenset(needs), "any"),
         (Link(event, f"{work.label} {does}; {known}"),),
         exact=False,
     )
 
 
-def _guesses(seen: Scene, work: Work, mine: list[Awaited]) -> list[str]:
+def _guesses(scene: Scene, work: UnfinishedTask, mine: list[Awaited]) -> list[str]:
     """What threads in its function await; else its unfinished calls, and the references that it holds."""
     alike = [o[:48] for each in mine for o in each.objects]
     # The parent of a coroutine's calls is not its method but the creation of its actor (Ray 2.60).
     parents = (work.id, "f" * 16 + work.actor) if work.actor else (work.id,)
-    made = (w for parent in parents for w in seen.children.get(parent, ()))
+    made = (w for parent in parents for w in scene.children.get(parent, ()))
     own = [w.id for w in made if w.kind != "creation"]
     held = (
         e["object_id"][:48]
-        for e in live.rows(seen.case, "objects")
+        for e in live.rows(scene.case, "objects")
         if e.pid == work.pid and e["reference_type"] == "LOCAL_REFERENCE"
     )
     tasks = alike or (*own, *held)
-    return list(dict.fromkeys(t for t in tasks if t in seen.works and t != work.id))
+    return list(dict.fromkeys(t for t in tasks if t in scene.candidates and t != work.id))
 
 
-def _metric(seen: Scene, work: Work) -> Iterator[Event]:
+def _metric(scene: Scene, work: UnfinishedTask) -> Iterator[Event]:
     names = {work.event["name"], work.event["func_or_class_name"]} - {""}
-    yield from (e for e in live.rows(seen.case, "ray-get") if e["name"] in names)
+    yield from (e for e in live.rows(scene.case, "ray-get") if e["name"] in names)
 
 
-def _sampled(work: Work, shows: str) -> Link:
+def _sampled(work: UnfinishedTask, shows: str) -> Link:
     return Link(work.process.last.event if work.process else work.event, shows)
 
 
 # ---------------------------------------------------------------- queues of actors, arguments
 
 
-def queued(seen: Scene, work: Work) -> Waiting | None:
+def queued(scene: Scene, work: UnfinishedTask) -> Waiting | None:
     """What a pending call waits for, if that is its actor or an argument."""
-    if silent := seen.silent.get(work.event["worker_id"]):
+    if silent := scene.silent.get(work.event["worker_id"]):
         return _unanswered(work, silent)
     if work.state in live_calls.QUEUED and work.actor:
-        return _behind(seen, work, seen.of_actor.get(work.actor, []))
-    creation = seen.works.get("f" * 16 + work.actor) if work.kind == "method" else None
+        return _behind(scene, work, scene.of_actor.get(work.actor, []))
+    creation = scene.candidates.get("f" * 16 + work.actor) if work.kind == "method" else None
     if creation is not None:
-        return _behind(seen, work, [creation])
+        return _behind(scene, work, [creation])
     is_argument = work.state in ("PENDING_ARGS_AVAIL", "GETTING_AND_PINNING_ARGS")
-    return _argument(seen, work) if is_argument else None
+    return _argument(scene, work) if is_argument else None
 
 
-def _unanswered(work: Work, silent: Event) -> Waiting:
+def _unanswered(work: UnfinishedTask, silent: Event) -> Waiting:
     pid = f"pid {silent.pid}"
     return Waiting(
         "actor-queue" if work.actor else "stopped",
         f"was sent to {pid}, which does not answer: it is stopped, or hangs in the kernel",
-        (Target("process", None, pid),),
+        (WaitTarget("process", None, pid),),
         None,
         (Link(silent, f"{pid} accepted a connection and did not answer"),),
         is_hopeless=True,
     )
 
 
-def _behind(seen: Scene, work: Work, running: list[Work]) -> Waiting | None:
+def _behind(scene: Scene, work: UnfinishedTask, running: list[UnfinishedTask]) -> Waiting | None:
     """An actor runs its calls one after the other, unless it has threads or coroutines."""
     if not running:
         return None
@@ -330,27 +331,27 @@ def _behind(seen: Scene, work: Work, running: list[Work]) -> Waiting | None:
     )
 
 
-def _argument(seen: Scene, work: Work) -> Waiting | None:
+def _argument(scene: Scene, work: UnfinishedTask) -> Waiting | None:
     """One of the results that its owner keeps for pending calls is its argument."""
-    owner = seen.works.get(work.parent)
+    owner = scene.candidates.get(work.parent)
     rows = [
         e
-        for e in live.rows(seen.case, "objects")
+        for e in live.rows(scene.case, "objects")
         if e["reference_type"] == "USED_BY_PENDING_TASK"
         and (owner is None or e.pid == owner.pid)
-        and e["object_id"][:48] in seen.works
+        and e["object_id"][:48] in scene.candidates
         and e["object_id"][:48] != work.id
     ]
     needs = list(dict.fromkeys(e["object_id"][:48] for e in rows))
     own = Link(work.event, f"{work.name} waits for an argument")
     if not needs:
         return Waiting("arguments", "waits for an argument", (), None, (own,))
-    which = _name_all([seen.works[t] for t in needs])
+    which = _name_all([scene.candidates[t] for t in needs])
     one_of = "one of " if len(needs) > 1 else ""
     return Waiting(
         "arguments",
         f"waits for its argument, the result of {one_of}{which}",
-        tuple(target(seen.works[t]) for t in needs),
+        tuple(target(scene.candidates[t]) for t in needs),
         Needs(frozenset(needs), "any"),
         (Link(rows[0], "its owner keeps the result for a pending call"), own),
         exact=len(needs) == 1,
@@ -360,11 +361,11 @@ def _argument(seen: Scene, work: Work) -> Waiting | None:
 # ---------------------------------------------------------------- sentences
 
 
-def target(work: Work) -> Target:
+def target(work: UnfinishedTask) -> WaitTarget:
     """A task, as the target of a wait."""
     if work.kind == "driver":
-        return Target("job", work.job, work.name)
-    return Target("task", work.id, work.name)
+        return WaitTarget("job", work.job, work.name)
+    return WaitTarget("task", work.id, work.name)
 
 
 def _waits_for(call: str) -> str:
@@ -373,11 +374,11 @@ def _waits_for(call: str) -> str:
     return does if call == "await" else f"{does} for"
 
 
-def _name_all(works: Sequence[Work]) -> str:
+def _name_all(tasks: Sequence[UnfinishedTask]) -> str:
     """`load (pid 812)`, `8 train`, `load, plan and 3 more`."""
-    names = list(dict.fromkeys(w.name for w in works))
-    if len(works) == 1:
-        return works[0].label
+    names = list(dict.fromkeys(w.name for w in tasks))
+    if len(tasks) == 1:
+        return tasks[0].label
     if len(names) == 1:
-        return f"{len(works)} {names[0]}"
-    return evidence.join_names(names, _NAMED)
+        return f"{len(tasks)} {names[0]}"
+    return join_names(names)

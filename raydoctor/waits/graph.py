@@ -24,7 +24,7 @@ class Needs(NamedTuple):
     """Whether all of them have to end, or one is enough."""
 
 
-class Group(NamedTuple):
+class StuckGroup(NamedTuple):
     """Nodes that are stuck for one reason."""
 
     ends: tuple[str, ...]
@@ -58,7 +58,7 @@ def _is_free(needs: Needs, suspects: Collection[str]) -> bool:
     return all(need not in suspects for need in needs.nodes)
 
 
-def groups(hung: Collection[str], waits: Mapping[str, Needs]) -> list[Group]:
+def groups(hung: Collection[str], waits: Mapping[str, Needs]) -> list[StuckGroup]:
     """The stuck nodes, each in one group; the largest group first. `hung`: nodes that hang by themselves."""
     members = stuck(hung, waits)
     paths = {
@@ -79,10 +79,10 @@ def groups(hung: Collection[str], waits: Mapping[str, Needs]) -> list[Group]:
 
 def _group(
     number: int, end: tuple[str, ...], paths: Mapping[str, list[str]], end_of: Mapping[str, int]
-) -> Group:
+) -> StuckGroup:
     cycle = _cycle(end, paths) if _is_cycle(end, paths) else ()
     behind = sorted(name for name, n in end_of.items() if n == number and name not in end)
-    return Group(end, cycle, tuple(behind))
+    return StuckGroup(end, cycle, tuple(behind))
 
 
 def _is_cycle(component: tuple[str, ...], paths: Mapping[str, list[str]]) -> bool:

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case
-from raydoctor.cluster.samples import Frame, Process, Thread
+from raydoctor.cluster.samples import SampledFrame, SampledProcess, SampledThread
 from raydoctor.model.text import duration
 from raydoctor.model.values import Link
 from raydoctor.waits import edges, graph, pending
-from raydoctor.waits.candidates import MIN_AGE, SETTLED, Work, too_long
-from raydoctor.waits.edges import Scene, Target, Waiting, target
+from raydoctor.waits.candidates import MIN_AGE, SETTLED, UnfinishedTask, too_long
+from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
 from raydoctor.waits.graph import Needs
 from raydoctor.waits.kinds import kind
 from raydoctor.waits.kinds.catalog import Kind
@@ -52,7 +52,7 @@ _THINGS: Mapping[Kind, str] = {
 class Hung(NamedTuple):
     """A task, method or driver that is hung, or busy for long."""
 
-    work: Work
+    work: UnfinishedTask
     kind: Kind
     summary: str
     """What it does: `waits for a socket: 10.0.0.9:5432 in load (etl.py:31)`."""
@@ -65,17 +65,17 @@ class Hung(NamedTuple):
     links: tuple[Link, ...]
 
     @property
-    def place(self) -> Frame | None:
+    def place(self) -> SampledFrame | None:
         """The innermost frame of the user's code."""
         return self.verdict.user if self.verdict else None
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[WaitTarget, ...]:
         """The work, or the thing outside of Ray, that it waits for."""
         if self.waiting:
             return self.waiting.targets
         on = self.verdict.on if self.verdict else ""
-        return (Target(_THINGS.get(self.kind, "thing"), None, on),) if on else ()
+        return (WaitTarget(_THINGS.get(self.kind, "thing"), None, on),) if on else ()
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Hung(NamedTuple):
         return (*shown, *(self.verdict.evidence if self.verdict else ()))
 
 
-class Group(NamedTuple):
+class HungGroup(NamedTuple):
     """Work that hangs for one reason."""
 
     culprits: tuple[Hung, ...]
@@ -110,34 +110,34 @@ class Group(NamedTuple):
         return all(h.waiting is None or h.waiting.exact for h in self.cycle)
 
 
-class Found(NamedTuple):
+class HungReport(NamedTuple):
     """What hangs in a cluster."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[HungGroup, ...]
     """The group with most members first."""
     unfinished: int
     """Tasks and methods that have not ended."""
-    unseen: tuple[Work, ...]
+    unseen: tuple[UnfinishedTask, ...]
     """Work that has run for long and could not be sampled: it may hang."""
     working: tuple[Hung, ...] = ()
     """Work that has run for long and is busy, or polls: its peers, if any, do not show a hang."""
 
 
-def hung(case: Case, min_age: float = MIN_AGE) -> Found:
+def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
     """What hangs, by the tables of a collection."""
-    seen = edges.scene(case)
-    unplaced = pending.unplaced(seen)
-    verdicts = _verdicts(seen)
-    seen = _aged(seen, verdicts)
-    blockers = _blockers(seen, verdicts)
+    scene = edges.read_scene(case)
+    unplaced = pending.unplaced(scene)
+    verdicts = _verdicts(scene)
+    scene = _aged(scene, verdicts)
+    blockers = _blockers(scene, verdicts)
     judged = {}
-    for work in seen.works.values():
+    for work in scene.candidates.values():
         blocker = blockers.get((work.node, work.pid or 0))
         other = blocker if blocker is not None and blocker.id != work.id else None
         judged[work.id] = (
-            _of_running(seen, work, verdicts, other, min_age)
+            _of_running(scene, work, verdicts, other, min_age)
             if work.runs
-            else _of_pending(seen, work, min_age, unplaced.get(work.id))
+            else _of_pending(scene, work, min_age, unplaced.get(work.id))
         )
     hung_alone = {name for name, each in judged.items() if each.reason}
     waits = {
@@ -147,7 +147,7 @@ def hung(case: Case, min_age: float = MIN_AGE) -> Found:
     }
     found = [_group(each, judged) for each in graph.groups(hung_alone, waits)]
     unseen = [each.work for each in judged.values() if each.unseen]
-    tasks = sum(work.kind != "driver" for work in seen.works.values())
+    tasks = sum(work.kind != "driver" for work in scene.candidates.values())
     inside = {h.work.id for group in found for h in group.all}
     working = [
         _hung(each)
@@ -155,13 +155,13 @@ def hung(case: Case, min_age: float = MIN_AGE) -> Found:
         if each.work.id not in inside and _is_at_work(each, min_age)
     ]
     by_age = tuple(sorted(unseen, key=lambda w: -w.age))
-    return Found(tuple(_merged(found)), tasks, by_age, _oldest_first(working))
+    return HungReport(tuple(_merged(found)), tasks, by_age, _oldest_first(working))
 
 
 class _Judged(NamedTuple):
     """One piece of work, judged by itself."""
 
-    work: Work
+    work: UnfinishedTask
     verdict: Verdict | None
     waiting: Waiting | None
     reason: str = ""
@@ -179,7 +179,7 @@ def _is_at_work(judged: _Judged, min_age: float) -> bool:
     return is_task and (is_named or has_no_stack) and is_old
 
 
-def _is_lasting(work: Work) -> bool:
+def _is_lasting(work: UnfinishedTask) -> bool:
     """Whether its wait has lasted longer than the collection of the tables."""
     return work.age >= SETTLED or work.kind == "driver" or work.is_ageless
 
@@ -188,10 +188,10 @@ def _is_lasting(work: Work) -> bool:
 
 
 def _of_running(
-    seen: Scene,
-    work: Work,
+    scene: Scene,
+    work: UnfinishedTask,
     verdicts: Mapping[str, Verdict | None],
-    blocker: Work | None,
+    blocker: UnfinishedTask | None,
     min_age: float,
 ) -> _Judged:
     """`blocker`: another method, which blocks the event loop that this one needs."""
@@ -201,13 +201,13 @@ def _of_running(
     if verdict is None and work.process is not None:
         if not _is_async(work.process):  # idle in the sample: it has ended since, or is inside Ray
             return _Judged(work, None, None)
-        return _Judged(work, None, _of_coroutine(seen, work, verdicts))
-    if (others := edges.of_training(seen, work, verdicts)) is not None:
+        return _Judged(work, None, _of_coroutine(scene, work, verdicts))
+    if (others := edges.of_training(scene, work, verdicts)) is not None:
         return _Judged(work, verdict, others)
     in_get = verdict is not None and verdict.kind == "ray-get"
-    waiting = edges.awaited(seen, work, in_get) if _may_await(verdict) else None
+    waiting = edges.awaited(scene, work, in_get) if _may_await(verdict) else None
     if waiting is None and verdict is not None and verdict.in_asyncio:
-        waiting = _of_coroutine(seen, work, verdicts)
+        waiting = _of_coroutine(scene, work, verdicts)
     waits = waiting is not None and waiting.needs is not None
     if waits or work.kind == "driver":  # a driver's wait has no known start
         return _Judged(work, verdict, waiting)
@@ -220,14 +220,14 @@ def _of_running(
 
 
 def _of_coroutine(
-    seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]
+    scene: Scene, work: UnfinishedTask, verdicts: Mapping[str, Verdict | None]
 ) -> Waiting | None:
     """What a coroutine without a stack awaits, by its actor's pending calls."""
-    known = edges.awaited(seen, work) or edges.of_training(seen, work, verdicts)
-    return known or edges.awaiting(seen, work)
+    known = edges.awaited(scene, work) or edges.of_training(scene, work, verdicts)
+    return known or edges.awaiting(scene, work)
 
 
-def _is_async(process: Process) -> bool:
+def _is_async(process: SampledProcess) -> bool:
     """Whether the process runs an actor's coroutines: those that await are on no stack."""
     return any(thread.name.startswith(EVENT_LOOP) for thread in process.last.threads)
 
@@ -242,7 +242,7 @@ def _is_seen(verdict: Verdict | None) -> bool:
     return bool(has_stack) or (verdict is not None and verdict.kind != "unknown")
 
 
-def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
+def _is_still(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> bool:
     """Whether its stack was the same in several samples and before them, and it did not merely poll."""
     if verdict is not None and verdict.kind in _HELD:
         return True
@@ -261,7 +261,7 @@ def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
     return not verdict.moves and _is_seen(verdict) and not polls
 
 
-def _polls(process: Process, verdict: Verdict) -> bool:
+def _polls(process: SampledProcess, verdict: Verdict) -> bool:
     """Whether it gives up its CPU again and again: it checks something repeatedly."""
     tid = verdict.thread.tid if verdict.thread else 0
     counts = [(s.at, t.voluntary) for s in process.samples for t in s.threads if t.tid == tid]
@@ -271,57 +271,59 @@ def _polls(process: Process, verdict: Verdict) -> bool:
     return after - before > _POLLS * (ended - began) + len(counts)
 
 
-def _awaits(work: Work, verdict: Verdict | None) -> bool:
+def _awaits(work: UnfinishedTask, verdict: Verdict | None) -> bool:
     """Whether it is a coroutine that awaits: its process was sampled, and it has no stack."""
     return verdict is None and work.process is not None
 
 
-def _verdicts(seen: Scene) -> dict[str, Verdict | None]:
+def _verdicts(scene: Scene) -> dict[str, Verdict | None]:
     """What the stack of each running task shows; of several methods, that of the threads in its function."""
     found: dict[str, Verdict | None] = {}
-    for beside in seen.of_process.values():
-        process = beside[0].process
+    for same_process in scene.of_process.values():
+        process = same_process[0].process
         if process is None:
-            found |= {work.id: None for work in beside}
-        elif len(beside) == 1:
-            found[beside[0].id] = kind.kind_of(process)
+            found |= {work.id: None for work in same_process}
+        elif len(same_process) == 1:
+            found[same_process[0].id] = kind.kind_of(process)
         else:
-            found |= _shared(process, beside)
+            found |= _shared(process, same_process)
     return found
 
 
-def _shared(process: Process, beside: list[Work]) -> dict[str, Verdict | None]:
+def _shared(
+    process: SampledProcess, same_process: list[UnfinishedTask]
+) -> dict[str, Verdict | None]:
     """Of several methods in one process, each one's own verdict.
 
     In a replica of Ray Serve no thread is in a method's function: then the one that blocks the event loop
     counts for the first method, and of as many threads as methods each counts for one.
     """
-    own = {work.id: kind.kind_of(_part(process, work)) for work in beside}
+    own = {work.id: kind.kind_of(_part(process, work)) for work in same_process}
     if any(own.values()) or not _is_async(process):
         return own
     whole = [verdict for verdict in kind.verdicts_of(process) if verdict.user is not None]
     if whole and whole[0].kind == "async-blocked":
-        return {**own, beside[0].id: whole[0]}
-    if len(whole) >= len(beside):
-        return {work.id: verdict for work, verdict in zip(beside, whole, strict=False)}
+        return {**own, same_process[0].id: whole[0]}
+    if len(whole) >= len(same_process):
+        return {work.id: verdict for work, verdict in zip(same_process, whole, strict=False)}
     return own
 
 
-def _aged(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> Scene:
+def _aged(scene: Scene, verdicts: Mapping[str, Verdict | None]) -> Scene:
     """With ages for work that no table has a start of (Ray Serve's calls): the idle time of its thread."""
-    works = {}
-    for name, work in seen.works.items():
+    aged = {}
+    for name, work in scene.candidates.items():
         verdict = verdicts.get(name)
         rested = verdict.at_least if verdict else 0.0
-        works[name] = work._replace(age=rested) if work.is_ageless and rested >= 1 else work
-    return replace(seen, works=works)
+        aged[name] = work._replace(age=rested) if work.is_ageless and rested >= 1 else work
+    return replace(scene, candidates=aged)
 
 
-def _part(process: Process, work: Work) -> Process:
+def _part(process: SampledProcess, work: UnfinishedTask) -> SampledProcess:
     """The threads of a process in a method's function, and the main one, which shows a stopped process."""
     name = work.name.rpartition(".")[2]
 
-    def is_its(thread: Thread) -> bool:
+    def is_its(thread: SampledThread) -> bool:
         return thread.tid == process.pid or any(
             f.function.rpartition(".")[2] == name for f in thread.frames
         )
@@ -333,17 +335,19 @@ def _part(process: Process, work: Work) -> Process:
     return process._replace(samples=tuple(samples))
 
 
-def _blockers(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> dict[tuple[str, int], Work]:
+def _blockers(
+    scene: Scene, verdicts: Mapping[str, Verdict | None]
+) -> dict[tuple[str, int], UnfinishedTask]:
     """(node, pid) of an async actor whose event loop is blocked -> the method that blocks it."""
     return {
         key: work
-        for key, beside in seen.of_process.items()
-        for work in reversed(beside)
+        for key, same_process in scene.of_process.items()
+        for work in reversed(same_process)
         if (verdict := verdicts.get(work.id)) and verdict.kind == "async-blocked"
     }
 
 
-def _behind_blocker(work: Work, blocker: Work) -> Waiting:
+def _behind_blocker(work: UnfinishedTask, blocker: UnfinishedTask) -> Waiting:
     shows = f"{blocker.label} blocks the event loop that {work.name} runs on"
     event = work.process.last.event if work.process else work.event
     return Waiting(
@@ -358,8 +362,10 @@ def _behind_blocker(work: Work, blocker: Work) -> Waiting:
 # ---------------------------------------------------------------- what has not begun
 
 
-def _of_pending(seen: Scene, work: Work, min_age: float, placed: Waiting | None) -> _Judged:
-    waiting = edges.queued(seen, work) or placed
+def _of_pending(
+    scene: Scene, work: UnfinishedTask, min_age: float, placed: Waiting | None
+) -> _Judged:
+    waiting = edges.queued(scene, work) or placed
     is_hung = waiting is not None and waiting.is_hopeless and work.age >= min_age
     if waiting is not None and waiting.rested is not None and waiting.rested < min_age:
         is_hung = False
@@ -370,10 +376,10 @@ def _of_pending(seen: Scene, work: Work, min_age: float, placed: Waiting | None)
 # ---------------------------------------------------------------- groups
 
 
-def _group(found: graph.Group, judged: Mapping[str, _Judged]) -> Group:
+def _group(found: graph.StuckGroup, judged: Mapping[str, _Judged]) -> HungGroup:
     culprits = _oldest_first(_hung(judged[name]) for name in found.ends)
     behind = _oldest_first(_hung(judged[name]) for name in found.behind)
-    return Group(culprits, _rotated([_hung(judged[name]) for name in found.cycle]), behind)
+    return HungGroup(culprits, _rotated([_hung(judged[name]) for name in found.cycle]), behind)
 
 
 def _oldest_first(those: Iterable[Hung]) -> tuple[Hung, ...]:
@@ -404,7 +410,7 @@ def _hung(judged: _Judged) -> Hung:
     return Hung(work, _STATES.get(work.state, "unknown"), summary, reason, verdict, waiting, links)
 
 
-def _without_stack(work: Work) -> str:
+def _without_stack(work: UnfinishedTask) -> str:
     if work.process is None:
         return "runs"
     if work.name in _QUEUES:
@@ -429,9 +435,9 @@ def _links(judged: _Judged) -> Iterator[Link]:
         yield Link(work.process.last.event, f"its stack, {when}: {judged.verdict.summary}")
 
 
-def _merged(groups: list[Group]) -> list[Group]:
+def _merged(groups: list[HungGroup]) -> list[HungGroup]:
     """One group of all tasks of one function that hang at one place: eight ranks, one collective."""
-    alike: dict[tuple[object, ...], Group] = {}
+    alike: dict[tuple[object, ...], HungGroup] = {}
     for group in groups:
         first = group.first
         where = first.place or first.targets
@@ -440,6 +446,6 @@ def _merged(groups: list[Group]) -> list[Group]:
             key = (first.work.id,)
         if before := alike.get(key):
             culprits = _oldest_first((*before.culprits, *group.culprits))
-            group = Group(culprits, (), _oldest_first((*before.behind, *group.behind)))  # noqa: PLW2901
+            group = HungGroup(culprits, (), _oldest_first((*before.behind, *group.behind)))  # noqa: PLW2901
         alike[key] = group
     return sorted(alike.values(), key=lambda g: (-len(g.all), g.first.work.id))

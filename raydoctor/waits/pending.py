@@ -15,8 +15,8 @@ from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.model.values import Event, Link
-from raydoctor.waits.candidates import SETTLED, Work
-from raydoctor.waits.edges import Scene, Target, Waiting, target
+from raydoctor.waits.candidates import SETTLED, UnfinishedTask
+from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
 from raydoctor.waits.graph import Needs
 
 _LATELY = 2 * SETTLED
@@ -24,33 +24,33 @@ _MADE = "/runtime_resources/"
 """The folder in which the node's agent creates runtime environments."""
 
 
-def unplaced(seen: Scene) -> dict[str, Waiting]:
+def unplaced(scene: Scene) -> dict[str, Waiting]:
     """Task -> what it waits for before it can be placed, as far as that is known."""
-    picture = now.picture(seen.case)
+    picture = now.picture(scene.case)
     if picture is None:
         return {}
-    groups = grouping.of(seen.case, picture, {})
-    starved = starving.starved(seen.case, picture)
+    groups = grouping.of(scene.case, picture, {})
+    starved = starving.starved(scene.case, picture)
     found = {}
     for request in picture.requests:
         waiting = (
-            _in_group(seen, request, groups.get(request.group))
-            or _infeasible(seen, picture, request)
-            or _starved(seen, request, starved)
-            or _taken(seen, picture, request)
+            _in_group(scene, request, groups.get(request.group))
+            or _infeasible(scene, picture, request)
+            or _starved(scene, request, starved)
+            or _taken(scene, picture, request)
         )
         for event in request.waiters if waiting else ():
             task = event["task_id"] or "f" * 16 + event["actor_id"]
-            if waiting and task in seen.works:
+            if waiting and task in scene.candidates:
                 found[task] = waiting._replace(links=(*waiting.links, _request(event, request)))
     homes = {node.id for node in picture.nodes}
-    modest = [w for w in seen.works.values() if _asks_nothing(w)] if homes else []
-    for work in modest if not _moves(seen, homes) else ():
-        found[work.id] = _no_worker(seen, "it asks for no resources")
+    modest = [w for w in scene.candidates.values() if _asks_nothing(w)] if homes else []
+    for work in modest if not _moves(scene, homes) else ():
+        found[work.id] = _no_worker(scene, "it asks for no resources")
     return found
 
 
-def _asks_nothing(work: Work) -> bool:
+def _asks_nothing(work: UnfinishedTask) -> bool:
     """Whether unplaced work fits on any node."""
     asked = ("required_resources", "label_selector")
     is_free = not any(live.mapping(work.event, name) for name in asked)
@@ -63,7 +63,7 @@ def _request(event: Event, request: now.Request) -> Link:
 
 
 def _in_group(
-    seen: Scene, request: now.Request, pending: grouping.Pending | None
+    scene: Scene, request: now.Request, pending: grouping.Pending | None
 ) -> Waiting | None:
     """The placement group of the request, which is itself not placed."""
     if pending is None:
@@ -74,54 +74,56 @@ def _in_group(
         if pending.infeasible
         else f"no room for {grouping.shape(pending.homeless)}"
     )
-    busy = _at_work(seen, [h.id for h in pending.holders]) if pending.at_work else []
+    busy = _at_work(scene, [h.id for h in pending.holders]) if pending.at_work else []
     return Waiting(
         "placement-group",
         f"waits for placement group {name}: {reason}",
-        (Target("placement-group", pending.id, name), *map(target, busy)),
+        (WaitTarget("placement-group", pending.id, name), *map(target, busy)),
         Needs(frozenset(w.id for w in busy), "any") if busy else None,
         (Link(pending.event, f"placement group {name} is {pending.event['state']}"),),
         is_hopeless=not busy,
     )
 
 
-def _infeasible(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
+def _infeasible(scene: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
     """A request that no node can satisfy."""
     fits = any(
         live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
         for n in picture.nodes
     )
-    if fits or request.group or now.expected(seen.case, request.needs, request.age or now.AGE):
+    if fits or request.group or now.expected(scene.case, request.needs, request.age or now.AGE):
         return None
     largest = max(picture.nodes, key=lambda n: sum(map(bool, _had(n, request))))
     return Waiting(
         "resources",
         f"waits for {request.asked}, which no node has",
-        (Target("resources", None, request.asked),),
+        (WaitTarget("resources", None, request.asked),),
         None,
         (Link(largest.event, f"no node has {request.asked}"),),
         is_hopeless=True,
     )
 
 
-def _had(node: now.Node, request: now.Request) -> Iterator[bool]:
+def _had(node: now.ClusterNode, request: now.Request) -> Iterator[bool]:
     for name, amount in request.needs.items():
         yield node.total.get(name, 0.0) >= amount
 
 
-def _starved(seen: Scene, request: now.Request, starved: list[starving.Starved]) -> Waiting | None:
+def _starved(scene: Scene, request: now.Request, starved: list[starving.Starved]) -> Waiting | None:
     """A request for resources whose holders run nothing, or wait for this very request."""
     for one in starved:
         if not any(own is request or own == request for own in one.requests):
             continue
-        parents = [seen.works[p["task_id"]] for p in one.parents if p["task_id"] in seen.works]
-        busy = _at_work(seen, [h.id for h in one.holders]) if one.at_work else []
+        parents = [
+            scene.candidates[p["task_id"]] for p in one.parents if p["task_id"] in scene.candidates
+        ]
+        busy = _at_work(scene, [h.id for h in one.holders]) if one.at_work else []
         needs = parents or busy
         return Waiting(
             "resources",
             f"waits for {request.asked}: {one.hold}",
             tuple(map(target, needs))
-            or tuple(Target(h.kind.replace(" ", "-"), h.id, h.name) for h in one.holders),
+            or tuple(WaitTarget(h.kind.replace(" ", "-"), h.id, h.name) for h in one.holders),
             Needs(frozenset(w.id for w in needs), "any") if needs else None,
             tuple(
                 Link(h.event, f"{h.label} holds {_held(h.held)} and {h.does}")
@@ -136,13 +138,15 @@ def _held(needs: resources.Needs) -> str:
     return resources.describe(live_rows.plain(needs))
 
 
-def _at_work(seen: Scene, holders: list[str]) -> list[Work]:
+def _at_work(scene: Scene, holders: list[str]) -> list[UnfinishedTask]:
     """The work of holders of resources: tasks themselves, methods of actors."""
-    found = [seen.works[h] for h in holders if h in seen.works and seen.works[h].runs]
-    return found + [w for h in holders for w in seen.of_actor.get(h, ())]
+    found = [
+        scene.candidates[h] for h in holders if h in scene.candidates and scene.candidates[h].runs
+    ]
+    return found + [w for h in holders for w in scene.of_actor.get(h, ())]
 
 
-def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
+def _taken(scene: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
     """A request for resources that running tasks hold, or that are free while no worker starts."""
     homes = {
         n.id
@@ -150,13 +154,13 @@ def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting |
         if live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
     }
     free = {
-        e["node_id"]: live_rows.amounts(e, "available") for e in live.rows(seen.case, "resources")
+        e["node_id"]: live_rows.amounts(e, "available") for e in live.rows(scene.case, "resources")
     }
     if any(node in free and live_rows.fits(free[node], request.needs) for node in homes):
-        return None if _moves(seen, homes) else _no_worker(seen, f"{request.asked} is available")
+        return None if _moves(scene, homes) else _no_worker(scene, f"{request.asked} is available")
     holders = [
         w
-        for w in seen.works.values()
+        for w in scene.candidates.values()
         if w.runs and w.node in homes and w.kind == "task" and _holds(w, request)
     ]
     if not holders:
@@ -177,30 +181,30 @@ def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting |
     )
 
 
-def _moves(seen: Scene, homes: set[str]) -> bool:
+def _moves(scene: Scene, homes: set[str]) -> bool:
     """Whether tasks have begun on these nodes lately: then its turn is still to come."""
-    return any(w.runs and w.node in homes and w.age < _LATELY for w in seen.works.values())
+    return any(w.runs and w.node in homes and w.age < _LATELY for w in scene.candidates.values())
 
 
-def _holds(work: Work, request: now.Request) -> bool:
+def _holds(work: UnfinishedTask, request: now.Request) -> bool:
     held = live_rows.amounts(work.event, "required_resources")
     return any(held.get(name) for name in request.needs)
 
 
-def _no_worker(seen: Scene, though: str) -> Waiting:
+def _no_worker(scene: Scene, though: str) -> Waiting:
     """It has room and does not begin: its runtime environment is being created, or no worker starts."""
     creating = [
         e
-        for e in live.rows(seen.case, "processes")
+        for e in live.rows(scene.case, "processes")
         if _MADE in e["title"] and e["kind"] != "worker" and e["state"] != "Z"
     ]
     if creating:
         title = _command(creating[0])
-        rests = (r for r in live.rows(seen.case, "rests") if r.pid == creating[0].pid)
+        rests = (r for r in live.rows(scene.case, "rests") if r.pid == creating[0].pid)
         return Waiting(
             "runtime-env",
             f"waits for its runtime environment: pid {creating[0].pid} runs `{title}`",
-            (Target("process", None, title),),
+            (WaitTarget("process", None, title),),
             None,
             (Link(creating[0], "the node's agent creates a runtime environment"),),
             is_hopeless=True,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from raydoctor.model import paste
 from raydoctor.model.values import Remedy
-from raydoctor.waits.hung import Group, Hung
+from raydoctor.waits.hung import Hung, HungGroup
 from raydoctor.waits.kinds.catalog import Kind, WaitCode
 
 _CORE = "https://docs.ray.io/en/latest/ray-core/"
@@ -116,7 +116,7 @@ _OF_CODE: Mapping[WaitCode, _Fix] = {
 """For waits that the fix of their kind does not fit."""
 
 
-def remedies(group: Group) -> Iterator[Remedy]:
+def remedies(group: HungGroup) -> Iterator[Remedy]:
     """For the culprit of a group; those of its cycle first."""
     if group.cycle:
         yield from _break_cycle(group)
@@ -125,13 +125,13 @@ def remedies(group: Group) -> Iterator[Remedy]:
     yield from at_once(group)
 
 
-def at_once(group: Group) -> Iterator[Remedy]:
+def at_once(group: HungGroup) -> Iterator[Remedy]:
     """What helps while it hangs: look inside, end it."""
     yield from _attach(group)
     yield from _end(group)
 
 
-def _break_cycle(group: Group) -> Iterator[Remedy]:
+def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     names = list(dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle))
     if any(h.kind == "resources" for h in group.cycle):
         yield Remedy(
@@ -174,7 +174,7 @@ def _fix(first: Hung) -> _Fix | None:
     return own or _OF_KIND.get(first.kind)
 
 
-def _attach(group: Group) -> Iterator[Remedy]:
+def _attach(group: HungGroup) -> Iterator[Remedy]:
     first = group.first
     name = first.work.actor if first.work.kind == "creation" else first.work.id
     if first.work.runs and first.work.pid and first.kind != "debugger":
@@ -187,7 +187,7 @@ def _attach(group: Group) -> Iterator[Remedy]:
         )
 
 
-def _end(group: Group) -> Iterator[Remedy]:
+def _end(group: HungGroup) -> Iterator[Remedy]:
     """Cancel the culprit: its callers get an error, or its next attempt."""
     first = group.first
     if first.work.kind == "method":

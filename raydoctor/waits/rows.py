@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from raydoctor.cluster.samples import Process
+from raydoctor.cluster.samples import SampledProcess
 from raydoctor.model import text
 from raydoctor.model.values import Gap
-from raydoctor.waits.hung import Found, Hung
+from raydoctor.waits.hung import Hung, HungReport
 
 
 def row(hung: Hung, group: int | None) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def row(hung: Hung, group: int | None) -> dict[str, Any]:
     }
 
 
-def _threads(process: Process) -> Iterable[dict[str, Any]]:
+def _threads(process: SampledProcess) -> Iterable[dict[str, Any]]:
     for thread in process.last.threads:
         if thread.frames:
             frames = [
@@ -44,12 +44,11 @@ def _threads(process: Process) -> Iterable[dict[str, Any]]:
             yield {"thread": thread.name, "tid": thread.tid, "frames": frames}
 
 
-def unseen(found: Found) -> list[Gap]:
+def unseen(found: HungReport) -> list[Gap]:
     """The gap for tasks that ran for long and were not sampled, if there are any."""
     if not found.unseen:
         return []
-    names = ", ".join(dict.fromkeys(w.label for w in found.unseen[:3]))
-    more = f" and {len(found.unseen) - 3} more" if len(found.unseen) > 3 else ""
-    why = f"{names}{more} ran for long and may hang; their stacks were not sampled"
+    names = text.join_names(w.label for w in found.unseen)
+    why = f"{names} ran for long and may hang; their stacks were not sampled"
     hint = "Run raydoctor on their nodes as the user of Ray (or as root), with py-spy installed."
     return [Gap(f"the stacks of {text.plural(len(found.unseen), 'task')}", why, hint)]

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raydoctor.case import Case
 from raydoctor.cluster import tables as live
-from raydoctor.cluster.samples import Process
+from raydoctor.cluster.samples import SampledProcess
 from raydoctor.model.values import Event, Link
-from raydoctor.waits.candidates import Work
+from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.kinds import frames
 from raydoctor.waits.kinds.kind import Verdict
 
@@ -26,7 +26,7 @@ _LOOP = "train_fn"
 """Ray's function around the user's."""
 
 
-def loops(case: Case, processes: Iterable[Process]) -> Iterator[Work]:
+def loops(case: Case, processes: Iterable[SampledProcess]) -> Iterator[UnfinishedTask]:
     """The training loops of sampled processes; each has the id of its actor's creation."""
     actors = {e["actor_id"]: e for e in live.rows(case, "actors") if e["class_name"] == ACTOR}
     stats = live.rows(case, "worker-stats") if actors else ()
@@ -37,9 +37,9 @@ def loops(case: Case, processes: Iterable[Process]) -> Iterator[Work]:
             yield _work(process, actor)
 
 
-def _work(process: Process, actor: Event) -> Work:
+def _work(process: SampledProcess, actor: Event) -> UnfinishedTask:
     started = live.number(process.last.event, "started_at") or process.last.at
-    return Work(
+    return UnfinishedTask(
         "f" * 16 + actor["actor_id"],
         f"{ACTOR}.{_LOOP}",
         "creation",
@@ -55,31 +55,35 @@ def _work(process: Process, actor: Event) -> Work:
     )
 
 
-def of_controller(work: Work, works: Mapping[str, Work]) -> list[Work]:
+def of_controller(
+    work: UnfinishedTask, candidates: Mapping[str, UnfinishedTask]
+) -> list[UnfinishedTask]:
     """The loops that a controller of Ray Train waits for; empty for other work."""
     if work.class_name != CONTROLLER:
         return []
-    return [w for w in works.values() if _is_loop(w) and w.job == work.job]
+    return [w for w in candidates.values() if _is_loop(w) and w.job == work.job]
 
 
-def _is_loop(work: Work) -> bool:
+def _is_loop(work: UnfinishedTask) -> bool:
     return work.class_name == ACTOR and work.name.endswith(_LOOP)
 
 
 def elsewhere(
-    work: Work, works: Mapping[str, Work], verdicts: Mapping[str, Verdict | None]
-) -> list[Work]:
+    work: UnfinishedTask,
+    candidates: Mapping[str, UnfinishedTask],
+    verdicts: Mapping[str, Verdict | None],
+) -> list[UnfinishedTask]:
     """The ranks of the same group that are in no collective operation: a rank in one waits for them."""
-    ranks = [w for w in works.values() if w.runs and _group(w) == _group(work)]
+    ranks = [w for w in candidates.values() if w.runs and _group(w) == _group(work)]
     return [w for w in ranks if (does := verdicts.get(w.id)) is None or does.kind != "collective"]
 
 
-def _group(work: Work) -> Sequence[str]:
+def _group(work: UnfinishedTask) -> Sequence[str]:
     event = work.event
     return work.job, work.name, event["placement_group_id"], event["parent_task_id"]
 
 
-def links(work: Work, others: Sequence[Work]) -> tuple[Link, ...]:
+def links(work: UnfinishedTask, others: Sequence[UnfinishedTask]) -> tuple[Link, ...]:
     """The evidence that one rank is in the operation and the others are not."""
     first = others[0]
     where = first.process.last.event if first.process else first.event

@@ -1,8 +1,8 @@
-"""What a watch has done beside its rounds: slow questions in a thread, looks that cost much in a child.
+"""The background work of a watch: slow queries in threads, costly inspections in a child process.
 
-A look (`watch/programs/child.py`: a diagnosis, the stacks of suspects) is a process of its own so that its
-memory is given back. It runs at low priority, one at a time, when there is a reason to (`Pace`) and what it
-costs allows it (`budget.py`). One that fails says why.
+An inspection (`watch/programs/inspect_cluster.py`: a diagnosis, the stacks of suspects) is a process of its
+own, so that its memory is returned to the system. It runs at low priority, one at a time, when there is a
+reason (`Pace`) and the budget allows it (`budget.py`). A failed inspection reports why it failed.
 """
 
 from __future__ import annotations
@@ -20,103 +20,104 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
 
-_Told = TypeVar("_Told")
+_Reply = TypeVar("_Reply")
 _NICE = 10
 _MOST = 120.0
-"""Seconds that a look may take."""
+"""Time limit of an inspection, in seconds."""
 _SHARE = 0.001
-"""Of a processor, for one question."""
+"""Share of one CPU that a query may use."""
 _QUIET = 600.0
-"""Seconds between two looks for which there is no reason."""
+"""Seconds between two inspections without a reason."""
 _FUTILE = 8
-"""Doublings of a wait: more make no difference."""
-_SAID = 4096
-"""Bytes of what a child that failed has said, the last."""
+"""Doublings of the wait after inspections without news: further ones would make no difference."""
+_ERROR_BYTES = 4096
+"""Bytes that are read from the end of a failed child's standard error."""
 
 
 @dataclass(slots=True)
-class Thread(Generic[_Told]):
-    """A question that is asked in a thread, every so many seconds."""
+class BackgroundQuery(Generic[_Reply]):
+    """A query that a thread makes at an interval."""
 
-    ask: Callable[[], _Told]
+    query: Callable[[], _Reply]
     every: float
+    """Seconds."""
     problem: str = ""
-    """Why it was not answered the last time."""
+    """Why the last query failed, or empty."""
     spent: float = 0.0
-    """Seconds of a processor that all answers took."""
+    """CPU seconds of all queries."""
     _cost: float = 0.0
-    """The same of the last one."""
+    """CPU seconds of the last query."""
     _next: float = 0.0
     _thread: threading.Thread | None = None
-    _answers: list[_Told] = field(default_factory=list)
+    _replies: list[_Reply] = field(default_factory=list)
 
-    def turn(self, now: float) -> _Told | None:
-        """The answer, once it is there; asks anew when it is time. `now`: of a clock that nobody sets."""
+    def turn(self, now: float) -> _Reply | None:
+        """The reply, once it has arrived; starts the next query when it is due. `now`: a monotonic time."""
         if self._thread is not None and self._thread.is_alive():
             return None
         if now >= self._next:
             self._next = now + max(self.every, self._cost / _SHARE)
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
-        return self._answers.pop() if self._answers else None
+        return self._replies.pop() if self._replies else None
 
     def hurry(self, least: float) -> None:
-        """Ask sooner than planned, but not before `least` seconds after the last time."""
+        """Query sooner than planned, but not within `least` seconds of the last query."""
         self._next = min(self._next, self._next - self.every + max(least, self._cost / _SHARE))
 
     def _work(self) -> None:
         try:
-            answer = self.ask()
-        except Exception as error:  # nobody else would know
+            reply = self.query()
+        except Exception as error:  # an exception in a thread would be lost
             self.problem = f"{type(error).__name__}: {error}"
         else:
             self.problem = ""
-            self._answers[:] = [answer]
-        self._cost = time.thread_time()  # a thread of its own for each question
+            self._replies[:] = [reply]
+        self._cost = time.thread_time()  # each query has a thread of its own
         self.spent += self._cost
 
 
 @dataclass(slots=True)
 class Pace:
-    """When a look is due again: soon where there is a reason, else seldom.
+    """When the next inspection is due: soon if there is a reason, otherwise rarely.
 
-    A reason that led to nothing new counts less the next time.
+    After an inspection without news, the next reason has to wait longer.
     """
 
     least: float
-    """Seconds between two looks, at least."""
+    """Minimum seconds between two inspections."""
     _last: float | None = None
     _futile: int = 0
 
     def is_due(self, now: float, has_reason: bool) -> bool:
-        """Whether it is time."""
+        """Whether an inspection may start now."""
         if self._last is None:
             return True
         return now - self._last >= (self.wait if has_reason else _QUIET)
 
     @property
     def wait(self) -> float:
-        """Seconds that a reason has to wait after the last look."""
+        """Seconds that a reason has to wait after the last inspection."""
         return min(_QUIET, self.least * 2.0**self._futile)
 
     def started(self, now: float) -> None:
-        """It runs."""
+        """Record the start of an inspection."""
         self._last = now
 
     def ended(self, has_news: bool) -> None:
-        """It has run; whether it found anything new."""
+        """Record the end of an inspection, and whether it found anything new."""
         self._futile = 0 if has_news else min(_FUTILE, self._futile + 1)
 
 
 @dataclass(slots=True)
-class Child:
-    """The program that looks: at most one process at a time."""
+class BackgroundProcess:
+    """The program that inspects the cluster: at most one process at a time."""
 
-    program: str = "raydoctor.watch.programs.child"
+    program: str = "raydoctor.watch.programs.inspect_cluster"
     cost: float = 0.0
-    """Seconds of a processor that the last look took."""
+    """CPU seconds of the last inspection."""
     spent: float = 0.0
-    """The same of all."""
+    """CPU seconds of all inspections."""
     _process: subprocess.Popen[bytes] | None = None
     _out: IO[bytes] | None = None
     _err: IO[bytes] | None = None
@@ -124,11 +125,11 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs, or has run and was not polled since."""
+        """Whether the process runs, or has ended and was not polled since."""
         return self._process is not None
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Begin a look: why it cannot, or nothing."""
+        """Start an inspection; the reason if it cannot start, otherwise empty."""
         self._began = time.monotonic()
         try:
             self._out = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
@@ -139,7 +140,7 @@ class Child:
                 stdout=self._out,
                 stderr=self._err,
                 cwd="/",  # -m puts the working folder first on the path
-                # glibc gives each thread that asks an arena of its own: 2 MB less with one for all.
+                # By default, glibc creates one arena per thread; a single one saves 2 MB.
                 env={**os.environ, "MALLOC_ARENA_MAX": "1"},
                 start_new_session=True,
             )
@@ -151,7 +152,7 @@ class Child:
         return ""
 
     def poll(self) -> dict[str, Any] | None:
-        """What it has told, once it has ended: at least why it failed, as `problem`."""
+        """The reply of a process that has ended, None before; `problem` says why a process failed."""
         if self._process is None:
             return None
         is_late = time.monotonic() - self._began > _MOST
@@ -161,16 +162,16 @@ class Child:
         if code is None:
             return None
         why = f"took more than {_MOST:.0f} s" if is_late else self._why(code)
-        told = {"problem": why} if why else self._read()
+        reply = {"problem": why} if why else self._read()
         self._close()
-        return told
+        return reply
 
     def _code(self) -> int | None:
-        """How it ended; None while it has not."""
+        """The exit code; None while the process runs."""
         assert self._process is not None
         try:
             pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
-        except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel has reaped it
+        except ChildProcessError:  # our parent ignores SIGCHLD, so the kernel has reaped the child
             code = 0
         else:
             if not pid:
@@ -182,26 +183,26 @@ class Child:
         return code
 
     def _why(self, code: int) -> str:
-        """Why it ended as it did; nothing where all was well."""
+        """The reason for a failure; empty for a success."""
         if code < 0:
             return f"was ended by {_signal(-code)}"
         if not code or self._err is None:
             return ""
-        self._err.seek(max(0, self._err.seek(0, os.SEEK_END) - _SAID))
-        said = self._err.read().decode("utf-8", "replace").strip().splitlines()
-        return f"failed: {said[-1].strip()}" if said else f"ended with {code}"
+        self._err.seek(max(0, self._err.seek(0, os.SEEK_END) - _ERROR_BYTES))
+        errors = self._err.read().decode("utf-8", "replace").strip().splitlines()
+        return f"failed: {errors[-1].strip()}" if errors else f"ended with {code}"
 
     def _read(self) -> dict[str, Any]:
         assert self._out is not None
         self._out.seek(0)
         try:
-            told = json.load(self._out)
+            reply = json.load(self._out)
         except ValueError:
-            told = None
-        return told if isinstance(told, dict) else {"problem": "told nothing that can be read"}
+            reply = None
+        return reply if isinstance(reply, dict) else {"problem": "wrote an unreadable reply"}
 
     def end(self) -> None:
-        """End it, if it runs."""
+        """Kill the process if it runs."""
         if self._process is not None:
             self._kill()
             self._process.wait()
@@ -209,7 +210,7 @@ class Child:
         self._close()
 
     def _kill(self) -> None:
-        """It, and what it has started: it leads a session of its own."""
+        """Kill the process and its own children: it leads a session of its own."""
         assert self._process is not None
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,11 +1,11 @@
-"""What a watch may spend: of a processor no more than a hundredth, over any five minutes.
+"""The CPU budget of a watch: at most 1 % of one CPU, over any five minutes.
 
-What its rounds take is measured and set aside; what its child takes is measured when it has ended. A child
-may run when what it is expected to cost still fits into the five minutes before, with the rounds; one that
-costs more than all of them waits for so long that its share is kept none the less. So nothing is tuned: on a
-slow machine, or in a cluster with 100,000 tasks, children are rarer.
+The cost of the rounds is measured and reserved; the cost of a child process is measured when it ends. A
+child may start if its expected cost and the rounds fit into the last five minutes. A child that costs more
+than five minutes allow waits for correspondingly longer. Nothing is tuned: on a slow machine, or in a
+cluster with 100,000 tasks, children are rarer.
 
-What the guard spends on ending a task that is overdue is not counted: it was asked for.
+The cost of cancelling overdue tasks does not count: the user asked for it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SHARE = 0.0095
-"""Of a processor: a hundredth, less what a child costs more than the one before, and what is counted late."""
+"""Of one CPU: 1 %, minus a reserve for children that cost more than the last one and for late accounting."""
 WINDOW = 300.0
 """Seconds."""
 _ASSUMED = 0.004
-"""What rounds take, while too few of them are known."""
+"""Share of the rounds, while too few of them have been measured."""
 _SPAN = 20.0
 _STEP = 10.0
 _LEAST = 0.0005
-"""Left for children however much the rounds take: otherwise there would be none for ever."""
+"""Share for children, however much the rounds use: otherwise none would ever start."""
 
 
 class _Spent(NamedTuple):
@@ -32,17 +32,17 @@ class _Spent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Budget:
-    """All that one watch spends. `now` is of a clock that nobody sets."""
+class WatchBudget:
+    """The CPU time that one watch uses. `now` is a monotonic time."""
 
     share: float = SHARE
     window: float = WINDOW
     _children: deque[_Spent] = field(default_factory=lambda: deque(maxlen=1000))
     _own: deque[_Spent] = field(default_factory=deque)
-    """What this process had taken in all, from time to time."""
+    """Total CPU time of this process at several moments."""
 
     def own(self, now: float, seconds: float) -> None:
-        """This process has taken so much since it was started; first told when it is ready."""
+        """Record the total CPU seconds of this process; the first call is at the end of its start-up."""
         if not self._own:
             self._children.append(_Spent(now, seconds))  # its start: once, as a child's
         elif now - self._own[-1].at < _STEP:
@@ -52,11 +52,11 @@ class Budget:
             self._own.popleft()
 
     def child(self, now: float, seconds: float) -> None:
-        """A child has ended that took so much."""
+        """Record the CPU seconds of a child that has ended."""
         self._children.append(_Spent(now, seconds))
 
     def may(self, now: float, seconds: float) -> bool:
-        """Whether a child may run now that is expected to take so much."""
+        """Whether a child with this expected cost may start now."""
         left = max(_LEAST, self.share - self.rounds)
         window = max(self.window, seconds / left)
         spent = sum(each.seconds for each in self._children if each.at > now - window)
@@ -64,7 +64,7 @@ class Budget:
 
     @property
     def rounds(self) -> float:
-        """The share of a processor that this process takes by itself."""
+        """The share of one CPU that this process uses itself."""
         if len(self._own) < 2 or self._own[-1].at - self._own[0].at < _SPAN:
             return _ASSUMED
         first, last = self._own[0], self._own[-1]

@@ -1,7 +1,7 @@
-"""How busy processes are, from the process tables of a watch: pure.
+"""The CPU use of processes, from the process tables of a watch. Pure.
 
-What uses a processor is at work: it is no hang, unless its peers prove otherwise (`waits/hung.py`), and its
-stack need not be taken.
+A CPU-bound task is busy, not hung, unless its peers show otherwise (`waits/hung.py`): its stack need not be
+sampled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from raydoctor.observe.processes.proc import Process
 
 _SPAN = 20.0
-"""Seconds between two readings; tables of a watch are up to ten old."""
+"""Seconds between two readings; a watch's tables are up to ten seconds old."""
 
 
 class _Reading(NamedTuple):
@@ -21,17 +21,17 @@ class _Reading(NamedTuple):
     at: float
     cpu_seconds: float
     share: float | None
-    """Before that reading."""
+    """CPUs used before that reading; None if unknown."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """Of the processes that are asked for again and again."""
+    """The CPU use of the processes that are queried repeatedly."""
 
     _known: dict[int, _Reading] = field(default_factory=dict)
 
     def share(self, pid: int, table: Mapping[int, Process], now: float) -> float | None:
-        """Of a processor, within the last half minute or so; None while that is not known."""
+        """CPUs that the process used within about the last 30 s; None if unknown."""
         process = table.get(pid)
         if process is None:
             self._known.pop(pid, None)

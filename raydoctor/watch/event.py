@@ -1,4 +1,4 @@
-"""What a watch tells beside its rounds: one thing that happened, when, in words and in figures."""
+"""An event of a watch: what happened and when, as a sentence and as values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Kind = Literal[
 Level = Literal["ok", "info", "warning", "error"]
 
 
-class Event(NamedTuple):
-    """One event."""
+class WatchEvent(NamedTuple):
+    """One event of a watch."""
 
     at: float
     """Epoch seconds."""
     event: Kind
     level: Level
     text: str
-    """One sentence; not yet made printable."""
+    """One sentence; control characters are not escaped yet."""
     facts: dict[str, Any]
-    """Its figures: keys of the JSON object."""
+    """Further keys of the JSON object."""
 
 
-def event(kind: Kind, level: Level, text: str, /, **facts: Any) -> Event:
-    """An event of now."""
-    return Event(time.time(), kind, level, text, facts)
+def event(kind: Kind, level: Level, text: str, /, **facts: Any) -> WatchEvent:
+    """An event at the current time."""
+    return WatchEvent(time.time(), kind, level, text, facts)

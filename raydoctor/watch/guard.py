@@ -1,14 +1,13 @@
-"""The guard of a watch: tasks that run longer than they may are reported, or cancelled.
+"""The guard of a watch: it reports or cancels tasks that exceed their time limit.
 
-What counts is the time that an attempt runs, not what it waited: `observe/watching/clocks.py`. Before
-anything is done, the GCS is asked for the attempt once more, and its name is held against the wishes; each
-attempt is treated once. `cancel` takes the gentle steps of `raydoctor cancel` (the owner's cancel, an
-interrupt), `force` all of them, up to SIGKILL for native code that holds the GIL; an actor is ended with
-`kill_actor` only. Drivers are no tasks here; actors that are Ray's own, whose methods run as long as they
-live, are left alone.
+Only the running time of an attempt counts, not its waiting time (`observe/watching/clocks.py`). Before the
+guard acts, it queries the GCS for the attempt again and matches the name with the limits. It treats each
+attempt once. `cancel` takes the gentle steps of `raydoctor cancel` (the owner's cancel, an interrupt),
+`force` all of them, up to SIGKILL for native code that holds the GIL. Only `kill_actor` ends an actor. The
+guard never touches drivers and Ray's own actors, whose methods run as long as the actor.
 
-Cancelling takes seconds, so it is done beside, a few at a time; what came of it is an event, and each deed a
-line of the audit.
+A cancel takes seconds, so a few run at a time in threads. Each result is an event, and each action a record
+of the audit log.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import Clocks, Running
 from raydoctor.observe.watching.watching import Attempt
-from raydoctor.watch.event import Event, event
+from raydoctor.watch.event import WatchEvent, event
 
 if TYPE_CHECKING:
     from raydoctor.act.cancel.ladder import Cancellation
 
 Mode = Literal["report", "cancel", "force"]
 _AT_ONCE = 4
-"""Cancels at a time: each has a process that asks the cluster."""
+"""Cancels at a time: each starts a process that queries the cluster."""
 _ASKED = 50
-"""Attempts that are asked for in one round."""
+"""Attempts that one round queries."""
 _LAG = 5.0
-"""Seconds after which the GCS should know a task; one of which it knows nothing then, it lost."""
+"""Seconds after which the GCS should have recorded a task; otherwise it has lost the record."""
 _LOOK = 0.1
 _ENDED = ("FINISHED", "FAILED")
 _RAYS_OWN = (
-    # Their methods run as long as the actor: a submitted job's driver hangs on the first.
+    # Their methods run as long as the actor: a submitted job's driver depends on the first.
     *(
         "JobSupervisor.*",
         "ServeController.*",
@@ -54,54 +53,54 @@ _RAYS_OWN = (
 )
 
 
-class Limits(NamedTuple):
-    """What tasks may, and what happens to those that do more."""
+class TimeLimits(NamedTuple):
+    """The time limit of tasks, and what happens to tasks that exceed it."""
 
     timeout: float
     """Seconds that an attempt may run."""
     mode: Mode = "report"
     names: tuple[str, ...] = ()
-    """Patterns of function names that are meant; empty: all."""
+    """Patterns of the function names to which the limit applies; empty: all."""
     exclude: tuple[str, ...] = ()
     kill_actor: bool = False
     grace: float = 5.0
-    """Seconds that a step of a cancel has before the next one is taken."""
+    """Seconds that each step of a cancel may take before the next one is tried."""
 
 
-class Ended(NamedTuple):
-    """What came of one cancel."""
+class CancelResult(NamedTuple):
+    """The result of one cancel."""
 
     running: Running
     ended: bool
     by: str = ""
-    """The step that ended it; empty: it had ended by itself."""
+    """The step that ended the task; empty if it had ended by itself."""
     seconds: float = 0.0
     why: str = ""
-    """Why it has not ended."""
+    """Why the task is still running."""
     steps: tuple[dict[str, Any], ...] = ()
     survivors: int = 0
-    """Processes that it had started and that outlive it still."""
+    """Number of its subprocesses that still run."""
 
 
-End = Callable[[Cluster, Running, Limits], Ended]
+End = Callable[[Cluster, Running, TimeLimits], CancelResult]
 
 
 @dataclass(slots=True)
-class Guard:
-    """One for as long as a cluster is watched."""
+class TimeLimitGuard:
+    """Enforces the limits while a watch runs."""
 
-    limits: Limits
+    limits: TimeLimits
     end: End = field(default_factory=lambda: end_task)
-    """Ends one task: the seam for tests of what must not happen."""
+    """Ends one task; tests replace it."""
     reported: int = 0
     cancelled: int = 0
     _done: set[tuple[str, str, int]] = field(default_factory=set)
     _under_way: set[tuple[str, str, int]] = field(default_factory=set)
-    _results: SimpleQueue[Ended] = field(default_factory=SimpleQueue)
+    _results: SimpleQueue[CancelResult] = field(default_factory=SimpleQueue)
 
     @property
     def under_way(self) -> int:
-        """Cancels that are not finished."""
+        """Number of unfinished cancels."""
         return len(self._under_way)
 
     def check(
@@ -110,8 +109,8 @@ class Guard:
         clocks: Clocks,
         told: Callable[[Sequence[str]], dict[str, Attempt]],
         now: float,
-    ) -> list[Event]:
-        """What became of the cancels so far, and what is overdue now."""
+    ) -> list[WatchEvent]:
+        """Events of finished cancels and of overdue tasks; `told` queries the GCS for attempts."""
         events = list(self._finished())
         suspects = [each for each in clocks.running() if self._is_due(each, now)][:_ASKED]
         if suspects:
@@ -126,8 +125,8 @@ class Guard:
         self._done &= alive | self._under_way
         return events
 
-    def wait(self, seconds: float) -> list[Event]:
-        """At the end: give what is under way a moment; what came of it."""
+    def wait(self, seconds: float) -> list[WatchEvent]:
+        """At the end, wait for unfinished cancels; events of those that finished."""
         deadline = time.monotonic() + seconds
         events = list(self._finished())
         while self._under_way and time.monotonic() < deadline:
@@ -138,8 +137,8 @@ class Guard:
     def _is_due(self, running: Running, now: float) -> bool:
         return running.age(now) > self.limits.timeout and running.key not in self._done
 
-    def _treat(self, cluster: Cluster, running: Running, now: float) -> Iterator[Event]:
-        """Report one that is overdue; and have it cancelled, where that is wanted and may be."""
+    def _treat(self, cluster: Cluster, running: Running, now: float) -> Iterator[WatchEvent]:
+        """Report an overdue task, and start its cancel if the mode and the task allow it."""
         if running.told is None and now - running.seen < _LAG:
             return
         is_left = self.limits.mode == "report" or bool(_why_not(running))
@@ -160,12 +159,12 @@ class Guard:
         def work() -> None:
             try:
                 self._results.put(self.end(cluster, running, self.limits))
-            except Exception as error:  # it must be known, and not only to this thread
-                self._results.put(Ended(running, False, why=str(error) or repr(error)))
+            except Exception as error:  # an exception in a thread would be lost
+                self._results.put(CancelResult(running, False, why=str(error) or repr(error)))
 
         threading.Thread(target=work, name=f"cancel {running.run.task}", daemon=True).start()
 
-    def _finished(self) -> Iterator[Event]:
+    def _finished(self) -> Iterator[WatchEvent]:
         while True:
             try:
                 made = self._results.get_nowait()
@@ -176,11 +175,11 @@ class Guard:
             yield _outcome(made)
 
 
-# ------------------------------------------------------------------ who is meant
+# ------------------------------------------------------------------ which tasks are limited
 
 
-def is_meant(running: Running, limits: Limits) -> bool:
-    """Whether the limit is for this task. One without a known name is, unless names matter."""
+def is_meant(running: Running, limits: TimeLimits) -> bool:
+    """Whether the limit applies to this task. To a task of unknown name it applies if no names are given."""
     names = _names(running)
     if not names:
         return not limits.names
@@ -202,21 +201,21 @@ def _names(running: Running) -> list[str]:
 
 
 def _why_not(running: Running) -> str:
-    """Why it is only reported, whatever is wished."""
+    """Why a task is only reported, whatever the mode; empty if it may be cancelled."""
     if ids.is_creation_task(running.run.task):
-        return "the creation of an actor cannot be cancelled"
+        return "an actor creation cannot be cancelled"
     if running.told is None:
-        return "the GCS does not know it: neither its name nor since when it runs"
+        return "the GCS has no record of its name and start time"
     return ""
 
 
 def title(running: Running) -> str:
-    """What to call it."""
+    """The name of a task for people."""
     return running.told.name if running.told else f"task {_text.short_id(running.run.task)}…"
 
 
 def facts(running: Running, now: float) -> dict[str, Any]:
-    """Keys of a JSON object about a task that runs."""
+    """A running task as a JSON object."""
     run, told = running.run, running.told
     return {
         "task_id": run.task,
@@ -231,21 +230,21 @@ def facts(running: Running, now: float) -> dict[str, Any]:
     }
 
 
-def _overdue(running: Running, limits: Limits, now: float) -> Event:
-    """It runs too long, and what is done about it."""
-    does = {"report": "reported", "cancel": "is cancelled", "force": "is cancelled by force"}
+def _overdue(running: Running, limits: TimeLimits, now: float) -> WatchEvent:
+    """The event of a task that exceeds its limit, with the action taken."""
+    does = {"report": "only reported", "cancel": "cancelling", "force": "cancelling by force"}
     why = "" if limits.mode == "report" else _why_not(running)
-    done = f"not cancelled: {why}" if why else does[limits.mode]
+    done = f"not cancelled, because {why}" if why else does[limits.mode]
     text = (
-        f"{title(running)} (pid {running.run.pid}) runs for {_text.duration(running.age(now))}, "
-        f"more than {_text.duration(limits.timeout)}: {done}"
+        f"Task {title(running)} (pid {running.run.pid}) has run for "
+        f"{_text.duration(running.age(now))}, more than {_text.duration(limits.timeout)}: {done}"
     )
     told = {**facts(running, now), "timeout_s": limits.timeout, "action": limits.mode}
     return event("task-overdue", "warning", text, **told, why_not=why or None)
 
 
-def _outcome(made: Ended) -> Event:
-    what = f"{title(made.running)} (pid {made.running.run.pid})"
+def _outcome(made: CancelResult) -> WatchEvent:
+    what = f"Task {title(made.running)} (pid {made.running.run.pid})"
     told = {
         **facts(made.running, time.time()),
         "by": made.by or None,
@@ -257,7 +256,7 @@ def _outcome(made: Ended) -> Event:
         how = (
             f"was ended by {made.by} in {_text.duration(made.seconds)}" if made.by else "had ended"
         )
-        left = f"; {_text.plural(made.survivors, 'process', 'processes')} outlive it"
+        left = f"; {_text.plural(made.survivors, 'subprocess', 'subprocesses')} still running"
         text = f"{what} {how}{left if made.survivors else ''}"
         return event("task-ended", "ok", text, **told)
     return event(
@@ -265,11 +264,11 @@ def _outcome(made: Ended) -> Event:
     )
 
 
-# ------------------------------------------------------------------ the deed
+# ------------------------------------------------------------------ cancelling
 
 
-def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
-    """Cancel it as far as the limits allow. Raises RaydoctorError where the cluster cannot be asked."""
+def end_task(cluster: Cluster, running: Running, limits: TimeLimits) -> CancelResult:
+    """Cancel a task as far as the limits allow. Raises RaydoctorError if the cluster cannot be queried."""
     from raydoctor.act.audit import Audit
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
     from raydoctor.act.cancel.ladder import TIMEOUT
@@ -283,41 +282,43 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
         try:
             target = by_id(owners, running.run.task)
         except UnknownTaskError:
-            return Ended(running, True)
+            return CancelResult(running, True)
         if target.worker != running.run.worker:
-            return Ended(running, True)  # it has ended, or runs elsewhere: then with a new clock
+            return CancelResult(running, True)  # it has ended, or was retried elsewhere
         if running.told and (target.attempt or 0) > running.told.attempt:
-            return Ended(running, True)  # retried on the same worker, with a new clock, too
-        wishes = CancelOptions(
+            return CancelResult(
+                running, True
+            )  # it was retried on the same worker, with a new clock
+        cancel_options = CancelOptions(
             limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force"
         )
-        hands = CancelBackend(owners, cluster, wishes, audit)
+        backend = CancelBackend(owners, cluster, cancel_options, audit)
         told = facts(running, time.time())
         audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **told)
-        made = run_where_it_runs(hands, target)
+        made = run_where_it_runs(backend, target)
     return _of(running, made, time.monotonic() - began, limits)
 
 
-def _of(running: Running, made: Cancellation, seconds: float, limits: Limits) -> Ended:
+def _of(running: Running, made: Cancellation, seconds: float, limits: TimeLimits) -> CancelResult:
     why = made.problem or next((each.why for each in reversed(made.steps) if each.why), "")
     if not made.ended:
         why = f"{why or 'no step had an effect'}{_more(running, limits)}"
     left = sum(each.outcome != "gone" for each in made.survivors)
     steps = tuple(each._asdict() for each in made.steps)
-    return Ended(running, made.ended, made.by, round(seconds, 2), why, steps, left)
+    return CancelResult(running, made.ended, made.by, round(seconds, 2), why, steps, left)
 
 
-def _more(running: Running, limits: Limits) -> str:
-    """Which option would do more, if one would."""
+def _more(running: Running, limits: TimeLimits) -> str:
+    """The option that may end the task after all; empty if there is none."""
     if limits.mode == "cancel":
         return "; --on-timeout force may end it"
     is_method = bool(ids.actor_of_task(running.run.task))
     return "; --kill-actor may end it" if is_method and not limits.kill_actor else ""
 
 
-def check_limits(limits: Limits) -> None:
-    """Raises RaydoctorError where what is wished makes no sense."""
+def check_limits(limits: TimeLimits) -> None:
+    """Raises RaydoctorError if the limits contradict each other."""
     if limits.kill_actor and limits.mode != "force":
         raise RaydoctorError(
-            "--kill-actor goes with --on-timeout force alone", "Add it, or leave --kill-actor out."
+            "--kill-actor needs --on-timeout force", "Add it, or leave out --kill-actor."
         )

@@ -1,4 +1,4 @@
-"""What a watch knows now: values that its rounds fill and its pages show."""
+"""The current state of a watch: values that rounds update and pages show."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from raydoctor.observe.watching.gauges import Gauge
 from raydoctor.observe.watching.watching import Peers, Snapshot
 
 PEERS_AGE = 10.0
-"""Seconds that a task has run before it can be slow."""
+"""Seconds of running time from which a task can count as slow."""
 _SLOW = 10
-"""Times the median of its peers: a task that runs longer is slow."""
+"""A task is slow if it has run for this multiple of its peers' median."""
 
 
 class WatchOptions(NamedTuple):
-    """What is to be watched beside the tasks."""
+    """Which inspections a watch makes."""
 
     diagnose: bool = True
     hung: bool = True
 
 
-class Problem(NamedTuple):
-    """Something that could not be found out."""
+class WatchProblem(NamedTuple):
+    """Data that could not be collected."""
 
     what: str
     """`the diagnosis`, `metrics`."""
     why: str
     hint: str
-    """What to do, a command mostly."""
+    """What to do, usually a command."""
 
     @property
     def text(self) -> str:
@@ -38,37 +38,36 @@ class Problem(NamedTuple):
         return f"{self.what}: {self.why}. {self.hint}".strip()
 
 
-class Line(NamedTuple):
-    """A task that runs, for people."""
+class TaskLine(NamedTuple):
+    """A running task, as pages show it."""
 
     running: Running
     name: str
     peers: Peers | None
     hang: str
-    """In what it hangs, where that was found out."""
+    """The kind of wait if the task is hung; otherwise empty."""
 
     def is_slow(self, now: float) -> bool:
-        """Whether it runs far longer than its peers did."""
+        """Whether the task has run far longer than its peers."""
         least = max(PEERS_AGE, _SLOW * self.peers.median) if self.peers else float("inf")
         return self.running.age(now) > least
 
 
 @dataclass(slots=True)
-class View:
-    """What is known now."""
+class WatchView:
+    """The state of the watched cluster."""
 
-    seen: Snapshot
-    lines: list[Line] = field(default_factory=list)
-    """The slowest first."""
+    snapshot: Snapshot
+    lines: list[TaskLine] = field(default_factory=list)
+    """Longest running first."""
     counts: Counter[str] | None = None
-    """Tasks by state, those that ended too, as the metrics count; None while nobody has told."""
+    """Tasks by state, including finished ones, by Ray's metrics; None until the first reply."""
     gauges: list[Gauge] = field(default_factory=list)
     leftovers: int | None = None
     diagnoses: list[dict[str, Any]] = field(default_factory=list)
     """As in a report's JSON: `rule`, `severity`, `headline`."""
-    is_diagnosed: bool = False
-    """Whether any report has come yet."""
+
     hung: list[dict[str, Any]] = field(default_factory=list)
     """As in `raydoctor hung --json`."""
-    problems: list[Problem] = field(default_factory=list)
-    """What could not be found out the last time."""
+    problems: list[WatchProblem] = field(default_factory=list)
+    """The data that could not be collected at the last attempt."""

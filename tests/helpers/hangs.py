@@ -125,7 +125,7 @@ class Recording(NamedTuple):
     """What was recorded of a cluster."""
 
     told: dict[str, Told]
-    processes: dict[int, samples.Process]
+    processes: dict[int, samples.SampledProcess]
 
 
 def recorded(path: Path) -> Recording:

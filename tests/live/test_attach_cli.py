@@ -352,7 +352,9 @@ def page(told: dict[str, Any], **more: Any) -> str:
         "seconds": 0.6,
     }
     launch = {} if "failed" in told else ENTRY
-    return plain(render.render(render.Made(found, {"attached": attached, **told}, launch, **more)))
+    return plain(
+        render.render(render.AttachResult(found, {"attached": attached, **told}, launch, **more))
+    )
 
 
 def test_what_a_person_reads() -> None:
@@ -374,13 +376,15 @@ def test_where_no_port_stays_none_is_named() -> None:
         "notes": [],
         "seconds": 0.6,
     }
-    temporary = render.Made(found, {"attached": {**attached, "open": False}, "seen": {}}, {})
+    temporary = render.AttachResult(
+        found, {"attached": {**attached, "open": False}, "seen": {}}, {}
+    )
     text = plain(render.render(temporary, inside=True))
     assert "whose port is closed again" in text
     assert "5678" not in text
     told = json.loads(render.to_json(temporary))
     assert (told["host"], told["port"], told["method"]) == (None, None, "injected")
-    outside = render.Made(found, {"method": "py-spy", "seen": {}}, {})
+    outside = render.AttachResult(found, {"method": "py-spy", "seen": {}}, {})
     assert "read by py-spy" in plain(render.render(outside, inside=True))
     assert json.loads(render.to_json(outside))["method"] == "py-spy"
 
@@ -388,10 +392,10 @@ def test_where_no_port_stays_none_is_named() -> None:
 def test_closing_a_port() -> None:
     found = FoundProcess("process", "", "driver.py", "", 812)
     where = {"host": "127.0.0.1", "port": 5678}
-    closed = plain(render.render(render.Made(found, {"closed": where}, {})))
+    closed = plain(render.render(render.AttachResult(found, {"closed": where}, {})))
     assert "closed 127.0.0.1:5678" in closed
-    none = plain(render.render(render.Made(found, {"closed": {}}, {})))
-    assert "No port that raydoctor has opened" in none
+    none = plain(render.render(render.AttachResult(found, {"closed": {}}, {})))
+    assert "raydoctor has no open port" in none
     assert execute(["attach", "812", "--close", "--stack"]) == 2
 
 
@@ -437,7 +441,7 @@ def test_what_a_statement_did() -> None:
     }
     row = {"where": where, "type": "", "value": "None", "code": "x = 1"}
     halted = page({"seen": {"executed": {**row, "how": "halted"}}})
-    assert "done; the program runs on" in halted
+    assert "done; the program continues" in halted
     assert "None" not in halted
     beside = page(
         {"seen": {"executed": {**row, "value": "7", "how": "beside", "lost": "x not set"}}}

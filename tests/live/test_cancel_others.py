@@ -245,7 +245,7 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
     monkeypatch.setattr(targets, "by_id", lambda *a: target(12, attempt=attempt))
     monkeypatch.setattr(elsewhere, "run_where_it_runs", run)
     monkeypatch.setattr(Audit, "write", lambda *a, **k: None)
-    made = guard.end_task(Cluster(), overdue, guard.Limits(10.0, "force"))
+    made = guard.end_task(Cluster(), overdue, guard.TimeLimits(10.0, "force"))
     assert made.ended
     assert bool(ran) == is_cancelled
 

@@ -45,7 +45,7 @@ def test_memory_is_the_system_s_where_no_group_limits_it(tmp_path: Path) -> None
         "sys/fs/cgroup/memory.max": "max\n",
         "sys/fs/cgroup/memory.current": "12345\n",
     }
-    assert machine.memory(write(tmp_path, files)) == machine.Memory(4 * GB, 24 * GB)
+    assert machine.memory(write(tmp_path, files)) == machine.HostMemory(4 * GB, 24 * GB)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_memory_is_the_group_s_without_its_page_cache(
         f"{folder}/{usage}": f"{3 * GB}\n",
         f"{folder}/memory.stat": f"{prefix}inactive_file {GB // 2}\n{prefix}active_file {GB // 2}\n",
     }
-    assert machine.memory(write(tmp_path, files)) == machine.Memory(2 * GB, 4 * GB)
+    assert machine.memory(write(tmp_path, files)) == machine.HostMemory(2 * GB, 4 * GB)
 
 
 def test_without_proc_there_is_no_memory(tmp_path: Path) -> None:
@@ -72,16 +72,16 @@ def test_without_proc_there_is_no_memory(tmp_path: Path) -> None:
 
 
 def test_the_threshold_lies_above_the_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(4 * GB, 24 * GB))
+    monkeypatch.setattr(machine, "memory", lambda: machine.HostMemory(4 * GB, 24 * GB))
     oom = scenarios.find("oom")
     assert oom is not None
     threshold = float(oom.settings(tmp_path)["RAY_memory_usage_threshold"])
     assert 5 * GB < threshold * 24 * GB < 5.5 * GB
 
 
-@pytest.mark.parametrize("memory", [machine.Memory(3 * GB, 4 * GB), None])
+@pytest.mark.parametrize("memory", [machine.HostMemory(3 * GB, 4 * GB), None])
 def test_too_little_memory_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: machine.Memory | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: machine.HostMemory | None
 ) -> None:
     monkeypatch.setattr(machine, "memory", lambda: memory)
     oom = scenarios.find("oom")
@@ -147,7 +147,7 @@ def test_a_driver_is_run_to_its_end_and_its_output_told(tmp_path: Path) -> None:
     told: list[str] = []
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     with cluster.throw_away(keep=True) as run:
-        cluster.drive(run, program(tmp_path, code), {"EXTRA": "1"}, 30, told.append)
+        cluster.supervise(run, program(tmp_path, code), {"EXTRA": "1"}, 30, told.append)
     assert run.exit_code == 1
     assert told == ["hello 1", "wrong"]
     assert run.driver_log.read_text() == "hello 1\nwrong\n"
@@ -174,7 +174,7 @@ def test_what_it_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
     with subprocess.Popen(sleeper) as bystander:
         told: list[str] = []
         with cluster.throw_away() as run:
-            cluster.drive(run, program(tmp_path, SPAWNS), {}, 30, told.append)
+            cluster.supervise(run, program(tmp_path, SPAWNS), {}, 30, told.append)
             run.exit_code = None  # no patience: they sleep for long
         pids = list(map(int, told[0].split()))
         assert len(pids) == 3
@@ -193,7 +193,7 @@ def alive(pid: int) -> bool:
 
 def test_a_driver_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with cluster.throw_away() as run:
-        cluster.drive(run, program(tmp_path, "import time; time.sleep(600)"), {}, 0.5, print)
+        cluster.supervise(run, program(tmp_path, "import time; time.sleep(600)"), {}, 0.5, print)
         assert run.exit_code is None
     assert not any(p.is_running() for p in run.processes.values())
 
@@ -206,7 +206,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with cluster.throw_away() as run:\n"
         "    print(run.folder, flush=True)\n"
-        f"    cluster.drive(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
+        f"    cluster.supervise(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
         "        lambda line: print(line, flush=True))\n"
     )
     with subprocess.Popen(

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor.cluster import samples
-from raydoctor.cluster.samples import Frame, Process, Sample, Thread
+from raydoctor.cluster.samples import Sample, SampledFrame, SampledProcess, SampledThread
 from raydoctor.model.values import Event, Source
 from raydoctor.observe.stacks.stacks import Manner
 from raydoctor.rules.shared import stacks as text_stacks
@@ -43,7 +43,7 @@ SELECTS = {"sleep", "select_socket"}
 """Python 3.10 sleeps in `select`: only native frames tell it from a wait for sockets."""
 
 
-def check(hang: Hang, process: Process) -> Verdict | None:
+def check(hang: Hang, process: SampledProcess) -> Verdict | None:
     verdict = kind_of(process)
     if open_to_doubt(hang, process):
         assert verdict is not None
@@ -55,7 +55,7 @@ def check(hang: Hang, process: Process) -> Verdict | None:
     return verdict
 
 
-def open_to_doubt(hang: Hang, process: Process) -> bool:
+def open_to_doubt(hang: Hang, process: SampledProcess) -> bool:
     """Whether no look at a process can tell in what it hangs."""
     main = next(t for t in process.last.threads if t.name == "MainThread")
     has_native = any(f.whose == "native" or f.file.endswith((".so", ".so.6")) for f in main.frames)
@@ -63,7 +63,7 @@ def open_to_doubt(hang: Hang, process: Process) -> bool:
     return hang.name in SELECTS and old and not has_native
 
 
-def those(file: Path) -> Iterator[tuple[Hang, Told, Process]]:
+def those(file: Path) -> Iterator[tuple[Hang, Told, SampledProcess]]:
     taken = recorded(file)
     for hang in KINDS:
         if hang.name in taken.told:
@@ -71,7 +71,9 @@ def those(file: Path) -> Iterator[tuple[Hang, Told, Process]]:
             yield hang, told, taken.processes[told.pid]
 
 
-def changed(process: Process, change: Callable[[Thread], Thread]) -> Process:
+def changed(
+    process: SampledProcess, change: Callable[[SampledThread], SampledThread]
+) -> SampledProcess:
     samples = (
         s._replace(threads=tuple(change(thread) for thread in s.threads)) for s in process.samples
     )
@@ -106,7 +108,7 @@ def test_stacks_of_python_alone_tell_the_same(file: Path) -> None:
         check(hang, changed(process, without_native))
 
 
-def without_native(thread: Thread) -> Thread:
+def without_native(thread: SampledThread) -> SampledThread:
     return thread._replace(frames=tuple(f for f in thread.frames if f.whose != "native"))
 
 
@@ -119,7 +121,7 @@ def test_one_look_tells_the_same(file: Path) -> None:
 
 @of_each
 def test_whose_a_frame_is_can_be_told_by_its_file(file: Path) -> None:
-    def unmarked(thread: Thread) -> Thread:
+    def unmarked(thread: SampledThread) -> SampledThread:
         return thread._replace(frames=tuple(f._replace(whose="") for f in thread.frames))
 
     for hang, _, process in those(file):
@@ -147,7 +149,7 @@ ARM = {
 def test_the_number_of_the_call_is_enough(file: Path, numbers: dict[int, int]) -> None:
     """Where the kernel does not tell its own function."""
 
-    def numbered(thread: Thread) -> Thread:
+    def numbered(thread: SampledThread) -> SampledThread:
         number = thread.syscall
         told = numbers.get(number, 9999) if numbers and number is not None else number
         return without_native(thread)._replace(syscall=told, wchan="")
@@ -201,7 +203,7 @@ def is_mute(thread: text_stacks.Thread) -> bool:
     return bool(native) and not any(map(kernel.is_informative, native))
 
 
-def _state(thread: Thread) -> str:
+def _state(thread: SampledThread) -> str:
     return f"{'active' if thread.active else 'idle'}{'+gil' if thread.gil else ''}"
 
 
@@ -214,24 +216,26 @@ MAIN = (
 BOOT = ("_bootstrap_inner (threading.py:1045)", "_bootstrap (threading.py:1002)")
 
 
-def frame(told: str) -> Frame:
+def frame(told: str) -> SampledFrame:
     match = re.fullmatch(r"(.+) \((.+?)(?::(\d+))?\)", told)
     assert match is not None, told
-    return Frame(match[1], match[2], int(match[3] or 0))
+    return SampledFrame(match[1], match[2], int(match[3] or 0))
 
 
-def thread(*stack: str, name: str = "MainThread", tid: int = 7, **more: Any) -> Thread:
+def thread(*stack: str, name: str = "MainThread", tid: int = 7, **more: Any) -> SampledThread:
     more = {"active": False, "gil": False, "state": "S", **more}
-    return Thread(tid, name, frames=tuple(frame(each) for each in stack), **more)
+    return SampledThread(tid, name, frames=tuple(frame(each) for each in stack), **more)
 
 
-def process(*looks: tuple[Thread, ...], title: str = "ray::f", **clues: Any) -> Process:
+def process(
+    *looks: tuple[SampledThread, ...], title: str = "ray::f", **clues: Any
+) -> SampledProcess:
     event = Event("live.samples", _SOURCE, 1, 0, "")
     samples = (
         Sample(float(at), float(sum(t.cpu_seconds for t in look)), look, "py-spy", "", event)
         for at, look in enumerate(looks)
     )
-    return Process(7, "n", "w", title, tuple(samples), clues, ())
+    return SampledProcess(7, "n", "w", title, tuple(samples), clues, ())
 
 
 def one(*stack: str, looks: int = 3, **more: Any) -> Verdict | None:
@@ -277,7 +281,7 @@ STEP = (
 
 
 def test_an_event_loop_that_rests_now_and_then_is_not_blocked() -> None:
-    def at(*stack: str) -> tuple[Thread, ...]:
+    def at(*stack: str) -> tuple[SampledThread, ...]:
         return (thread(*MAIN), thread(*stack, *STEP[1:], name="AsyncIO Thread: default", tid=9))
 
     step = at("work (serve.py:3)", STEP[0])
@@ -580,7 +584,7 @@ def test_the_holder_of_a_lock_is_told_with_what_it_does() -> None:
 
 
 def test_of_an_actors_threads_the_one_that_others_wait_for_is_told_first() -> None:
-    def worker(tid: int, line: int, **more: Any) -> Thread:
+    def worker(tid: int, line: int, **more: Any) -> SampledThread:
         run = "actor_method_executor (ray/_private/function_manager.py:740)"
         return thread(f"Pool.take (pool.py:{line})", run, name="", tid=tid, **more)
 
@@ -643,10 +647,10 @@ def test_a_driver_is_judged_by_its_main_thread() -> None:
 def test_no_row_whatever_it_lacks_raises(data: st.DataObject) -> None:
     _, _, known = data.draw(st.sampled_from(list(those(FILES[0]))))
     count = data.draw(st.integers(1, len(known.samples)))
-    without = data.draw(st.sets(st.sampled_from(Thread._fields[5:])))
-    empty = dict(zip(Thread._fields[5:], samples.thread({})[5:], strict=True))
+    without = data.draw(st.sets(st.sampled_from(SampledThread._fields[5:])))
+    empty = dict(zip(SampledThread._fields[5:], samples.thread({})[5:], strict=True))
 
-    def cut(thread: Thread) -> Thread:
+    def cut(thread: SampledThread) -> SampledThread:
         frames = thread.frames[data.draw(st.integers(0, 9)) :]
         return thread._replace(frames=frames, **{name: empty[name] for name in without})
 

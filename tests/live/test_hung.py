@@ -27,12 +27,12 @@ from raydoctor.read import live
 from raydoctor.render import hung as render
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as hang
-from raydoctor.waits.hung import Found, Group, hung
+from raydoctor.waits.hung import HungGroup, HungReport, hung
 from raydoctor.waits.remedies import remedies
 from tests.helpers.real_ray import real_ray
 from tests.helpers.waiting import until
 
-Read = Callable[..., Found]
+Read = Callable[..., HungReport]
 OLD = hang.since(300)
 NODE = sample.node({"CPU": 4})
 DRIVER = {
@@ -50,7 +50,7 @@ TO_DATABASE = {
 def read(tmp_path: Path) -> Read:
     """`read(tasks=[…], samples=[…], …)`: who hangs by these rows."""
 
-    def found(min_age: float = 60.0, **rows: Sequence[sample.Row]) -> Found:
+    def found(min_age: float = 60.0, **rows: Sequence[sample.Row]) -> HungReport:
         return hung(case_of(tmp_path, **rows), min_age)
 
     return found
@@ -126,7 +126,7 @@ def test_a_chain_ends_at_the_one_culprit(read: Read) -> None:
 
 
 def test_the_page_and_the_json_name_the_culprit_first(read: Read) -> None:
-    view = render.View(read(**chain()), looked_at=6)
+    view = render.HungView(read(**chain()), looked_at=6)
     told = json.loads(render.to_json(view))
     assert told["schema"] == "raydoctor/hung/1"
     first, second = told["hung"][:2]
@@ -366,7 +366,7 @@ def test_references_tell_of_whom_it_may_wait_for(read: Read) -> None:
 def test_what_ran_for_long_and_was_not_looked_at_is_told(read: Read) -> None:
     found = read(tasks=[LOAD])
     assert [work.name for work in found.unseen] == ["load"]
-    [gap] = render.gaps(render.View(found))
+    [gap] = render.gaps(render.HungView(found))
     assert "load (pid 801)" in gap.why
 
 
@@ -439,7 +439,7 @@ def test_a_deadlock_of_two_actors_is_exact(read: Read) -> None:
     assert group.exact
     assert names(group.behind) == ["driver of job 1"]
     assert "its id was read from the process's memory" in " ".join(group.first.evidence)
-    told = json.loads(render.to_json(render.View(Found((group,), 3, ()))))
+    told = json.loads(render.to_json(render.HungView(HungReport((group,), 3, ()))))
     assert [each["name"] for each in told["cycles"][0]] == circle
     assert render.headline(group).endswith("wait for each other; the driver waits for them")
 
@@ -839,7 +839,7 @@ def test_every_one_that_hangs_is_in_exactly_one_group(
         stands = data.draw(st.booleans())
         parts.append(waits(task, *awaited) if awaited else in_socket(task) if stands else {})
     case = case_of(tmp_path_factory.mktemp("rows"), **together({"tasks": tasks}, *parts))
-    groups: Sequence[Group] = hung(case, 60.0).groups
+    groups: Sequence[HungGroup] = hung(case, 60.0).groups
     members = [h.work.id for g in groups for h in g.all]
     assert len(members) == len(set(members))
     for group in groups:

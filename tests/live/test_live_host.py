@@ -29,7 +29,7 @@ from raydoctor.observe.collector.run import run
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.machine import cgroups, disk_usage, disks, gpus, host, kernel
 from raydoctor.observe.processes import proc
-from raydoctor.read.clock import Clock
+from raydoctor.read.clock import NodeClocks
 from raydoctor.read.records import parse_line
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock
@@ -173,7 +173,7 @@ def is_restricted() -> bool:
 def test_every_line_of_the_kernel_log_has_its_time() -> None:
     found = lines(kernel.tables(Cluster()))
     boot = time.time() - time.monotonic()
-    times = [Clock().kernel(parse_line(line, "kernel").fields, "") for line in found]
+    times = [NodeClocks().kernel(parse_line(line, "kernel").fields, "") for line in found]
     assert times
     assert all(at is not None and boot - 2 <= at <= time.time() for at in times)
     assert lines(kernel.tables(Cluster(), since=time.time() + 60)) == []

@@ -279,7 +279,9 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
     driver.kill()
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 137
-    assert f"ended what the driver left: {seen} (" in err  # called as it was when it was first seen
+    assert (
+        f"ended what the driver left running: {seen} (" in err
+    )  # called as it was when it was first seen
     assert sleepers("86124") == kept  # another driver's, which lives
     assert not found(kept[0])
     alone.kill()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from raydoctor.cluster import samples
-from raydoctor.cluster.samples import Process, Sample
+from raydoctor.cluster.samples import Sample, SampledProcess
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.observe import live
 from raydoctor.observe.collector.run import Collector, run
@@ -556,7 +556,7 @@ asyncio.run(go())
         for row in rows(found, "samples")
     )  # fmt: skip
     (clue,) = rows(found, "clues")
-    verdict = kind_of(Process(process.pid, "n", "w", "ray::f", looks, clue, ()))
+    verdict = kind_of(SampledProcess(process.pid, "n", "w", "ray::f", looks, clue, ()))
     assert verdict is not None
     assert (verdict.kind, verdict.activity.summary) == (kind, words.format(port=port))
     assert verdict.in_asyncio

@@ -321,13 +321,13 @@ def test_a_machine_that_did_not_answer_is_shown_as_such() -> None:
         "  nothing is left over",
         "",
         "node 222222222222 (10.0.0.2)",
-        "  its machine is this one",
+        "  the same machine as this one",
         "",
         "node 333333333333 (10.0.0.3)",
-        "  not told: raydoctor there is 0.0.9",
+        "  not searched: raydoctor there is 0.0.9",
         "  Install it there.",
         "",
-        "Nothing is left over on 1 machine; 1 node did not tell.",
+        "Nothing is left over on 1 machine; 1 node could not be searched.",
     ]
     rows = json.loads(render.to_json(places))["nodes"]
     assert [(r["problem"], r["same_as"]) for r in rows] == [

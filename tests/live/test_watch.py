@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from raydoctor.cli import execute
-from raydoctor.cli._lines import Lines
+from raydoctor.cli._lines import LineWriter
 from raydoctor.model import text as _text
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
@@ -34,15 +34,15 @@ from raydoctor.observe.watching.gauges import Gauge, metrics
 from raydoctor.observe.watching.watching import Attempt, Run, Snapshot, Watcher
 from raydoctor.render import watch as render
 from raydoctor.render.page import plain_line
-from raydoctor.watch.background import Child, Pace
-from raydoctor.watch.budget import Budget
+from raydoctor.watch.background import BackgroundProcess, Pace
+from raydoctor.watch.budget import WatchBudget
 from raydoctor.watch.changes import diagnoses, levels, problems
 from raydoctor.watch.effort import Effort
-from raydoctor.watch.guard import Ended, Guard, Limits, is_meant
-from raydoctor.watch.looks import Looks
-from raydoctor.watch.programs.child import look
+from raydoctor.watch.guard import CancelResult, TimeLimitGuard, TimeLimits, is_meant
+from raydoctor.watch.inspections import Inspections
+from raydoctor.watch.programs.inspect_cluster import inspect
 from raydoctor.watch.rounds import Watch
-from raydoctor.watch.view import Problem, View, WatchOptions
+from raydoctor.watch.view import WatchOptions, WatchProblem, WatchView
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -277,7 +277,7 @@ def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_u
 @pytest.mark.ray
 def test_a_child_looks_at_a_cluster_and_at_the_stacks_of_suspects(ray: RealRay) -> None:
     request = {"address": ray.address, "report": False, "suspects": 2, "age_s": 1.0}
-    child = Child()
+    child = BackgroundProcess()
     assert child.start(request) == ""
     told, end = None, time.monotonic() + PATIENCE
     while told is None and time.monotonic() < end:
@@ -305,7 +305,7 @@ def test_a_full_disk_and_a_reader_that_goes_are_no_trouble(ray: RealRay) -> None
     with Path("/dev/full").open("w") as full:
         watch = subprocess.run(brief, stdout=full, stderr=subprocess.PIPE, check=False, **options)
     assert watch.returncode == 0
-    assert "lines were left out: the disk of the output is full" in watch.stderr
+    assert "lines were dropped: the disk of the output is full" in watch.stderr
     line = f"{shlex.join(command)} --every 0.1 | head -1"
     watch = subprocess.run(["bash", "-c", line], capture_output=True, check=True, **options)
     assert json.loads(watch.stdout)["event"] == "round"
@@ -387,7 +387,7 @@ def read(file: int, frames: int) -> bytes:
 @pytest.mark.ray
 def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(ray.folder))
-    watch = Watch(ray.address, wishes=WatchOptions(False, False), limits=Limits(1.0))
+    watch = Watch(ray.address, options=WatchOptions(False, False), limits=TimeLimits(1.0))
     watch.open()
     try:
         watch.round()
@@ -398,7 +398,9 @@ def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.Mon
             assert all(plain_line(line).isprintable() for line in page)
         page = [plain_line(line) for line in render.page(watch, 80, 24)]
         assert page[0].startswith("raydoctor watch")
-        assert any("runs for" in line for line in page)  # however much else there is to say by now
+        assert any(
+            "has run for" in line for line in page
+        )  # however much else there is to say by now
         render.round_to_json(watch).encode("ascii")
     finally:
         watch.close()
@@ -425,7 +427,7 @@ def test_a_cluster_that_dies_is_told_and_asked_again(ray: RealRay) -> None:
 
 def test_a_cluster_that_died_is_diagnosed_by_its_logs() -> None:
     session = capture_of(FIXTURES / "gcs-killed--ray-2.60.0--1-node")
-    told = look({"session": str(session), "report": True})
+    told = inspect({"session": str(session), "report": True})
     assert [(each["rule"], each["tier"]) for each in told["diagnoses"]] == [("gcs-died", "root")]
 
 
@@ -494,22 +496,24 @@ def test_a_worker_that_is_stopped_keeps_its_clocks() -> None:
     assert clocks.see(seen(151.0)) == []
 
 
-def guarded(limits: Limits, *attempts: Attempt) -> tuple[Guard, Clocks, list[str], Any]:
+def guarded(
+    limits: TimeLimits, *attempts: Attempt
+) -> tuple[TimeLimitGuard, Clocks, list[str], Any]:
     """A guard whose deeds are only noted, of a task that has run for 100 s."""
     done: list[str] = []
 
-    def end(cluster: Cluster, running: Any, limits: Limits) -> Ended:
+    def end(cluster: Cluster, running: Any, limits: TimeLimits) -> CancelResult:
         done.append(running.run.task)
-        return Ended(running, True, "cancel", 0.1)
+        return CancelResult(running, True, "cancel", 0.1)
 
     clocks, answers = Clocks(), list(attempts)
     clocks.see(seen(100.0, RUN))
     clocks.learn(answers[:1])
-    return Guard(limits, end), clocks, done, lambda tasks: {TASK: answers[-1]}
+    return TimeLimitGuard(limits, end), clocks, done, lambda tasks: {TASK: answers[-1]}
 
 
 def test_each_attempt_is_ended_once() -> None:
-    guard, clocks, done, ask = guarded(Limits(10.0, "cancel"), attempt(0, 50.0))
+    guard, clocks, done, ask = guarded(TimeLimits(10.0, "cancel"), attempt(0, 50.0))
     for _ in range(3):
         guard.check(Cluster(), clocks, ask, 100.0)
         guard.wait(2.0)
@@ -517,7 +521,9 @@ def test_each_attempt_is_ended_once() -> None:
 
 
 def test_a_retry_that_nobody_saw_is_not_ended_for_its_elder() -> None:
-    guard, clocks, done, ask = guarded(Limits(10.0, "force"), attempt(0, 50.0), attempt(1, 105.0))
+    guard, clocks, done, ask = guarded(
+        TimeLimits(10.0, "force"), attempt(0, 50.0), attempt(1, 105.0)
+    )
     clocks.see(seen(106.0, RUN))
     assert guard.check(Cluster(), clocks, ask, 107.0) == []
     assert done == []
@@ -526,16 +532,16 @@ def test_a_retry_that_nobody_saw_is_not_ended_for_its_elder() -> None:
 @pytest.mark.parametrize(
     ("name", "limits", "is_so"),
     [
-        ("train.step", Limits(1.0), True),
-        ("train.step", Limits(1.0, names=("step",)), True),
-        ("train.step", Limits(1.0, names=("st",)), False),
-        ("train.step", Limits(1.0, exclude=("train.*",)), False),
-        ("JobSupervisor.run", Limits(1.0), False),
-        ("ServeController.listen_for_change", Limits(1.0, names=("*",)), False),
-        ("raydoctor: act.clean:respond", Limits(1.0), False),
+        ("train.step", TimeLimits(1.0), True),
+        ("train.step", TimeLimits(1.0, names=("step",)), True),
+        ("train.step", TimeLimits(1.0, names=("st",)), False),
+        ("train.step", TimeLimits(1.0, exclude=("train.*",)), False),
+        ("JobSupervisor.run", TimeLimits(1.0), False),
+        ("ServeController.listen_for_change", TimeLimits(1.0, names=("*",)), False),
+        ("raydoctor: act.clean:respond", TimeLimits(1.0), False),
     ],
 )
-def test_who_is_meant(name: str, limits: Limits, is_so: bool) -> None:
+def test_who_is_meant(name: str, limits: TimeLimits, is_so: bool) -> None:
     clocks = Clocks()
     clocks.see(seen(100.0, RUN))
     clocks.learn([attempt(0, 50.0, name)])
@@ -543,12 +549,12 @@ def test_who_is_meant(name: str, limits: Limits, is_so: bool) -> None:
 
 
 def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
-    guard, clocks, done, _ = guarded(Limits(10.0, "force"))
+    guard, clocks, done, _ = guarded(TimeLimits(10.0, "force"))
     clocks.see(seen(120.0, RUN))
     (event,) = guard.check(Cluster(), clocks, lambda tasks: {}, 120.0)
     assert event.facts["why_not"]
     assert done == []
-    guard, clocks, done, _ = guarded(Limits(10.0, "force", names=("x",)))
+    guard, clocks, done, _ = guarded(TimeLimits(10.0, "force", names=("x",)))
     assert guard.check(Cluster(), clocks, lambda tasks: {}, 120.0) == []
 
 
@@ -567,7 +573,7 @@ def test_a_reason_is_heard_soon_and_less_so_where_it_led_to_nothing() -> None:
 
 def test_any_five_minutes_cost_no_more_than_a_hundredth() -> None:
     """Rounds of 0.4 %, children of 0.1 to 9 s that are always wanted: the worst window is looked for."""
-    budget, spent, own = Budget(), list[tuple[float, float]](), 0.5
+    budget, spent, own = WatchBudget(), list[tuple[float, float]](), 0.5
     spent.append((0.0, own))
     costs = [0.9, 0.1, 1.5, 0.7, 9.0, 0.3]
     for second in range(0, 12_000, 2):
@@ -601,7 +607,7 @@ def test_a_look_that_fails_says_why(
 ) -> None:
     (tmp_path / "broken_look.py").write_text(program)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    child = Child("broken_look")
+    child = BackgroundProcess("broken_look")
     assert child.start({}) == ""
     told, end = None, time.monotonic() + PATIENCE
     while told is None and time.monotonic() < end:
@@ -615,27 +621,29 @@ def test_a_look_that_fails_says_why(
 def test_a_look_that_failed_is_a_problem_until_one_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program, view = tmp_path / "a_look.py", View(seen(100.0))
+    program, view = tmp_path / "a_look.py", WatchView(seen(100.0))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    looks = Looks(Cluster(gcs_address="127.0.0.1:1"), WatchOptions(), Budget(share=2.0))
-    looks._child.program = "a_look"
+    inspections = Inspections(
+        Cluster(gcs_address="127.0.0.1:1"), WatchOptions(), WatchBudget(share=2.0)
+    )
+    inspections._child.program = "a_look"
     told = []
     for text in ("1 / 0", 'print(\'{"diagnoses": [{"rule": "disk-full", "severity": "error"}]}\')'):
         program.write_text(text)
-        looks._paces[0]._last = None  # it is time again
+        inspections._paces[0]._last = None  # it is time again
         end = time.monotonic() + PATIENCE
-        events = list(looks.turn(view, {}, True))
-        while looks._child.is_running and time.monotonic() < end:
+        events = list(inspections.turn(view, {}, True))
+        while inspections._child.is_running and time.monotonic() < end:
             time.sleep(0.02)
-            events += looks.turn(view, {}, False)
-        told.append(([each.why for each in looks.problems], [each.event for each in events]))
+            events += inspections.turn(view, {}, False)
+        told.append(([each.why for each in inspections.problems], [each.event for each in events]))
     assert told == [(["failed: ZeroDivisionError: division by zero"], []), ([], ["diagnosis"])]
 
 
 def test_a_reader_that_stands_still_holds_nobody_up() -> None:
     reader, writer = os.pipe()
     try:
-        with Lines(writer) as lines:
+        with LineWriter(writer) as lines:
             for number in range(100):
                 lines.put("x" * 5000 + "\n", is_dispensable=True)
                 lines.put(f"{number}\n")
@@ -656,14 +664,14 @@ def test_a_reader_that_stands_still_holds_nobody_up() -> None:
 
 def put_until_it_fails(writer: int) -> None:
     end = time.monotonic() + PATIENCE
-    with Lines(writer) as lines:
+    with LineWriter(writer) as lines:
         while time.monotonic() < end:
             lines.put("nobody\n")
             time.sleep(0.001)
 
 
 def test_what_could_not_be_found_out_is_told_once_for_each_reason() -> None:
-    problem = Problem("the diagnosis", "took too long", "By hand: raydoctor diagnose")
+    problem = WatchProblem("the diagnosis", "took too long", "By hand: raydoctor diagnose")
     (told,) = problems([], [problem])
     assert told.event == "look-failed"
     assert told.text == "the diagnosis: took too long. By hand: raydoctor diagnose"

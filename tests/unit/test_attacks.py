@@ -23,7 +23,7 @@ from raydoctor.read import budget, keep, scan, stacks, structured
 from raydoctor.read.budget import CpuTimeSpent, cpu_limit
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import RECORD_BYTES
-from raydoctor.read.records import MAX_LINE, Line
+from raydoctor.read.records import MAX_LINE, LogLine
 
 SIGNALS = sorted(
     {s for r in rules.load() for s in r.looks_for}
@@ -215,7 +215,7 @@ def test_a_keeper_bounds_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper()
     for number in range(50):
         source = Source(f"{number}", "raylet-out")
-        draft = Draft(SIGNALS[0], source, 1, 0, Line("", ""), "x" * 1000, "", {}, frozenset(), 3)
+        draft = Draft(SIGNALS[0], source, 1, 0, LogLine("", ""), "x" * 1000, "", {}, frozenset(), 3)
         keeper.add([draft])
     kept = keeper.drafts()
     assert sum(d.count for d in kept) == 150

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydoctor.read.clock import Clock, as_utc, offset_between
+from raydoctor.read.clock import NodeClocks, as_utc, offset_between
 
 STAMP = "2026-11-21 07:34:50,741"
 EPOCH = 1795246490.741
@@ -34,21 +34,21 @@ def test_a_stamp_is_read_to_the_millisecond() -> None:
 )
 def test_what_is_no_stamp_has_no_time(text: str) -> None:
     assert as_utc(text) is None
-    assert Clock().epoch("", text) is None
+    assert NodeClocks().epoch("", text) is None
 
 
 @pytest.mark.usefixtures("in_new_york")
 def test_without_a_hint_this_machines_zone_counts() -> None:
-    assert Clock().epoch("n1", STAMP) == EPOCH + 5 * 3600
+    assert NodeClocks().epoch("n1", STAMP) == EPOCH + 5 * 3600
     assert (
-        Clock().epoch("n1", "2026-07-21 07:34:50,741")
+        NodeClocks().epoch("n1", "2026-07-21 07:34:50,741")
         == as_utc("2026-07-21 07:34:50,741") + 4 * 3600
     )  # type: ignore[operator]
 
 
 @pytest.mark.usefixtures("in_new_york")
 def test_a_node_has_the_zone_that_its_records_show() -> None:
-    clock = Clock()
+    clock = NodeClocks()
     clock.learn("n1", STAMP, EPOCH - 5.5 * 3600 + 0.9)
     assert clock.epoch("n1", STAMP) == EPOCH - 5.5 * 3600
     # A node that shows none lives where the others do, not where the capture is read.
@@ -56,13 +56,13 @@ def test_a_node_has_the_zone_that_its_records_show() -> None:
 
 
 def test_the_only_nodes_zone_counts_for_files_beside_the_logs() -> None:
-    clock = Clock()
+    clock = NodeClocks()
     clock.learn("", STAMP, EPOCH - 3600)
     assert clock.epoch("n1", STAMP) == EPOCH - 3600
 
 
 def test_a_pair_that_no_zone_explains_is_passed_over() -> None:
-    clock = Clock()
+    clock = NodeClocks()
     clock.learn("n1", STAMP, EPOCH + 20 * 3600)
     clock.learn("n1", "no stamp", EPOCH)
     assert clock.offset("n1") is None
@@ -74,7 +74,7 @@ def test_a_pair_that_no_zone_explains_is_passed_over() -> None:
 )
 def test_most_pairs_decide_in_any_order(hours: list[int], order: random.Random) -> None:
     def learned(given: list[int]) -> float | None:
-        clock = Clock()
+        clock = NodeClocks()
         for each in given:
             clock.learn("n1", STAMP, EPOCH - each * 3600)
         return clock.offset("n1")
@@ -104,7 +104,7 @@ def test_offsets_are_quarters_of_an_hour(quarters: int, jitter: float) -> None:
     ],
 )
 def test_lines_of_the_kernel(fields: dict[str, str], at: float | None) -> None:
-    found = Clock().kernel(fields, "")
+    found = NodeClocks().kernel(fields, "")
     assert found == (at if at is None else pytest.approx(at, abs=0.0005))
 
 
@@ -118,9 +118,9 @@ def test_lines_of_the_kernel(fields: dict[str, str], at: float | None) -> None:
     ],
 )
 def test_kernel_stamps_without_a_zone_are_the_nodes(fields: dict[str, str]) -> None:
-    clock = Clock()
+    clock = NodeClocks()
     clock.learn("n1", STAMP, EPOCH - 7200)
-    utc = Clock()
+    utc = NodeClocks()
     utc.learn("n1", STAMP, EPOCH)
     here, there = clock.kernel(fields, "n1"), utc.kernel(fields, "n1")
     assert here is not None
@@ -130,5 +130,5 @@ def test_kernel_stamps_without_a_zone_are_the_nodes(fields: dict[str, str]) -> N
 
 @given(st.text(), st.text())
 def test_any_text_is_read_or_none(stamp: str, iso: str) -> None:
-    Clock().epoch("", stamp)
-    Clock().kernel({"iso": iso}, "")
+    NodeClocks().epoch("", stamp)
+    NodeClocks().kernel({"iso": iso}, "")

@@ -184,6 +184,16 @@ def test_a_folder_can_be_taken_in_at_a_glance() -> None:
             assert len(files) <= LARGEST, folder
 
 
+def test_a_class_name_is_used_once() -> None:
+    """A name that occurs twice sends a reader, and a search, to the wrong class."""
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 @pytest.mark.parametrize("room", ["case", "cluster", "waits", "rules"])
 def test_rules_and_what_they_see_are_pure(room: str) -> None:
     for module, path in MODULES.items():

@@ -10,9 +10,9 @@ import pytest
 from raydoctor import cli
 
 FILLED = {
-    "TODO: one sentence that says what happened.": "A disk is on fire.",
-    "TODO: the disk of ": "Unlikely: the disk of ",
-    "TODO: ": "",
+    "FILL-IN: one sentence that says what happened.": "A disk is on fire.",
+    "FILL-IN: the disk of ": "Unlikely: the disk of ",
+    "FILL-IN: ": "",
 }
 
 
@@ -35,14 +35,14 @@ def test_a_skeleton_says_what_is_missing_and_passes_once_it_is_filled_in(
     problems = [line for line in out.splitlines() if line.startswith("      ")]
     assert code == 1
     assert problems
-    assert all("TODO is left" in line for line in problems), "nothing but TODO is wrong"
+    assert all("FILL-IN is left" in line for line in problems), "nothing but FILL-IN is wrong"
     places = ("page", "signal", "remedy", "example", "headline or the evidence")
     assert all(any(place in line for line in problems) for place in places)
 
     text = file.read_text()
     for placeholder, words in FILLED.items():
         text = text.replace(placeholder, words)
-    assert "TODO" not in text
+    assert "FILL-IN" not in text
     filled = tmp_path / "filled in"  # a module of the first folder is imported already
     filled.mkdir()
     (filled / file.name).write_text(text)
@@ -57,14 +57,14 @@ def test_one_forgotten_placeholder_is_found(
     run(capsys, "rules", "new", "flux-hot", "--dir", tmp_path)
     file = tmp_path / "flux_hot.py"
     head, found, tail = file.read_text().rpartition(f"{left}(")
-    forgotten, _, tail = tail.partition("TODO: ")
+    forgotten, _, tail = tail.partition("FILL-IN: ")
     for placeholder, words in FILLED.items():
         head, tail = head.replace(placeholder, words), tail.replace(placeholder, words)
-    file.write_text(f"{head}{found}{forgotten}TODO: {tail}")
-    assert len(re.findall("TODO", file.read_text())) == 1
+    file.write_text(f"{head}{found}{forgotten}FILL-IN: {tail}")
+    assert len(re.findall("FILL-IN", file.read_text())) == 1
     code, out, _ = run(capsys, "rules", "test", tmp_path)
     assert code == 1
-    assert "TODO is left" in out
+    assert "FILL-IN is left" in out
 
 
 @pytest.mark.parametrize(

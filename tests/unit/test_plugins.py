@@ -113,10 +113,10 @@ def test_its_author_tests_it(folder: Path, capsys: pytest.CaptureFixture[str]) -
     ("instead_of", "stands", "problem"),
     [
         ('roots=("flux-hot",)', "roots=()", "no example shows it"),
-        ('says=("900",)', 'says=("901",)', "say '901'"),
+        ('says=("900",)', 'says=("901",)', "contain '901'"),
         ("## Fix\nCool it.\n", "", "the headings must be"),
         ("overheated.", "overheated", "full stop"),
-        ("LITERAL, r\"^Flux capacitor at", "LITERAL, r\"^F(?:lux)? capacitor at", "does not hold the literal"),
+        ("LITERAL, r\"^Flux capacitor at", "LITERAL, r\"^F(?:lux)? capacitor at", "does not contain the literal"),
         ('"Flux capacitor at 900",', '"Flux condenser at 900",', "the pattern does not match the sample"),
         ("> 100", "> 1000", "the roots must be flux-hot; they are none"),
         ("if int(", "if not int(", "the roots must be none; they are flux-hot"),
@@ -138,8 +138,8 @@ def test_what_is_wrong_with_a_rule_is_said(
         ("broken.py", "def", "broken.py: line 1: "),
         ("empty.py", "", "must define one rule, not 0"),
         ("needs_more.py", "import nothing_of_the_kind", "No module named 'nothing_of_the_kind'"),
-        ("two-words.py", "", "Call it two_words.py"),
-        ("owner_died.py", RULE, "a rule is called owner-died already"),
+        ("two-words.py", "", "Rename it to two_words.py"),
+        ("owner_died.py", RULE, "a rule named owner-died already exists"),
     ],
 )
 def test_a_folder_that_does_not_load(
@@ -192,7 +192,7 @@ def test_installed_packages_add_theirs(
     ("value", "why"),
     [
         ("acme_ray:nothing", "has no attribute 'nothing'"),
-        ("acme_ray._words:LITERAL", "is no rule"),
+        ("acme_ray._words:LITERAL", "is not a rule"),
         ("acme_ray.gone", "No module named 'acme_ray.gone'"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_package_that_does_not_load_is_a_gap(installed: Path, value: str, why:
 def test_a_package_cannot_take_a_name(installed: Path) -> None:
     (installed / "acme_ray" / "owner_died.py").write_text(RULE)
     found = plugins.catalogue()
-    assert [g.why for g in found.gaps] == ["not loaded: a rule is called owner-died already"]
+    assert [g.why for g in found.gaps] == ["not loaded: a rule named owner-died already exists"]
     assert "flux-hot" in {rule.name for rule in found.rules}
 
 

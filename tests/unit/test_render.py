@@ -31,7 +31,7 @@ from raydoctor.model.values import (
     Subject,
     Unexplained,
 )
-from raydoctor.read.story import Alias, Entry, Story
+from raydoctor.read.story import Alias, Story, StoryLine
 from raydoctor.render import json as json_report
 from raydoctor.render import markdown, page, report, rules, story, terminal
 
@@ -296,7 +296,7 @@ def test_nothing_found_is_a_clean_bill_only_without_gaps() -> None:
     sure, unsure = text_of(reported()), text_of(reported(gaps=(gap,)))
     assert "The evidence is complete" in sure
     assert "42 files (1.1 MiB), 1 node, Ray 2.60.0" in sure
-    assert "no clean bill" in unsure
+    assert "Inconclusive" in unsure
     assert "Copy it from each node." in unsure
 
 
@@ -417,7 +417,7 @@ STORIES = st.builds(
     ),
     entries=st.lists(
         st.builds(
-            Entry, at=NUMBERS, source=SOURCES, line=st.integers(1, 9), level=st.just("E"),
+            StoryLine, at=NUMBERS, source=SOURCES, line=st.integers(1, 9), level=st.just("E"),
             message=HOSTILE,
         ),
         max_size=3,

@@ -17,9 +17,9 @@ from raydoctor.case import signals
 from raydoctor.case.rule import Signal
 from raydoctor.model.values import Source
 from raydoctor.read import keep
-from raydoctor.read.index import Index, Probe, index_of
+from raydoctor.read.index import Index, SignalProbe, index_of
 from raydoctor.read.keep import Draft, Keeper
-from raydoctor.read.records import Line, assemble, message_of, parse_line
+from raydoctor.read.records import LogLine, assemble, message_of, parse_line
 from raydoctor.read.scan import Scan, scan
 from raydoctor.read.template import draw
 
@@ -217,7 +217,7 @@ def test_the_first_and_the_last_of_a_storm_are_kept(tmp_path: Path) -> None:
 
 def draft(path: str, line: int, count: int = 1) -> Draft:
     return Draft(
-        FAILED, Source(path, "raylet-out"), line, 0, Line("", ""), "", "", {}, frozenset(), count
+        FAILED, Source(path, "raylet-out"), line, 0, LogLine("", ""), "", "", {}, frozenset(), count
     )
 
 
@@ -265,7 +265,7 @@ def test_too_many_different_failures_are_folded_into_one_run(tmp_path: Path) -> 
 # ---------------------------------------------------------------- templates
 
 
-def probe_of(each: Signal) -> Probe:
+def probe_of(each: Signal) -> SignalProbe:
     return Index([each]).probes[0]
 
 

@@ -25,7 +25,7 @@ from raydoctor.act.attach.attach import (
 )
 from raydoctor.act.attach.debug import DebuggerAddress, DebugOptions
 from raydoctor.act.audit import Audit
-from raydoctor.cluster.samples import Process, Sample, thread
+from raydoctor.cluster.samples import Sample, SampledProcess, thread
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Event, Source
 from raydoctor.observe.collector.table import Piece
@@ -200,7 +200,7 @@ def _doing(wanted: AttachTarget) -> Row:
     return {"kind": verdict.kind, "words": verdict.summary, "threads": rows[-1]["threads"]}
 
 
-def _process(wanted: AttachTarget, rows: list[Row], clues: Row) -> Process:
+def _process(wanted: AttachTarget, rows: list[Row], clues: Row) -> SampledProcess:
     row_of = Event("live.samples", Source("", ""), 0, 0, "")  # of no capture
     samples = tuple(
         Sample(
@@ -213,7 +213,9 @@ def _process(wanted: AttachTarget, rows: list[Row], clues: Row) -> Process:
         )
         for row in rows
     )
-    return Process(wanted.pid, wanted.node, wanted.worker_id, rows[-1]["title"], samples, clues, ())
+    return SampledProcess(
+        wanted.pid, wanted.node, wanted.worker_id, rows[-1]["title"], samples, clues, ()
+    )
 
 
 def _folder(pid: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from raydoctor.observe.processes import proc
-from raydoctor.redact import Ledger, Redactor
+from raydoctor.redact import RedactionLedger, Redactor
 
-__all__ = ["LEDGER", "Ledger", "Redactor", "command_line", "shared"]
+__all__ = ["LEDGER", "RedactionLedger", "Redactor", "command_line", "shared"]
 
-LEDGER = Ledger()
+LEDGER = RedactionLedger()
 """Of this process: a secret of a command line has the placeholder here that it has in the logs."""
 
 

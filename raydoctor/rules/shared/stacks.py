@@ -14,7 +14,7 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.cluster import samples
-from raydoctor.cluster.samples import Frame
+from raydoctor.cluster.samples import SampledFrame
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 from raydoctor.waits.kinds import kind
@@ -46,16 +46,16 @@ class Thread(NamedTuple):
     name: str
     state: str
     """`active+gil`, `active`, `idle`; empty if the dump does not contain it."""
-    frames: tuple[Frame, ...]
+    frames: tuple[SampledFrame, ...]
 
     @property
-    def look(self) -> samples.Thread:
+    def look(self) -> samples.SampledThread:
         """The same thread as a live sample has it."""
         is_active, has_gil = "active" in self.state, "gil" in self.state
-        return samples.Thread(0, self.name, is_active, has_gil, self.frames)
+        return samples.SampledThread(0, self.name, is_active, has_gil, self.frames)
 
     @property
-    def user(self) -> Frame | None:
+    def user(self) -> SampledFrame | None:
         """The innermost frame of user code."""
         return kind.user_frame(self.frames)
 
@@ -118,7 +118,7 @@ def _printed(case: Case, event: Event) -> Dump:
     threads = []
     for match in _PRINTED_THREAD.finditer(event.message):
         lines = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
-        frames = tuple(Frame(f["function"], f["file"], int(f["line"])) for f in lines if f)
+        frames = tuple(SampledFrame(f["function"], f["file"], int(f["line"])) for f in lines if f)
         main = any(f.function == "main_loop" for f in frames)
         threads.append(Thread("MainThread" if main else match["id"], "", frames))
     return Dump(event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event)
@@ -130,5 +130,5 @@ def _threads(text: str) -> Iterator[Thread]:
         yield Thread(
             match["name"] or "",
             match["state"],
-            tuple(Frame(f["function"], f["file"], int(f["line"] or 0)) for f in frames),
+            tuple(SampledFrame(f["function"], f["file"], int(f["line"] or 0)) for f in frames),
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from raydoctor.cluster.samples import Frame
+from raydoctor.cluster.samples import SampledFrame
 from raydoctor.waits.kinds import frames
 from raydoctor.waits.kinds.catalog import SHAPES, WaitCode
 
 
-def waits(inner: Sequence[Frame]) -> WaitCode | None:
+def waits(inner: Sequence[SampledFrame]) -> WaitCode | None:
     """What these frames wait for; None where no shape fits."""
     shapes = [frames.shape(frame) for frame in inner]
     for code, names in SHAPES:
@@ -24,7 +24,7 @@ def waits(inner: Sequence[Frame]) -> WaitCode | None:
 _IMPORTS = ("_find_and_load ", "_load_unlocked ", "exec_module ")
 
 
-def imported(inner: Sequence[Frame]) -> str:
+def imported(inner: Sequence[SampledFrame]) -> str:
     """The module's file that these frames import, innermost; empty where they import none."""
     shapes = [frames.shape(frame) for frame in inner]
     if not any(name in shape for shape in shapes for name in _IMPORTS):

@@ -50,7 +50,7 @@ class WaitType(NamedTuple):
     ended_by_thread: bool = False
     """Whether another thread of the process has to end the wait: while that thread works, nothing hangs."""
     is_open: bool = False
-    """Whether a process may wait so for ever without being hung: a server without callers."""
+    """Whether this wait may last without limit and is no hang: a server without callers."""
     in_asyncio: bool = False
     """Whether the thread runs an event loop: what its coroutines wait for is on no stack."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raydoctor.cluster.samples import Frame, Thread
+from raydoctor.cluster.samples import SampledFrame, SampledThread
 from raydoctor.model.patterns import pattern
 
 EVENT_LOOP = "AsyncIO Thread"
@@ -55,39 +55,39 @@ _LIBRARIES = frozenset({
 """Packages whose frames are not the user's, for samples without the owner of a frame."""
 
 
-def is_native(frame: Frame) -> bool:
+def is_native(frame: SampledFrame) -> bool:
     """A function of C or C++, in a library or the interpreter."""
     return frame.whose == "native" if frame.whose else not _PYTHON_FILE.search(frame.file)
 
 
-def short(frame: Frame) -> str:
+def short(frame: SampledFrame) -> str:
     """Its file as py-spy shortens it, also where a dump has the whole path."""
     return _INSTALLED.sub("", frame.file)
 
 
-def shape(frame: Frame) -> str:
+def shape(frame: SampledFrame) -> str:
     """`Condition.wait (threading.py)`: what the patterns of `catalog.py` are matched against."""
     return f"{frame.function} ({short(frame)})"
 
 
-def python(thread: Thread) -> tuple[Frame, ...]:
+def python(thread: SampledThread) -> tuple[SampledFrame, ...]:
     """Its frames of Python, innermost first."""
     return tuple(frame for frame in thread.frames if not is_native(frame))
 
 
-def natives(thread: Thread) -> tuple[Frame, ...]:
+def natives(thread: SampledThread) -> tuple[SampledFrame, ...]:
     """The native frames on top of those of Python: the call that Python is in."""
     frames = thread.frames
     count = next((at for at, frame in enumerate(frames) if not is_native(frame)), len(frames))
     return frames[:count]
 
 
-def is_plumbing(frame: Frame) -> bool:
+def is_plumbing(frame: SampledFrame) -> bool:
     """Whether it is a frame of Ray, or of a debugger, around a user's function."""
     return bool(_PLUMBING.match(short(frame)))
 
 
-def whose(frame: Frame) -> str:
+def whose(frame: SampledFrame) -> str:
     """`user`, `library`, `python` or `ray`."""
     if frame.whose:
         return frame.whose
@@ -100,7 +100,7 @@ def whose(frame: Frame) -> str:
     return "library" if not name.startswith("/") and top in _LIBRARIES else "user"
 
 
-def user_frame(frames: Sequence[Frame]) -> Frame | None:
+def user_frame(frames: Sequence[SampledFrame]) -> SampledFrame | None:
     """The innermost frame of the user's code, else the outermost frame of a library."""
     plain = [frame for frame in frames if not is_native(frame) and not is_plumbing(frame)]
     own = next((frame for frame in plain if whose(frame) == "user"), None)
@@ -110,7 +110,7 @@ def user_frame(frames: Sequence[Frame]) -> Frame | None:
     return libraries[-1] if libraries else None
 
 
-def inner(thread: Thread) -> tuple[Frame, ...]:
+def inner(thread: SampledThread) -> tuple[SampledFrame, ...]:
     """The frames of Python above the user's frame, or above the frames of Ray around it."""
     frames = python(thread)
     user = user_frame(frames)
@@ -135,29 +135,29 @@ _BOTTOMS = frozenset(
 """Frames that call another's function; Python 3.10 shows methods without their class."""
 
 
-def is_main_loop(frame: Frame) -> bool:
+def is_main_loop(frame: SampledFrame) -> bool:
     """Where a worker waits for tasks, and runs them."""
     return frame.function.endswith("main_loop") and short(frame) == "ray/_private/worker.py"
 
 
-def is_event_loop(thread: Thread) -> bool:
+def is_event_loop(thread: SampledThread) -> bool:
     """Whether it is the thread of an async actor's coroutines."""
     return thread.name.startswith(EVENT_LOOP)
 
 
-def is_own_loop(thread: Thread) -> bool:
+def is_own_loop(thread: SampledThread) -> bool:
     """Whether a thread runs an event loop of its own, as those of Ray Serve do for their users' code."""
     return any(_runs_loop(frame) for frame in python(thread))
 
 
-def _runs_loop(frame: Frame) -> bool:
+def _runs_loop(frame: SampledFrame) -> bool:
     """asyncio's own loop, or Ray Serve's frame around a loop of uvloop, which has no frames of Python."""
     if frame.function.endswith("_run_user_code_event_loop"):
         return short(frame) == "ray/serve/_private/replica.py"
     return frame.function.endswith("run_forever") and short(frame) == "asyncio/base_events.py"
 
 
-def is_resting(thread: Thread) -> bool:
+def is_resting(thread: SampledThread) -> bool:
     """Whether an event loop is idle: its stack has frames of asyncio only."""
     for frame in python(thread):
         if _runs_loop(frame):
@@ -167,20 +167,20 @@ def is_resting(thread: Thread) -> bool:
     return True
 
 
-def _is_asyncio(frame: Frame) -> bool:
+def _is_asyncio(frame: SampledFrame) -> bool:
     name = short(frame)
     if name == "asyncio/events.py":
         return not frame.function.endswith("_run")
     return name.startswith(("selectors.py", "asyncio/", "threading.py", "uvloop"))
 
 
-def is_started_by_python(thread: Thread) -> bool:
+def is_started_by_python(thread: SampledThread) -> bool:
     """Whether it is a `threading.Thread`, not the main thread and none that Ray's C++ code created."""
     frames = python(thread)
     return bool(frames) and shape(frames[-1]).endswith("_bootstrap (threading.py)")
 
 
-def is_pool_work(thread: Thread) -> bool:
+def is_pool_work(thread: SampledThread) -> bool:
     """A thread of a pool that runs a submitted function (`asyncio.to_thread`, `run_in_executor`)."""
     return any(
         frame.function.endswith("run") and short(frame).startswith(_POOLS)
@@ -188,7 +188,7 @@ def is_pool_work(thread: Thread) -> bool:
     )
 
 
-def is_process_pool(thread: Thread) -> bool:
+def is_process_pool(thread: SampledThread) -> bool:
     """The thread of a `ProcessPoolExecutor` that receives the results of its processes."""
     return any(short(frame) == "concurrent/futures/process.py" for frame in python(thread))
 
@@ -196,7 +196,7 @@ def is_process_pool(thread: Thread) -> bool:
 _POOLS = ("concurrent/futures/thread.py", "anyio/_backends/")
 
 
-def is_training(thread: Thread) -> bool:
+def is_training(thread: SampledThread) -> bool:
     """A thread of Ray Train that runs its user's loop (`ray/train/v2` of 2.60; before, a `RunnerThread`)."""
     return any(
         frame.function.rpartition(".")[2] == function and short(frame).endswith(file)
@@ -211,14 +211,14 @@ _TRAINERS = (
 )
 
 
-def is_starting(thread: Thread) -> bool:
+def is_starting(thread: SampledThread) -> bool:
     """Whether it is a worker's main thread on its way to its main loop."""
     frames = python(thread)
     is_worker = any(short(frame).endswith("workers/default_worker.py") for frame in frames)
     return is_worker and not any(is_main_loop(frame) for frame in frames)
 
 
-def is_bare_target(thread: Thread) -> bool:
+def is_bare_target(thread: SampledThread) -> bool:
     """A `threading.Thread`, or work of a pool, whose function is native: it has no frame on the stack."""
     frames = python(thread)
     return bool(frames) and shape(frames[0]) in _BARE
@@ -234,6 +234,6 @@ _BARE = frozenset(
 )
 
 
-def has_classes(thread: Thread) -> bool:
+def has_classes(thread: SampledThread) -> bool:
     """Whether the stack shows methods with their class, as from Python 3.11 on."""
     return any("." in frame.function.replace("<locals>.", "") for frame in python(thread))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from raydoctor.cluster.samples import Frame, Thread
+from raydoctor.cluster.samples import SampledFrame, SampledThread
 from raydoctor.model.patterns import pattern
 from raydoctor.waits.kinds.catalog import Activity, WaitCode
 
@@ -142,7 +142,9 @@ def uninterruptible(wchan: str) -> Activity:
     return next(known, Activity("kernel", wchan))
 
 
-def call_of(thread: Thread, native: Sequence[Frame], is_arm: bool = False) -> Call | None:
+def call_of(
+    thread: SampledThread, native: Sequence[SampledFrame], is_arm: bool = False
+) -> Call | None:
     """The call that a thread waits in: by its native frames, the kernel's function, or the call's number."""
     by_frames = _first(_NATIVE, [frame.function for frame in native])
     if by_frames not in (None, "read"):
@@ -166,32 +168,32 @@ _ARM_ALONE = frozenset({22, 98, 101, 115, 260})
 """epoll_pwait, futex, nanosleep, clock_nanosleep, wait4 of aarch64; on x86_64 these numbers never wait."""
 
 
-def is_arm(threads: Iterable[Thread]) -> bool:
+def is_arm(threads: Iterable[SampledThread]) -> bool:
     """Whether a process uses the call numbers of aarch64."""
     return any(thread.syscall in _ARM_ALONE for thread in threads)
 
 
-def takes_gil(native: Sequence[Frame]) -> bool:
+def takes_gil(native: Sequence[SampledFrame]) -> bool:
     """Whether a thread waits for the interpreter's lock and nothing else."""
     return any(frame.function.startswith("take_gil") for frame in native)
 
 
-def most_specific(native: Sequence[Frame]) -> Frame | None:
+def most_specific(native: Sequence[SampledFrame]) -> SampledFrame | None:
     """The innermost native function of neither libc nor the interpreter nor ctypes, if there is one."""
     named = [frame for frame in native if not frame.function.startswith("0x")]
     return next((frame for frame in named if not is_runtime(frame)), named[0] if named else None)
 
 
-def is_acquire(native: Iterable[Frame]) -> bool:
+def is_acquire(native: Iterable[SampledFrame]) -> bool:
     """Whether the native frames are those of a lock of Python's."""
     return _first(_NATIVE[1:2], [frame.function for frame in native]) is not None
 
 
-def is_informative(native: Frame) -> bool:
+def is_informative(native: SampledFrame) -> bool:
     """Whether a native frame adds anything: an address without a name in the C library does not."""
     return not (native.function.startswith("0x") and is_runtime(native))
 
 
-def is_runtime(frame: Frame) -> bool:
+def is_runtime(frame: SampledFrame) -> bool:
     """Whether a native frame is of the C library or of Python itself."""
     return bool(_RUNTIME.match(frame.file.rpartition("/")[2]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from raydoctor.cluster.samples import Frame, Process, Sample, Thread
+from raydoctor.cluster.samples import Sample, SampledFrame, SampledProcess, SampledThread
 from raydoctor.model.text import duration
 from raydoctor.waits.kinds import frames as _frames
 from raydoctor.waits.kinds import kernel
@@ -34,9 +34,9 @@ class Verdict(NamedTuple):
 
     activity: Activity
     """What it does, without the place: `waits for a socket: 10.0.0.9:5432`."""
-    thread: Thread | None
+    thread: SampledThread | None
     """The thread that does it, in the newest sample."""
-    user: Frame | None
+    user: SampledFrame | None
     """The innermost frame of the user's code on that thread."""
     evidence: tuple[str, ...]
     """What was observed, one sentence each."""
@@ -85,7 +85,7 @@ class Verdict(NamedTuple):
         return f"{self.activity.summary}{place}{f'; {self.others}' if self.others else ''}"
 
 
-def kind_of(process: Process, is_async: bool = False) -> Verdict | None:
+def kind_of(process: SampledProcess, is_async: bool = False) -> Verdict | None:
     """What it hangs in; None where it does not: it is idle, or its coroutines merely await.
 
     `is_async`: it runs a coroutine, though no thread of its event loop could be recognised.
@@ -97,7 +97,7 @@ def kind_of(process: Process, is_async: bool = False) -> Verdict | None:
     return found[0]._replace(evidence=(*found[0].evidence, *others))
 
 
-def verdicts_of(process: Process, is_async: bool = False) -> tuple[Verdict, ...]:
+def verdicts_of(process: SampledProcess, is_async: bool = False) -> tuple[Verdict, ...]:
     """One for each of its threads that runs what Ray was asked for, the worst first."""
     if process.title.startswith("ray::IDLE"):
         return ()
@@ -117,12 +117,12 @@ def verdicts_of(process: Process, is_async: bool = False) -> tuple[Verdict, ...]
     return tuple(sorted(found, key=lambda v: (v.moves, WORST_FIRST.index(v.kind))))
 
 
-def doing_of(thread: Thread) -> Doing:
+def doing_of(thread: SampledThread) -> Doing:
     """What one thread of a single sample does, without clues."""
     return doing(ThreadHistory((thread,)))
 
 
-def is_background(thread: Thread) -> bool:
+def is_background(thread: SampledThread) -> bool:
     """Whether it is a `threading.Thread` of Python code, not one that Ray made for tasks."""
     return _frames.is_started_by_python(thread)
 
@@ -130,7 +130,7 @@ def is_background(thread: Thread) -> bool:
 # ------------------------------------------------------------------ the process as a whole
 
 
-def _held(process: Process) -> Verdict | None:
+def _held(process: SampledProcess) -> Verdict | None:
     """It is stopped, traced or frozen: none of its threads run, whatever its stack shows."""
     mains = [main for sample in process.samples if (main := _main(process, sample)) is not None]
     if not mains:
@@ -150,14 +150,14 @@ def _held(process: Process) -> Verdict | None:
     return None
 
 
-def _main(process: Process, sample: Sample) -> Thread | None:
+def _main(process: SampledProcess, sample: Sample) -> SampledThread | None:
     """The main thread: its tid is the pid."""
     of_pid = (thread for thread in sample.threads if thread.tid == process.pid)
     named = (thread for thread in sample.threads if thread.name == "MainThread")
     return next(of_pid, None) or next(named, None)
 
 
-def _without_stack(process: Process) -> Verdict | None:
+def _without_stack(process: SampledProcess) -> Verdict | None:
     """What the kernel alone shows, where py-spy may not read the process."""
     mains = tuple(m for sample in process.samples if (m := _main(process, sample)) is not None)
     problem = process.last.problem or "no stack"
@@ -184,20 +184,20 @@ def _without_stack(process: Process) -> Verdict | None:
 # ------------------------------------------------------------------ its threads
 
 
-def _histories(process: Process) -> list[ThreadHistory]:
+def _histories(process: SampledProcess) -> list[ThreadHistory]:
     """Each thread of the newest sample, with its earlier samples."""
     is_arm = kernel.is_arm(process.last.threads)
     return [_history(process, thread, is_arm) for thread in process.last.threads]
 
 
-def _history(process: Process, thread: Thread, is_arm: bool) -> ThreadHistory:
+def _history(process: SampledProcess, thread: SampledThread, is_arm: bool) -> ThreadHistory:
     same = [(s.at, t) for s in process.samples for t in s.threads if _is_same(t, thread)]
     samples = tuple(_credible(t) for _, t in same)
     seconds = process.last.at - same[0][0]
     return ThreadHistory(samples, seconds, _gil_holder(process, thread), is_arm)
 
 
-def _credible(thread: Thread) -> Thread:
+def _credible(thread: SampledThread) -> SampledThread:
     """Without the thread's tid, py-spy cannot know whether it runs, and reports that it does.
 
     This happens with Python 3.10 in a process that cannot be paused for a sample (py-spy 0.4.3).
@@ -205,18 +205,18 @@ def _credible(thread: Thread) -> Thread:
     return thread if thread.tid else thread._replace(active=False, gil=False)
 
 
-def _is_same(one: Thread, other: Thread) -> bool:
+def _is_same(one: SampledThread, other: SampledThread) -> bool:
     """The tid identifies the thread; its name follows what it runs."""
     return one.tid == other.tid if one.tid or other.tid else one.name == other.name
 
 
-def _gil_holder(process: Process, thread: Thread) -> Thread | None:
+def _gil_holder(process: SampledProcess, thread: SampledThread) -> SampledThread | None:
     """The other thread that held the interpreter's lock in most samples."""
     holders = [t for s in process.samples for t in s.threads if t.gil and t.tid != thread.tid]
     return holders[-1] if 2 * len(holders) > len(process.samples) else None
 
 
-def _counts(process: Process, history: ThreadHistory, is_async: bool) -> bool:
+def _counts(process: SampledProcess, history: ThreadHistory, is_async: bool) -> bool:
     """Whether a thread runs a task, a method or the main program."""
     thread = history.last
     if not thread.frames:
@@ -240,13 +240,13 @@ def _is_pool_user(done: Doing) -> bool:
     return user is not None and _frames.whose(user) == "user" and _frames.is_pool_work(done.thread)
 
 
-def _is_loop(thread: Thread) -> bool:
+def _is_loop(thread: SampledThread) -> bool:
     """Whether coroutines run in it: Ray's thread for them, or one of Ray Serve's."""
     own = _frames.is_started_by_python(thread) and _frames.is_own_loop(thread)
     return own or _frames.is_event_loop(thread)
 
 
-def _is_inside(main: Thread) -> bool:
+def _is_inside(main: SampledThread) -> bool:
     """Whether the main thread is in a task, or in its own program; that of an idle worker is not."""
     frames = _frames.python(main)
     return bool(frames) and not _frames.is_main_loop(frames[0])
@@ -255,7 +255,9 @@ def _is_inside(main: Thread) -> bool:
 # ------------------------------------------------------------------ verdicts
 
 
-def _verdict(process: Process, history: ThreadHistory, known: Mapping[int, Doing]) -> Verdict:
+def _verdict(
+    process: SampledProcess, history: ThreadHistory, known: Mapping[int, Doing]
+) -> Verdict:
     done = _of_processes(known[history.last.tid], known)
     exact = specifics(process, done)
     activity = _activity(history, exact)
@@ -267,7 +269,7 @@ def _verdict(process: Process, history: ThreadHistory, known: Mapping[int, Doing
         done.thread,
         done.user,
         (*_evidence(process, history, done), *exact.evidence),
-        done.moves or exact.works or any(known[tid].moves for tid in helpers),
+        done.moves or exact.runs or any(known[tid].moves for tid in helpers),
         exact.on,
         _other_threads(process, done, known),
         rested,
@@ -284,7 +286,9 @@ def _of_processes(done: Doing, known: Mapping[int, Doing]) -> Doing:
     return done
 
 
-def _rested(process: Process, tids: Iterable[int], exact: Specifics) -> tuple[float | None, float]:
+def _rested(
+    process: SampledProcess, tids: Iterable[int], exact: Specifics
+) -> tuple[float | None, float]:
     """Seconds that neither the thread nor what it waits for has run: exactly, and at least.
 
     A thread that polls a child every few seconds makes no progress by that: the child's own idle time counts.
@@ -307,7 +311,7 @@ def _activity(history: ThreadHistory, exact: Specifics) -> Activity:
     return activity
 
 
-def _other_threads(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
+def _other_threads(process: SampledProcess, done: Doing, known: Mapping[int, Doing]) -> str:
     """What the threads do that this one may wait for."""
     if done.kind not in ("lock", "native-gil"):
         return ""
@@ -316,7 +320,7 @@ def _other_threads(process: Process, done: Doing, known: Mapping[int, Doing]) ->
     return "; ".join(list(dict.fromkeys(texts))[:_LISTED])
 
 
-def _helpers(process: Process, done: Doing, known: Mapping[int, Doing]) -> list[int]:
+def _helpers(process: SampledProcess, done: Doing, known: Mapping[int, Doing]) -> list[int]:
     """The threads that may end a thread's wait: the holders of its lock, or all that run the user's code."""
     if done.activity.type.ended_by_thread or done.code == "coroutines":
         return _others(done, known)
@@ -341,7 +345,7 @@ def _thread_text(done: Doing) -> str:
     return f"thread {done.thread.name or done.thread.tid} {done.activity.summary}{place}"
 
 
-def _evidence(process: Process, history: ThreadHistory, done: Doing) -> Iterator[str]:
+def _evidence(process: SampledProcess, history: ThreadHistory, done: Doing) -> Iterator[str]:
     """What was observed of a thread."""
     count = len(history.samples)
     if count > 1 and done.thread.frames:
@@ -360,7 +364,7 @@ def _evidence(process: Process, history: ThreadHistory, done: Doing) -> Iterator
         yield f"native code: {native.function} ({native.file})"
 
 
-def _place(thread: Thread) -> str:
+def _place(thread: SampledThread) -> str:
     """`state S, in futex_do_wait`."""
     if not thread.state:
         return ""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor.cluster.samples import Process
+from raydoctor.cluster.samples import SampledProcess
+from raydoctor.model.text import join_names
 from raydoctor.waits.kinds.catalog import Activity, Kind, WaitCode
 from raydoctor.waits.kinds.thread import Doing
 
@@ -24,13 +25,13 @@ class Specifics(NamedTuple):
     on: str = ""
     """What it waits on outside of the process: `10.0.0.9:5432`, `pid 812 (sleep 100)`, a path."""
     evidence: tuple[str, ...] = ()
-    works: bool = False
+    runs: bool = False
     """Whether what it waits for runs."""
     rested: float | None = None
     """Seconds since what it waits for last ran."""
 
 
-def specifics(process: Process, done: Doing) -> Specifics:
+def specifics(process: SampledProcess, done: Doing) -> Specifics:
     """What a thread does, with the names of what it waits on."""
     add = _BY_KIND.get(done.kind)
     return add(process, done) if add else Specifics(done.activity)
@@ -39,7 +40,7 @@ def specifics(process: Process, done: Doing) -> Specifics:
 # ------------------------------------------------------------------ sockets, pipes, files
 
 
-def _socket(process: Process, done: Doing) -> Specifics:
+def _socket(process: SampledProcess, done: Doing) -> Specifics:
     sockets = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [peer for row in sockets if (peer := str(row.get("peer") or ""))]
     code = _socket_code(done)
@@ -47,7 +48,7 @@ def _socket(process: Process, done: Doing) -> Specifics:
         return Specifics(Activity("accept"), evidence=_states(sockets))
     if peers:
         connects = any(row.get("state") == "SYN_SENT" for row in sockets)
-        activity = Activity("connect" if connects else code, _list(peers))
+        activity = Activity("connect" if connects else code, join_names(peers))
         return Specifics(activity, peers[0], _states(sockets))
     if sockets:
         local = next((str(row["local"]) for row in sockets if row.get("local")), "")
@@ -65,7 +66,7 @@ def _socket_code(done: Doing) -> WaitCode:
     return "poll" if done.code == "select" else "socket"
 
 
-def _unknown(process: Process, done: Doing) -> Specifics:
+def _unknown(process: SampledProcess, done: Doing) -> Specifics:
     if done.code != "coroutines":
         return _socket(process, done)
     # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
@@ -73,14 +74,14 @@ def _unknown(process: Process, done: Doing) -> Specifics:
     peers = [row for row in watched if row.get("peer")]
     if any(row.get("state") == "LISTEN" for row in watched) or not peers:
         return Specifics(done.activity)
-    activity = Activity("asyncio-socket", _list([str(row["peer"]) for row in peers]))
+    activity = Activity("asyncio-socket", join_names([str(row["peer"]) for row in peers]))
     return Specifics(activity, str(peers[0]["peer"]), _states(peers))
 
 
-def watched_peers(process: Process, tids: Collection[int]) -> str:
+def watched_peers(process: SampledProcess, tids: Collection[int]) -> str:
     """The peers of the sockets that these threads wait on; empty where there are none."""
     rows = (row for row in _rows(process, "sockets") if set(tids) & set(_tids(row)))
-    return _list([str(row["peer"]) for row in rows if row.get("peer")])
+    return join_names([str(row["peer"]) for row in rows if row.get("peer")])
 
 
 def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def _file(process: Process, done: Doing) -> Specifics | None:
+def _file(process: SampledProcess, done: Doing) -> Specifics | None:
     """What a call waits on whose descriptor is no socket."""
     used = [row for row in _rows(process, "files") if done.thread.tid in _tids(row)]
     if not used:
@@ -113,14 +114,14 @@ def _file(process: Process, done: Doing) -> Specifics | None:
     return Specifics(activity.with_detail(path), path)
 
 
-def _disk(process: Process, done: Doing) -> Specifics:
+def _disk(process: SampledProcess, done: Doing) -> Specifics:
     return _file(process, done) or Specifics(done.activity)
 
 
 # ------------------------------------------------------------------ processes
 
 
-def _subprocess(process: Process, done: Doing) -> Specifics:
+def _subprocess(process: SampledProcess, done: Doing) -> Specifics:
     children = _children(process)
     if not children:
         return Specifics(done.activity, evidence=("it has no running child process",))
@@ -145,11 +146,11 @@ def _of_children(code: WaitCode, children: Sequence[Row], *evidence: str) -> Spe
     )
     rested = [float(r) for child in children if (r := child.get("rested_s")) is not None]
     since = min(rested, default=None)
-    activity = Activity(code, _list(names))
+    activity = Activity(code, join_names(names))
     return Specifics(activity, names[0], (*evidence, *states), bool(running), since)
 
 
-def _children(process: Process) -> list[Row]:
+def _children(process: SampledProcess) -> list[Row]:
     return [row for row in _rows(process, "children") if row.get("state") != "Z"]
 
 
@@ -163,7 +164,7 @@ def process_name(row: Row) -> str:
 # ------------------------------------------------------------------ locks
 
 
-def _lock(process: Process, done: Doing) -> Specifics:
+def _lock(process: SampledProcess, done: Doing) -> Specifics:
     """A lock's type and name, and its holder as far as that is recorded."""
     rows = _rows(process, "locks")
     if done.call == "file-lock":
@@ -189,7 +190,7 @@ def _holder(done: Doing, row: Row) -> Iterator[str]:
             yield "no other thread of the process has this lock among its locals"
 
 
-def _file_lock(process: Process, done: Doing, rows: Sequence[Row]) -> Specifics:
+def _file_lock(process: SampledProcess, done: Doing, rows: Sequence[Row]) -> Specifics:
     file = _file(process, done)
     path = file.on if file else ""
     if not rows:
@@ -204,7 +205,7 @@ def _file_lock(process: Process, done: Doing, rows: Sequence[Row]) -> Specifics:
 # ------------------------------------------------------------------ rows
 
 
-def holder_of(process: Process, done: Doing) -> list[int]:
+def holder_of(process: SampledProcess, done: Doing) -> list[int]:
     """The threads that hold the lock a thread waits for, or may."""
     for row in _rows(process, "locks"):
         if row.get("tid") == done.thread.tid and done.thread.tid:
@@ -214,13 +215,13 @@ def holder_of(process: Process, done: Doing) -> list[int]:
     return []
 
 
-def tracer_of(process: Process) -> Row | None:
+def tracer_of(process: SampledProcess) -> Row | None:
     """The process that traces this one."""
     row = process.clues.get("tracer")
     return row if isinstance(row, Mapping) and row.get("pid") else None
 
 
-def _rows(process: Process, name: str) -> list[Row]:
+def _rows(process: SampledProcess, name: str) -> list[Row]:
     rows = process.clues.get(name)
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, Sequence) else []
 
@@ -230,13 +231,7 @@ def _tids(row: Row) -> Sequence[object]:
     return tids if isinstance(tids, list) else ()
 
 
-def _list(names: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    more = f" and {len(unique) - _MOST} more" if len(unique) > _MOST else ""
-    return ", ".join(unique[:_MOST]) + more
-
-
-_BY_KIND: Mapping[Kind, Callable[[Process, Doing], Specifics]] = {
+_BY_KIND: Mapping[Kind, Callable[[SampledProcess, Doing], Specifics]] = {
     "socket": _socket,
     "unknown": _unknown,
     "disk": _disk,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from raydoctor.cluster.samples import Frame, Thread
+from raydoctor.cluster.samples import SampledFrame, SampledThread
 from raydoctor.model.patterns import pattern
 from raydoctor.waits.kinds import calls, catalog, frames, kernel
 from raydoctor.waits.kinds.catalog import Activity, Kind, WaitCode
@@ -28,16 +28,16 @@ _ASKS = 20.0
 class ThreadHistory(NamedTuple):
     """One thread in all samples."""
 
-    samples: tuple[Thread, ...]
+    samples: tuple[SampledThread, ...]
     """Oldest first, at least one."""
     seconds: float = 0.0
     """From the first sample to the last."""
-    gil_holder: Thread | None = None
+    gil_holder: SampledThread | None = None
     """Another thread, which held the interpreter's lock in most samples."""
     is_arm: bool = False
 
     @property
-    def last(self) -> Thread:
+    def last(self) -> SampledThread:
         """The newest sample."""
         return self.samples[-1]
 
@@ -52,9 +52,9 @@ class Doing(NamedTuple):
     """What a thread does."""
 
     activity: Activity
-    thread: Thread
+    thread: SampledThread
     """In its newest sample."""
-    user: Frame | None
+    user: SampledFrame | None
     """The innermost frame of the user's code."""
     moves: bool
     """Whether it makes progress: its stack changes, or it uses a CPU."""
@@ -108,12 +108,12 @@ def changes(history: ThreadHistory) -> bool:
     return len({_position(thread) for thread in history.samples if thread.frames}) > 1
 
 
-def _position(thread: Thread) -> tuple[tuple[str, int], ...]:
+def _position(thread: SampledThread) -> tuple[tuple[str, int], ...]:
     """The lines of its frames of Python."""
     return tuple((frame.function, frame.line) for frame in frames.python(thread))
 
 
-def _natives(history: ThreadHistory) -> tuple[Frame, ...]:
+def _natives(history: ThreadHistory) -> tuple[SampledFrame, ...]:
     """The native frames of the newest sample that has them, at the stack position of the last one."""
     now = _position(history.last)
     for thread in reversed(history.samples):
@@ -154,7 +154,7 @@ def _running(history: ThreadHistory) -> Activity:
     return Activity("python-loop", _lines(history))
 
 
-def _is_native_work(history: ThreadHistory, native: Frame | None) -> bool:
+def _is_native_work(history: ThreadHistory, native: SampledFrame | None) -> bool:
     """Whether one long call of C holds the lock, not a loop of Python with short ones."""
     if native is not None and (_LONG.match(native.function) or not kernel.is_runtime(native)):
         return True
@@ -207,7 +207,7 @@ def _by_call(history: ThreadHistory) -> Activity:
     return Activity(kernel.WAIT_OF_CALL[call])
 
 
-def _locked(history: ThreadHistory, is_futex: bool, native: Sequence[Frame]) -> Activity:
+def _locked(history: ThreadHistory, is_futex: bool, native: Sequence[SampledFrame]) -> Activity:
     """A lock of Python's, of native code, or the interpreter's own."""
     if kernel.takes_gil(native) or (is_futex and _asks_for_gil(history)):
         return Activity("gil", _holder(history))
@@ -221,7 +221,7 @@ def _locked(history: ThreadHistory, is_futex: bool, native: Sequence[Frame]) -> 
 _COLLECTIVE = pattern(r"_{0,8}(?:nccl|rccl|gloo::|c10d::|MPI_)")
 
 
-def _name(function: Frame | None) -> str:
+def _name(function: SampledFrame | None) -> str:
     return f"{function.function} ({function.file})" if function is not None else ""
 
 

@@ -12,14 +12,14 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import Group, Hung
+    from raydoctor.waits.hung import Hung, HungGroup
 
 _LINKS = 3
 _SUBJECTS = 10
 
 
 @lru_cache(maxsize=1)  # four rules need the same groups
-def groups(case: Case) -> tuple[Group, ...]:
+def groups(case: Case) -> tuple[HungGroup, ...]:
     """Groups of processes that hang together; empty if no process was sampled."""
     if live.looked(case, "samples") is None:
         return ()
@@ -28,18 +28,18 @@ def groups(case: Case) -> tuple[Group, ...]:
     return hung(case).groups
 
 
-def blocks_its_loop(group: Group) -> bool:
+def blocks_its_loop(group: HungGroup) -> bool:
     """Whether the cause is an async actor that blocks its own event loop."""
     return any(h.kind == "async-blocked" and h.verdict for h in group.culprits)
 
 
-def is_nested(group: Group) -> bool:
+def is_nested(group: HungGroup) -> bool:
     """Whether it is a cycle in which tasks wait for resources that the others hold."""
     return any(h.kind in ("resources", "placement-group") for h in group.cycle)
 
 
 def finding(
-    group: Group, headline: str, remedies: Iterable[Remedy], severity: Severity | None = None
+    group: HungGroup, headline: str, remedies: Iterable[Remedy], severity: Severity | None = None
 ) -> Finding:
     """One finding for a group, with all of its tasks and actors."""
     shown = (group.cycle or group.culprits)[:_LINKS]
@@ -58,7 +58,7 @@ def _links(hung: Hung) -> Iterator[Link]:
     yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.summary}"),)
 
 
-def entities(group: Group) -> Iterator[Entity]:
+def entities(group: HungGroup) -> Iterator[Entity]:
     """All tasks and actors that hang, as other rules name them."""
     for hung in group.all:
         yield Entity("task", hung.work.id)
@@ -69,7 +69,7 @@ def entities(group: Group) -> Iterator[Entity]:
             yield Entity("event-loop", str(hung.work.pid))
 
 
-def waiting(group: Group) -> str:
+def waiting(group: HungGroup) -> str:
     """`, and 36 train tasks and the driver wait for it`, or nothing."""
     tasks = [h for h in group.behind if h.work.kind != "driver"]
     drivers = len(group.behind) - len(tasks)

@@ -1,9 +1,9 @@
-"""When a watch has a closer look at its cluster, at what, and what came of it.
+"""When a watch inspects its cluster closely, which processes it samples, and the results.
 
-One child does both: a diagnosis when tasks failed, a node went, the logs tell of trouble or nothing runs
-though tasks wait; the stacks when a task stands still for a minute, or runs far longer than its peers. Of
-each function the oldest are looked at, and again when they have aged. A look that fails is told once, and
-tried again. Of a cluster that died, its logs on this machine are diagnosed.
+One child process does both: a diagnosis when tasks failed, a node left, the logs report trouble or tasks wait
+while none runs; stack samples when a task does not change for a minute or runs far longer than its peers. The
+oldest tasks of each function are sampled, and again when they are several times older. A failed inspection is
+reported once and repeated. If the cluster dies, its logs on this machine are diagnosed.
 """
 
 from __future__ import annotations
@@ -15,72 +15,75 @@ from typing import Any
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
 from raydoctor.watch import changes
-from raydoctor.watch.background import Child, Pace
-from raydoctor.watch.budget import Budget
+from raydoctor.watch.background import BackgroundProcess, Pace
+from raydoctor.watch.budget import WatchBudget
 from raydoctor.watch.effort import Effort
-from raydoctor.watch.event import Event
-from raydoctor.watch.view import Line, Problem, View, WatchOptions
+from raydoctor.watch.event import WatchEvent
+from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
 
 _DIAGNOSE_EVERY = 10.0
 _HUNG_EVERY = 30.0
 _HUNG_AGE = 60.0
 _HUNG_AGAIN = 4
-"""Times the age at which its stack was looked at: then it is looked at again."""
+"""A task is sampled again at this multiple of its age when it was sampled last."""
 _SUSPECTS = 8
-"""Processes whose stacks are taken in one look, beside the drivers."""
+"""Processes that one inspection samples, in addition to the drivers."""
 _DRIVERS = 8
-"""As many as `observe/stacks/suspects.py` takes, before any task."""
+"""The number of drivers that `observe/stacks/suspects.py` samples before any task."""
 _YOUNGEST = 5.0
 _AT_WORK = 0.5
-"""Of a processor: what takes more does not stand still."""
+"""CPUs: a task that uses more is busy."""
 _REPORT = (True, False)
 _AUTOPSIES = (15.0, 90.0)
-"""Seconds without an answer after which a cluster's logs say how it died: raylets notice late."""
+"""Seconds without a reply after which the cluster's logs are diagnosed: raylets notice a loss late."""
 _EXPECTED = {_REPORT: 0.8, (False, True): 0.75, (True, True): 1.35}
-"""Seconds of a processor that the first diagnosis, look at stacks, or both take (1,000 tasks measured)."""
+"""Expected CPU seconds of the first diagnosis, the first samples, or both (measured with 1,000 tasks)."""
 
 
-class Looks:
-    """Of one cluster."""
+class Inspections:
+    """The inspections of one cluster."""
 
-    def __init__(self, cluster: Cluster, wishes: WatchOptions, budget: Budget) -> None:
+    def __init__(self, cluster: Cluster, options: WatchOptions, budget: WatchBudget) -> None:
         self.cluster = cluster
-        self._problems: list[Problem | None] = [None, None]
-        """Why the last diagnosis failed, and the last look at stacks."""
-        self._wishes = wishes
+        self._problems: list[WatchProblem | None] = [None, None]
+        """Why the last diagnosis and the last stack samples failed."""
+        self._options = options
         self._budget = budget
-        self._child = Child()
+        self._child = BackgroundProcess()
         self._paces = Pace(_DIAGNOSE_EVERY), Pace(_HUNG_EVERY)
         self._costs = dict(_EXPECTED)
         self._under_way = False, False
-        """Whether the look that runs diagnoses, and whether it takes stacks."""
+        """Whether the current inspection includes a diagnosis, and whether it includes stack samples."""
         self._stacked: dict[tuple[str, str], float] = {}
-        """Tasks whose stacks were looked at, and how old they were."""
+        """Sampled tasks, with their age at that time."""
         self._has_reason = False
         self._lost_since = 0.0
-        """Since when the cluster does not answer; 0 while it does."""
+        """When the cluster stopped replying; 0 while it replies."""
         self._autopsies = 0
         self._effort = Effort()
         self._processes: Mapping[int, Process] = {}
 
     @property
-    def problems(self) -> list[Problem]:
-        """Why the last look failed, where it did."""
+    def problems(self) -> list[WatchProblem]:
+        """Why the last inspection failed, if it did."""
         return list(dict.fromkeys(each for each in self._problems if each is not None))
 
     @property
     def spent(self) -> float:
-        """Seconds of a processor that all looks took."""
+        """CPU seconds of all inspections."""
         return self._child.spent
 
     def end(self) -> None:
-        """End the one that runs."""
+        """End the current inspection."""
         self._child.end()
 
     def turn(
-        self, view: View, processes: Mapping[int, Process], has_reason: bool
-    ) -> Iterator[Event]:
-        """What a look has found; begins one where it is time. `has_reason`: to diagnose."""
+        self, view: WatchView, processes: Mapping[int, Process], has_reason: bool
+    ) -> Iterator[WatchEvent]:
+        """Events of a finished inspection; starts the next one when it is due.
+
+        `has_reason`: whether there is a reason to diagnose.
+        """
         now = time.monotonic()
         self._processes = processes
         self._has_reason = self._has_reason or has_reason
@@ -90,29 +93,29 @@ class Looks:
         if not self._child.is_running:
             self._begin(view, now)
 
-    def turn_after_loss(self, view: View) -> Iterator[Event]:
-        """The same while the cluster does not answer: its logs on this machine are diagnosed."""
+    def turn_after_loss(self, view: WatchView) -> Iterator[WatchEvent]:
+        """As `turn`, while the cluster does not reply: its logs on this machine are diagnosed."""
         now = time.monotonic()
         self._lost_since = self._lost_since or now
         yield from self._found(view, now)
-        may = self._wishes.diagnose and self.cluster.session_dir and not self._child.is_running
+        may = self._options.diagnose and self.cluster.session_dir and not self._child.is_running
         due = [each for each in _AUTOPSIES if now - self._lost_since >= each]
         if may and len(due) > self._autopsies and self._budget.may(now, self._costs[_REPORT]):
             self._autopsies = len(due)
             self._start({"session": self.cluster.session_dir, "report": True}, _REPORT, now)
 
-    def _found(self, view: View, now: float) -> Iterator[Event]:
-        told = self._child.poll()
-        if told is not None:
+    def _found(self, view: WatchView, now: float) -> Iterator[WatchEvent]:
+        reply = self._child.poll()
+        if reply is not None:
             self._budget.child(now, self._child.cost)
-            if not told.get("problem"):
+            if not reply.get("problem"):
                 self._costs[self._under_way] = self._child.cost
-            yield from self._taken(view, told)
+            yield from self._taken(view, reply)
 
-    # -------------------------------------------------------------- beginning
+    # -------------------------------------------------------------- starting
 
-    def _begin(self, view: View, now: float) -> None:
-        suspects = [each for each in view.lines if self._may_hang(each, view.seen.at)]
+    def _begin(self, view: WatchView, now: float) -> None:
+        suspects = [each for each in view.lines if self._may_hang(each, view.snapshot.at)]
         wanted = self._affordable(now, bool(suspects))
         if wanted is None:
             return
@@ -133,77 +136,79 @@ class Looks:
             self._note(self._failed(why))
 
     def _affordable(self, now: float, has_suspects: bool) -> tuple[bool, bool] | None:
-        """What is due, as far as it may be spent: both, else the diagnosis, else the stacks."""
+        """The due parts that the budget allows: both, otherwise the diagnosis, otherwise the stacks."""
         of_report, of_stacks = self._paces
-        report = self._wishes.diagnose and of_report.is_due(now, self._has_reason)
-        stacks = self._wishes.hung and has_suspects and of_stacks.is_due(now, True)
+        report = self._options.diagnose and of_report.is_due(now, self._has_reason)
+        stacks = self._options.hung and has_suspects and of_stacks.is_due(now, True)
         choices = ((report, stacks), (report, False), (False, stacks))
         may = (each for each in choices if any(each) and self._budget.may(now, self._costs[each]))
         return next(may, None)
 
-    def _of_stacks(self, view: View, suspects: Sequence[Line]) -> dict[str, Any]:
-        """Whom the child is to look at: all that are as old as the youngest suspect, as far as it may."""
-        at, here = view.seen.at, self.cluster.node_ids
+    def _of_stacks(self, view: WatchView, suspects: Sequence[TaskLine]) -> dict[str, Any]:
+        """The processes to sample: all tasks that are as old as the youngest suspect, up to the limit."""
+        at, here = view.snapshot.at, self.cluster.node_ids
         youngest = min(_HUNG_AGE, *(each.running.age(at) for each in suspects))
         old = [each.running for each in view.lines if each.running.age(at) >= youngest]
         self._stacked |= {each.key[:2]: each.age(at) for each in old}
         return {
-            "suspects": min(_DRIVERS, view.seen.drivers) + min(_SUSPECTS, len(old)),
+            "suspects": min(_DRIVERS, view.snapshot.drivers) + min(_SUSPECTS, len(old)),
             "age_s": max(_YOUNGEST, youngest - 1.0),
             "elsewhere": any(each.running.run.node not in here for each in suspects),
         }
 
-    def _may_hang(self, line: Line, now: float) -> bool:
-        """Whether its stack is worth a look: it is old or slow, and was not looked at lately."""
+    def _may_hang(self, line: TaskLine, now: float) -> bool:
+        """Whether a task may be hung: it is old or slow, and was not sampled recently."""
         age = line.running.age(now)
         if age <= _HUNG_AGAIN * self._stacked.get(line.running.key[:2], 0.0):
             return False
         if line.is_slow(now):
             return True
         run = line.running.run
-        # In a container of its own, a worker's pid is not this machine's.
+        # The pid of a worker in a container is not one of this machine's.
         if run.node not in self.cluster.node_ids or run.pid not in self._processes:
             return age >= _HUNG_AGE
         share = self._effort.share(run.pid, self._processes, now)
         return age >= _HUNG_AGE and share is not None and share < _AT_WORK
 
-    # -------------------------------------------------------------- what came of it
+    # -------------------------------------------------------------- results
 
-    def _taken(self, view: View, told: dict[str, Any]) -> Iterator[Event]:
-        """What is new; a part that was not told stays as it was."""
-        rows, hangs = told.get("diagnoses"), told.get("hung")
+    def _taken(self, view: WatchView, reply: dict[str, Any]) -> Iterator[WatchEvent]:
+        """Events for what is new; a part that the reply lacks stays unchanged."""
+        rows, hangs = reply.get("diagnoses"), reply.get("hung")
         found = list(changes.diagnoses(view.diagnoses, rows)) if rows is not None else []
         hung = list(changes.hangs(view.hung, hangs)) if hangs is not None else []
         for pace, was_wanted, news in zip(self._paces, self._under_way, (found, hung), strict=True):
             if was_wanted:
                 pace.ended(bool(news))
         if rows is not None:
-            view.diagnoses, view.is_diagnosed = rows, True
+            view.diagnoses = rows
         if hangs is not None:
             view.hung = hangs
-        why = told.get("problem")
+        why = reply.get("problem")
         if why and hangs is None:
             self._stacked.clear()
-        self._note(self._failed(str(why), str(told.get("hint") or "")) if why else None)
+        self._note(self._failed(str(why), str(reply.get("hint") or "")) if why else None)
         yield from (*found, *hung)
 
-    def _note(self, problem: Problem | None) -> None:
+    def _note(self, problem: WatchProblem | None) -> None:
         for n, was_wanted in enumerate(self._under_way):
             if was_wanted:
                 self._problems[n] = problem
 
-    def _failed(self, why: str, hint: str = "") -> Problem:
-        names = ("the diagnosis", "the look at what hangs")
+    def _failed(self, why: str, hint: str = "") -> WatchProblem:
+        names = ("the diagnosis", "the search for hung tasks")
         commands = ("raydoctor diagnose", "raydoctor hung")
         parts = [n for n, asked in zip(names, self._under_way, strict=True) if asked]
         command = commands[0] if self._under_way[0] else commands[1]
         where = f"{command} --address {self.cluster.gcs_address}"
-        return Problem(" and ".join(parts), why, hint or f"It is tried again; by hand: {where}")
+        return WatchProblem(
+            " and ".join(parts), why, hint or f"raydoctor tries again. By hand: {where}"
+        )
 
-    def _forget_ended(self, view: View) -> None:
-        """What hung and runs no more; of what only waits, the next look tells."""
+    def _forget_ended(self, view: WatchView) -> None:
+        """Drop hung tasks that no longer run; for pending tasks the next inspection decides."""
         running = {each.running.run.task for each in view.lines}
-        running |= {each.task for each in view.seen.running}
+        running |= {each.task for each in view.snapshot.running}
         view.hung = [h for h in view.hung if changes.task_of(h) in running or not _runs(h)]
         self._stacked = {k: age for k, age in self._stacked.items() if k[0] in running}
 

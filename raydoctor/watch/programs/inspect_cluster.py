@@ -1,9 +1,9 @@
-"""The program that `raydoctor watch` runs beside its rounds: one look at a cluster, told as JSON.
+"""The program that `raydoctor watch` runs in the background: one inspection of a cluster, as JSON.
 
-    python -m raydoctor.watch.programs.child '{"address": "10.0.0.1:6379", "report": true}'
+    python -m raydoctor.watch.programs.inspect_cluster '{"address": "10.0.0.1:6379", "report": true}'
 
-Report and hangs are read off one collection, so that what both need is asked once; the stacks of suspects
-alone are taken. It has no options and no help text: whoever looks himself has `diagnose` and `hung`.
+The diagnosis and the search for hung tasks share one collection. Only suspects are sampled. The program has
+no options and no help text: people use `raydoctor diagnose` and `raydoctor hung`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from raydoctor.observe.stacks.suspects import Sampling, suspects
 _EVERY = 1.0
 
 
-def look(request: dict[str, Any]) -> dict[str, Any]:
-    """`diagnoses` and `hung`, as far as they were asked for and are known; else `problem` and `hint`.
+def inspect(request: dict[str, Any]) -> dict[str, Any]:
+    """`diagnoses` and `hung`, if requested and known; otherwise `problem` and `hint`.
 
-    The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
-    first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes). Of a cluster
-    that is dead, instead of all that, `session`: its folder.
+    The request has `address`, `report` (whether to diagnose), and for the suspects: `suspects` (how many to
+    sample, drivers first), `age_s` (minimum age) and `elsewhere` (whether some are on other nodes). For a
+    dead cluster it has only `session`, its folder.
 
-    Raises RaydoctorError where there is nothing to look at.
+    Raises RaydoctorError if there is no cluster or session.
     """
     if "session" in request:
         with open_capture(request["session"]) as dead:
@@ -57,16 +57,16 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         if request["report"]
         else _tasks_and_stacks(request, sampling or Sampling(), is_elsewhere)
     )
-    told: dict[str, Any] = {}
-    untold = _untold(found)
+    reply: dict[str, Any] = {}
+    problems = _missing_tasks(found)
     with found.capture() as capture:
-        # In this order the diagnosis takes the memory that the hangs have given back: 5 MB less.
-        if sampling is not None and not untold:
-            rows, untold = _hung(capture)
-            told |= {} if untold else {"hung": found.redactor.redact_json(rows)}
+        # In this order, the diagnosis reuses the memory of the search for hung tasks, which saves 5 MB.
+        if sampling is not None and not problems:
+            rows, problems = _hung(capture)
+            reply |= {} if problems else {"hung": found.redactor.redact_json(rows)}
         if request["report"]:
-            told["diagnoses"] = _diagnoses(capture)
-    return told | _problem(untold)
+            reply["diagnoses"] = _diagnoses(capture)
+    return reply | _problem(problems)
 
 
 def _sampling(request: dict[str, Any]) -> Sampling | None:
@@ -75,7 +75,7 @@ def _sampling(request: dict[str, Any]) -> Sampling | None:
 
 
 def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere: bool) -> Live:
-    """What `hung` reads, and no more: it costs half of a whole collection."""
+    """Only what `hung` reads: half the cost of a whole collection."""
     cluster, notes = live.find(request["address"], bool(request.get("typed")))
     timeout = usual_timeout()
     asked = [
@@ -84,24 +84,24 @@ def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere:
     ]
     collection = run(asked, timeout)
     found = suspects(collection.pieces, sampling, cluster.node_ids)
-    looks = sampling_of.collectors(cluster, found, sampling, timeout, is_elsewhere)
-    if looks:
-        brought = run(looks, sampling_of.seconds(found, sampling, timeout))
+    samplers = sampling_of.collectors(cluster, found, sampling, timeout, is_elsewhere)
+    if samplers:
+        brought = run(samplers, sampling_of.seconds(found, sampling, timeout))
         collection.pieces.update(brought.pieces)
         collection.gaps += brought.gaps
     secrets = [cluster.token.value] if cluster.token else []
     return Live(cluster, collection, shared(secrets), notes)
 
 
-def _untold(found: Live) -> list[Gap]:
-    """Why nothing is known of the tasks, if so."""
+def _missing_tasks(found: Live) -> list[Gap]:
+    """The gaps that explain a missing list of tasks; empty if there is a list."""
     if "live/live-tasks.json" in found.collection.pieces:
         return []
     return [gap for gap in found.collection.gaps if not gap.optional]
 
 
 def _problem(gaps: Sequence[Gap]) -> dict[str, str]:
-    """The first one stands for all."""
+    """The first gap, as a problem."""
     return next(({"problem": f"{gap.what}: {gap.why}", "hint": gap.hint} for gap in gaps), {})
 
 
@@ -121,7 +121,7 @@ def _diagnoses(capture: Capture) -> list[dict[str, Any]]:
 
 
 def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
-    """Rows of `raydoctor hung --json`, and what hid others."""
+    """Rows of `raydoctor hung --json`, and the gaps that may hide others."""
     from raydoctor.case import Case
     from raydoctor.read import live
     from raydoctor.waits.hung import hung
@@ -136,12 +136,12 @@ def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write what was found, or why nothing was."""
+    """Write the result, or the problem."""
     try:
-        told = look(json.loads(arguments[0]))
+        reply = inspect(json.loads(arguments[0]))
     except RaydoctorError as error:
-        told = {"problem": error.message, "hint": error.hint}
-    json.dump(told, sys.stdout)
+        reply = {"problem": error.message, "hint": error.hint}
+    json.dump(reply, sys.stdout)
     return 0
 
 
