@@ -21,7 +21,7 @@ _WITH_PROGRAM = pattern(rb"(?:^|/)(?:ba|z|da|k|fi|)sh$")
 def spans(line: bytes, analyse: Callable[[bytes], list[Span]]) -> Iterator[Span]:
     """Whole values, and whatever `analyse` finds in an element taken by itself."""
     # Blanks for NULs make it a line that a person may have typed, with every offset as it was.
-    yield from places.spans(line.replace(b"\0", b" "), places.COMMANDS)
+    yield from places.command_spans(line.replace(b"\0", b" "))
     elements = line.split(b"\0")
     with_reason = frozenset(reasons.of_lines(elements))
     at, before, shell = 0, b"", False

@@ -76,9 +76,14 @@ def shaped(block: bytes) -> Iterator[int]:
         end = find(b" ", at)
         end = len(block) if end < 0 else end
         if not is_id(block, at):
-            # Of `SG.x.y` and web tokens other parts tell what the run is.
-            begin = max(0, at - _AROUND) if block[at - 1 : at] in _JOINTS else at
-            stop = end + _AROUND if block[end : end + 1] in _JOINTS else end
+            # Of `SG.x.y` and web tokens other parts tell what the run is; no token has a blank.
+            begin, stop = at, end
+            if block[at - 1 : at] in _JOINTS:
+                begin = max(0, at - _AROUND)
+                begin = block.rfind(b" ", begin, at) + 1 or begin
+            if block[end : end + 1] in _JOINTS:
+                stop = block.find(b" ", end, end + _AROUND)
+                stop = end + _AROUND if stop < 0 else stop
             if search(block, begin, stop) or may_be_coded(block[at : at + 16]):
                 yield at
         at = find(_RUN, end)
