@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from raydoctor.capture.budget import Budget, TooMuchError
+from raydoctor.capture.layout import compression
 
 HEAD = 2048
 """Bytes at the start of a file that show its form."""
@@ -39,7 +40,7 @@ BINARY = "binary"
 def form_of(file: str, size: int = 0) -> str:
     """A file's form; empty for plain text and for a file that cannot be opened.
 
-    Forms: those of `members.compression`, `utf-…`, `cr`, `sparse`, and `binary`, which nothing decodes.
+    Forms: those of `compression`, `utf-…`, `cr`, `sparse`, and `binary`, which nothing decodes.
     `size`: bytes, as far as known; large files are looked at for holes.
     """
     try:
@@ -65,8 +66,6 @@ _ODD = b"\x1f\xfd\x42\x28\xff\xfe\xef"
 
 
 def _form(head: bytes) -> str:
-    from raydoctor.capture.members import compression
-
     if name := compression(head):
         return name
     for mark, encoding in _MARKS:

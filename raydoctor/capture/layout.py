@@ -173,6 +173,20 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+"""First bytes of a file -> its compression."""
+
+
+def compression(head: bytes) -> str:
+    """The compression that a file's first bytes announce; empty for none."""
+    return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), "")
+
+
 def identify(path: str, size: int = 0) -> Source | None:
     """The source that a path in a capture is, or None if no diagnosis reads such a file.
 

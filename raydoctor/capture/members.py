@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol, cast
 
 from raydoctor.capture.budget import Budget, TooMuchError
+from raydoctor.capture.layout import compression
 
 CHUNK = 1 << 20
+_HEAD = 16
+"""Bytes that show an archive's kind."""
 _MOST_AT_ONCE = 4 * CHUNK
 """Bytes: more than any name or attribute that a header announces."""
 _BEHIND_THE_END = 64 * CHUNK
@@ -67,7 +70,7 @@ def members(archive: Path, budget: Budget) -> Iterator[Member]:
     """
     with archive.open("rb") as file:
         raw = _Metered(file, budget)
-        kind = file.read(_KIND)
+        kind = file.read(_HEAD)
         file.seek(0)
         if kind.startswith(b"PK"):
             yield from _of_zip(raw, budget)
@@ -92,24 +95,10 @@ def is_archive(file: Path) -> bool:
     return head[257:262] == b"ustar"
 
 
-def compression(head: bytes) -> str:
-    """The compression that a file's first bytes announce; empty for none."""
-    return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), "")
-
-
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"\xfd7zXZ\x00": "xz",
-    b"BZh": "bzip2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
-_KIND = max(map(len, _COMPRESSED))
-
-
 def decompress(file: Path, budget: Budget) -> Iterator[bytes]:
     """The content of a compressed file, in chunks. Raises one of DAMAGED, or TooMuchError."""
     with file.open("rb") as raw:
-        kind = raw.read(_KIND)
+        kind = raw.read(_HEAD)
         raw.seek(0)
         with closing(decompressed(_Metered(raw, budget), kind)) as stream:
             while chunk := stream.read(CHUNK):

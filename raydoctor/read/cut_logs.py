@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
@@ -211,4 +210,7 @@ def _silent(daemon: DaemonLog, alive: list[float], gcs: DaemonLog | None) -> str
     node = _NODE.search(daemon.text)
     if gcs and node and any(_removals(gcs, node[1])):
         return ""  # the node died, and the GCS records it
-    return f"other logs of its node go on for {duration(late)}, and it writes every {duration(median(steps))}"
+    usual = sorted(steps)[len(steps) // 2]
+    return (
+        f"other logs of its node go on for {duration(late)}, and it writes every {duration(usual)}"
+    )

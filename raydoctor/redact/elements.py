@@ -21,13 +21,15 @@ _WITH_PROGRAM = pattern(rb"(?:^|/)(?:ba|z|da|k|fi|)sh$")
 def spans(line: bytes, analyse: Callable[[bytes], list[Span]]) -> Iterator[Span]:
     """Whole values, and whatever `analyse` finds in an element taken by itself."""
     # Blanks for NULs make it a line that a person may have typed, with every offset as it was.
-    yield from places.spans(line.replace(b"\0", b" "), places.COMMANDS)
+    yield from places.command_spans(line.replace(b"\0", b" "))
+    elements = line.split(b"\0")
+    with_reason = frozenset(reasons.of_lines(elements))
     at, before, shell = 0, b"", False
-    for element in line.split(b"\0"):
+    for number, element in enumerate(elements):
         whole = _whole(element, before, shell)
         if whole is not None:
             yield whole.moved(at)
-        if (whole is None or whole.start) and reasons.near(element):
+        if (whole is None or whole.start) and number in with_reason:
             yield from (span.moved(at) for span in analyse(element))
         at += len(element) + 1
         shell = bool(_SHELL.fullmatch(element)) and bool(_WITH_PROGRAM.search(before) or shell)

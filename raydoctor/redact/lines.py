@@ -89,8 +89,8 @@ def _wrapped_spans(block: bytes, starts: set[int], before: int, depth: int) -> I
 
 def _joint(match: re.Match[bytes]) -> bytes:
     """What was where a line was broken: a blank, or nothing."""
-    begin = max(0, match.start() - 60)
-    return b" " if wrapped.WAITS.search(match.string[begin : match.start()]) else b""
+    before = match.string[max(0, match.start() - wrapped.NEAR) : match.start()]
+    return b" " if wrapped.waits(before) else b""
 
 
 _JOINT = 32

@@ -348,19 +348,41 @@ PLACES: tuple[SecretPlace, ...] = (
     ),
 )
 
-_WORDS = frozenset(word for place in PLACES for word in place.words)
+_OPTION = pattern(rb"-(?<![\w-]-)[pw]")
+"""An option that begins with `p` or `w`, in lower case: `-p`, and not `--port`."""
 _OF_COMMANDS = frozenset(
     (b"-p", b"-w", b"-pw", b"--auth", b"%", b"curl", b"redis", b"htpasswd", b"sshpass", b"et ")
 )
 COMMANDS = tuple(place for place in PLACES if place.words[0] in _OF_COMMANDS)
 """Those of command lines."""
+_WORDS = tuple({word: None for place in PLACES for word in place.words})
+_WORDS_OF_COMMANDS = tuple({word: None for place in COMMANDS for word in place.words})
 
 
-def spans(line: bytes, places: tuple[SecretPlace, ...] = PLACES) -> Iterator[Span]:
+def spans(line: bytes) -> Iterator[Span]:
     """What is in a secret's place."""
     lower = line.lower()
-    here = frozenset(word for word in _WORDS if word in lower)
-    for place in places if here else ():
+    yield from _spans(line, PLACES, [word for word in _WORDS if word in lower], lower)
+    yield from sentences.spans(line, lower)
+
+
+def command_spans(line: bytes) -> Iterator[Span]:
+    """What is in a secret's place on a command line."""
+    lower = line.lower()
+    here = [word for word in _WORDS_OF_COMMANDS if word in lower]
+    yield from _spans(line, COMMANDS, here, lower)
+
+
+def _spans(
+    line: bytes, places: tuple[SecretPlace, ...], words: list[bytes], lower: bytes
+) -> Iterator[Span]:
+    """What is in one of these places. `words`: those of all places that the line holds."""
+    if not words:
+        return
+    here = frozenset(words)
+    if not _OPTION.search(lower):
+        here -= {b"-p", b"-w"}
+    for place in places:
         if here.isdisjoint(place.words):
             continue
         for match in place.shape.finditer(line):
@@ -371,8 +393,6 @@ def spans(line: bytes, places: tuple[SecretPlace, ...] = PLACES) -> Iterator[Spa
                     continue
             if b"<secret:" not in value and place.judge(value):
                 yield Span(match.start("s"), _end(value, match.start("s")), kind)
-    if places is PLACES:
-        yield from sentences.spans(line, lower)
 
 
 def _end(value: bytes, start: int) -> int:

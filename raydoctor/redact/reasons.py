@@ -27,7 +27,6 @@ _SKELETONS = tuple((word, word.translate(None, _DROPPED)) for word in _WORDS)
 """Each word, and what is left of it without some letters: such a text is half as long and searched first."""
 _PIECE = 1 << 14
 _LONGEST = max(map(len, _WORDS))
-_LEAST = 4
 _RUN = b"a" * 20
 _RUNS = bytes(97 if (c < 128 and chr(c).isalnum()) or c in b"_-" else 32 for c in range(256))
 _ONLY_ID = pattern(
@@ -58,20 +57,10 @@ def worded(block: bytes) -> Iterator[int]:
                 at = lower.find(word, at) if at >= 0 else -1
 
 
-def near(window: bytes) -> bool:
-    """Whether there is a reason in some bytes: quicker than the others for a few, slower for many."""
-    if len(window) < _LEAST:
-        return False
-    lower = window.lower()
-    if any(word in lower for word in _WORDS) or _EXACT in window or b"\0" in window:
-        return True
-    return len(window) >= len(_RUN) and any(True for _ in shaped(window))
-
-
 def of_lines(lines: list[bytes]) -> list[int]:
-    """Numbers of those that hold a reason, in order: quicker for many than `near`."""
+    """Numbers of those that hold a reason, in order."""
     block = b"\n".join(lines)
-    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    starts = list(accumulate([len(line) + 1 for line in lines], initial=0))
     found = {bisect_right(starts, at) - 1 for at in chain(worded(block), shaped(block))}
     if b"\0" in block:
         found.update(number for number, line in enumerate(lines) if b"\0" in line)
@@ -87,9 +76,14 @@ def shaped(block: bytes) -> Iterator[int]:
         end = find(b" ", at)
         end = len(block) if end < 0 else end
         if not is_id(block, at):
-            # Of `SG.x.y` and web tokens other parts tell what the run is.
-            begin = max(0, at - _AROUND) if block[at - 1 : at] in _JOINTS else at
-            stop = end + _AROUND if block[end : end + 1] in _JOINTS else end
+            # Of `SG.x.y` and web tokens other parts tell what the run is; no token has a blank.
+            begin, stop = at, end
+            if block[at - 1 : at] in _JOINTS:
+                begin = max(0, at - _AROUND)
+                begin = block.rfind(b" ", begin, at) + 1 or begin
+            if block[end : end + 1] in _JOINTS:
+                stop = block.find(b" ", end, end + _AROUND)
+                stop = end + _AROUND if stop < 0 else stop
             if search(block, begin, stop) or may_be_coded(block[at : at + 16]):
                 yield at
         at = find(_RUN, end)

@@ -147,8 +147,13 @@ class Redactor:
     def _stream(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         state, before = State(), 0
         buffer, seen, limit = b"", 0, _LONG
-        for chunk in chunks:
-            buffer += chunk
+        source = iter(chunks)
+        following = next(source, None)
+        while following is not None:
+            buffer += following
+            following = next(source, None)
+            if following is None:
+                break  # nothing is to come: all lines can be judged at once
             cut = _complete(buffer)
             if cut:
                 yield self._block(buffer[:cut], state, before, seen)

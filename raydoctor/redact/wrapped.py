@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
@@ -17,6 +17,8 @@ _WIDTHS = frozenset(
     (40, 50, 60, 70, 72, 76, 78, 79, 80, 96, 99, 100, 119, 120, 128, 132, 140, 160, 180, 200, 240)
 )
 _LEAST, _MOST = 20, 400
+NEAR = 60
+"""Bytes before the end of a line that show whether it waits for a value."""
 MOST_LINES = 64
 """Lines that are taken together at most."""
 _RECORD = pattern(
@@ -24,10 +26,11 @@ _RECORD = pattern(
     rb"\[\d{4}-|\[\d\d|\([\w.:]+ pid=|\{\"|\}|\d{4}-\d\d-\d\d[ T]|\d\d:\d\d|[IWEFD]\d{4} "
     rb"|\s{3}|\s*File \"|Traceback |ray\.|[A-Z]\w+(?:Error|Exception): "
 )
-_GOING_ON = pattern(rb"(?=[^\[({<} \t\r\n])(?!20\d\d-|[IWEF]\d{4} |- )")
-"""The begin of a line that may go on with the one before it: nearly all records begin otherwise."""
+_BEGINS = frozenset((b"", *(bytes((c,)) for c in b"[({<} \t\r")))
+"""What a line does not begin with that goes on with the one before it: nearly all records begin so."""
+_BEGINS_RECORD = pattern(rb"20\d\d-|[IWEF]\d{4} |- ")
 _PAIR = pattern(rb"[A-Za-z_][\w.-]*\s*[=:]")
-WAITS = pattern(
+_WAITS = pattern(
     rb"(?i)(?:(?<![\w-])-{1,2}[\w-]*(?:pass\w*|pwd?|token|secret|key|credentials?)|(?<!\S)-[pwuaP]|\b(?:is|bearer|basic))$"
 )
 """What ends a line whose next word is a value: a blank was there."""
@@ -39,6 +42,13 @@ _UNFINISHED = pattern(
 _GOES_ON = pattern(
     rb"(?=\S*(?:\d|[a-z][A-Z]|[A-Z]{2}))[\w+/=.~%!#$^&*@:-]+[\"']?(?:[\s,;)\]}\"']|$)"
 )
+
+
+def waits(line: bytes) -> bool:
+    """Whether the next word after a line is a value: a blank was there."""
+    end = line[-NEAR:]
+    may_wait = b"-" in end or end[-6:].lower().endswith((b"is", b"bearer", b"basic"))
+    return may_wait and bool(_WAITS.search(end))
 
 
 class WrappedGroup(NamedTuple):
@@ -54,30 +64,32 @@ class WrappedLines:
 
     def __init__(self, block: bytes, before: int) -> None:
         self.texts = block.split(b"\n")
-        lengths = list(map(len, self.texts))
-        first, *more = lengths
+        self._lengths = list(map(len, self.texts))
+        self._before = before
+        first, *more = self._lengths
         # Each sum counts the break before the line, without a call of Python for each.
-        self.ends = list(accumulate([length + 1 for length in more], initial=first))
-        self.wide = {
-            number
-            for number, last, length, following in zip(
-                count(), [before, *lengths], lengths, lengths[1:]
-            )
-            if _LEAST <= length <= _MOST and (length in (last, following) or length in _WIDTHS)
-        }
-        """Those as wide as a terminal, or as a line beside them; the last line is none."""
+        self.ends = list(accumulate(map((1).__add__, more), initial=first))
+
+    def is_wide(self, number: int) -> bool:
+        """Whether a line is as wide as a terminal, or as a line beside it; the last line is not."""
+        lengths = self._lengths
+        length = lengths[number]
+        if not _LEAST <= length <= _MOST or number + 1 == len(lengths):
+            return False
+        last = lengths[number - 1] if number else self._before
+        return length in (last, lengths[number + 1]) or length in _WIDTHS
 
     def joins(self, number: int) -> bool:
         """Whether a line goes on in the next."""
         line, rest = self.texts[number], self.texts[number + 1]
         if not (_LEAST <= len(line) <= _MOST) or not rest or _RECORD.match(rest):
             return False
-        if number in self.wide:
+        if self.is_wide(number):
             return b" " in line or not (_PAIR.match(rest) and _PAIR.match(line))
-        if WAITS.search(line[-60:]):
+        if waits(line):
             return True
-        goes_on = _UNFINISHED.search(line[-80:]) and _GOES_ON.match(rest[:_MOST])
-        return bool(goes_on and not _PAIR.match(rest))
+        goes_on = not _PAIR.match(rest) and _GOES_ON.match(rest[:_MOST])
+        return bool(goes_on and _UNFINISHED.search(line[-80:]))
 
 
 def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[WrappedGroup]:
@@ -88,7 +100,14 @@ def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[Wrapped
     lines = WrappedLines(block, before)
     texts, ends, last = lines.texts, lines.ends, len(lines.texts) - 1
     firsts = {number for start in starts if (number := bisect_left(ends, start)) < last}
-    firsts.update(number for number in lines.wide if _GOING_ON.match(texts[number + 1]))
+    firsts.update(
+        number
+        for number, rest in enumerate(texts, -1)
+        if rest[:1] not in _BEGINS
+        and number >= 0
+        and lines.is_wide(number)
+        and not _BEGINS_RECORD.match(rest)
+    )
     done = -1
     for first in sorted(firsts):
         if first < done or not lines.joins(first):

@@ -18,7 +18,10 @@ import pytest
 import raydoctor
 from tests.helpers import ROOT
 
-HEAVY = {"ray", "psutil", "asyncio", "rich", "importlib.metadata", "numpy", "zstandard"}
+HEAVY = {
+    *("ray", "psutil", "asyncio", "rich", "importlib.metadata", "numpy", "zstandard"),
+    *("statistics", "tarfile", "zipfile"),
+}
 PYPROJECT = ROOT / "pyproject.toml"
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 EXIT = (
