@@ -11,10 +11,25 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from raydoctor import rules
 from tests.helpers import tainted
+
+
+def harm_of(lines: Sequence[str], kind: str) -> list[str]:
+    """What a paste of these steps, or of this prose, would run."""
+    harm = [*tainted.unprintable(lines), *tainted.harm_in_python(lines)]
+    is_prose = kind == "prose"
+    typed = [] if is_prose else [line for line in lines if "#" in line]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, some in (("bash", lines), ("zsh", typed)):
+            place = Path(folder, name)
+            place.mkdir()
+            comments = name == "bash"
+            harm += tainted.harm_in_bash(some, place, comments=comments, prose=is_prose)
+    return harm
 
 
 def main() -> int:
@@ -22,14 +37,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="?", default="")
     wanted = parser.parse_args().name
-    steps = [s for r in rules.load() if wanted in r.name for s in sorted(tainted.attacked(r))]
-    harm = [*tainted.unprintable(steps), *tainted.harm_in_python(steps)]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, some in (("bash", steps), ("zsh", [step for step in steps if "#" in step])):
-            place = Path(folder, name)
-            place.mkdir()
-            harm += tainted.harm_in_bash(some, place, comments=name == "bash")
-    print(*harm, f"{len(steps)} lines, {len(harm)} do harm", sep="\n")
+    shown = tainted.attacked(rule for rule in rules.load() if wanted in rule.name)
+    harm = [f"{kind}: {h}" for kind, lines in shown._asdict().items() for h in harm_of(lines, kind)]
+    lines = [*shown.steps, *shown.prose]
+    print(*harm, f"{len(lines)} lines, {len(harm)} do harm", sep="\n")
     return 1 if harm else 0
 
 

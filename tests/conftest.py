@@ -38,6 +38,21 @@ LONGEST = (
 )
 """Modules that begin first, so that no worker has a long one left at the end."""
 
+ALL_FIXTURES = tuple(
+    f"tests/fixtures/test_{name}.py" for name in ("accuracy", "fixtures", "settings")
+)
+"""Modules that read the reports on all fixtures: one worker makes them once."""
+
+COMPUTING = (
+    "test_accuracy",
+    "test_fixtures",
+    "test_settings",
+    "test_rules",
+    "test_paste",
+    "test_attacks",
+)
+"""Of the modules that compute, the long ones, which begin first for the same reason."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite fixtures/*/report.json")
@@ -77,6 +92,8 @@ class ByModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
+        if module in ALL_FIXTURES:
+            return "all fixtures"
         is_live = module.startswith("tests/live/")
         return "tests/live" if is_live and not workers.are_isolated() else module
 
@@ -85,11 +102,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_order)  # stable: within a module, the order stays
 
 
-def _order(item: pytest.Item) -> tuple[int, int, str]:
+def _order(item: pytest.Item) -> tuple[int, bool, int, str]:
     """Long modules first, then those that wait, then those that compute."""
-    name = item.path.stem
-    rank = LONGEST.index(name) if name in LONGEST else len(LONGEST)
-    return rank, "live" not in item.path.parts, str(item.path)
+    name, computes = item.path.stem, "live" not in item.path.parts
+    return _rank(name, LONGEST), computes, _rank(name, COMPUTING), str(item.path)
+
+
+def _rank(name: str, first: tuple[str, ...]) -> int:
+    return first.index(name) if name in first else len(first)
 
 
 # ------------------------------------------------------------------ skips

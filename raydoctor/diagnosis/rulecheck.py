@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -111,6 +112,7 @@ def proves_literals() -> bool:
     return True
 
 
+@cache
 def _without_literal(signal: Signal) -> str | None:
     """A text that the pattern accepts and ripgrep would not find, or None if none was met."""
     if not proves_literals() or holds(signal.regex, signal.find):

@@ -77,6 +77,18 @@ PAYLOADS = (
     "a#canary",
     "a=canary()",
 )
+ESSENTIAL = (
+    "a; canary #",
+    "a'$(canary)'b",
+    'a"$(canary)"b',
+    "a\ncanary\nb",
+    "-canary",
+    "canary()",
+    'a"+canary()+"b',
+    "a'+canary()+'b",
+    "a)\ncanary()\n(b",
+)
+"""One at least does harm wherever a value stands as it is: bare, in either quotes, behind a `#`, in Python."""
 SHARP = ("a; canary #", "$(canary)", "`canary`", "a\ncanary\nb", "a>canary", "a|canary")
 """For places of which there are many."""
 _ID = re.compile(r"(?:[0-9a-f]{8}|[0-9a-f]{28,})\Z|[-+\d.:TZ eE]+\Z|(?:true|false|null)\Z")
@@ -253,10 +265,11 @@ def _deep(value: Any, wanted: list[str], payload: str) -> Any:
     return _put(value, wanted, payload) if isinstance(value, str) else value
 
 
-def attacks(rule: Rule) -> Iterator[Advice]:
+def attacks(rule: Rule, share: int = 1) -> Iterator[Advice]:
     """What the rule shows, with a payload in every place of a line where a text of the input shows.
 
     Prose has many places: each is tried with one sharp payload, all of them together with every payload.
+    A `share` of 10 tries the essential payloads and one in ten of the others, for each place different ones.
     """
     seen: set[frozenset[str]] = {frozenset()}
     for example in rule.examples:
@@ -271,8 +284,18 @@ def attacks(rule: Rule) -> Iterator[Advice]:
                 continue
             seen.add(steps | prose)
             is_whole = bool(steps) or group is flowing
-            payloads = PAYLOADS if is_whole else SHARP[len(seen) % len(SHARP) :][:1]
+            sharp = SHARP[len(seen) % len(SHARP) :][:1]
+            some = dict.fromkeys((*ESSENTIAL, *PAYLOADS[len(seen) % share :: share]))
+            payloads = some if is_whole else sharp
             yield from (advice(rule, tainter.case_with(group, payload)) for payload in payloads)
+
+
+def attacked(rules: Iterable[Rule], share: int = 1) -> Advice:
+    """All that these rules show with a payload in it, each line once."""
+    shown = [advice for rule in rules for advice in attacks(rule, share)]
+    steps = {s for advice in shown for s in advice.steps if "canary" in s}
+    prose = {s for advice in shown for s in advice.prose if "canary" in s}
+    return Advice(tuple(sorted(steps)), tuple(sorted(prose)))
 
 
 def _places(

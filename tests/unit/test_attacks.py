@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import thread_time
 
 import pytest
 
-from benchmarks.attacks import attacks
+from benchmarks.attacks import Attack, attacks
 from raydoctor import rules
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case, signals
@@ -31,35 +31,54 @@ SIGNALS = sorted(
     | set(unexplained.signals(())),
     key=lambda s: (s.kind, s.find, s.pattern),
 )
-SMALL, QUICK_S = 1024, 0.0002
-"""A pattern that takes longer for so few characters is tried with as many as it can meet."""
+SMALL, QUICK_S, SLOWEST = 1024, 0.0002, 3
+"""Of the attacks that take longer for so few characters, the slowest are tried with as many as a pattern can meet."""
 MOST_S = 1.0
 """Processor time for one text: what is quadratic with a small factor passes, anything worse does not."""
 HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) a.cc:1: "
 
 
-def slow(tries: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Whether a pattern takes too long for the longest text that it can meet."""
-    began = thread_time()
-    tries(text(SMALL))
-    if thread_time() - began < QUICK_S:
-        return False
+def slow(tries: Callable[[str], object], tried: Iterable[Attack], size: int) -> list[str]:
+    """The attacks for which a pattern takes too long, with the longest text that it can meet."""
+    costs: list[tuple[float, str, Attack]] = []
+    for attack in tried:
+        began = thread_time()
+        tries(attack.text(SMALL))
+        if (cost := thread_time() - began) >= QUICK_S:
+            costs.append((cost, attack.name, attack))
+    return [
+        name
+        for _, name, attack in sorted(costs, reverse=True)[:SLOWEST]
+        if takes_too_long(tries, attack.text(size))
+    ]
+
+
+def takes_too_long(tries: Callable[[str], object], text: str) -> bool:
     try:
         with cpu_limit(MOST_S):
-            tries(text(size))
+            tries(text)
     except CpuTimeSpent:
         return True
     return False
 
 
+@pytest.mark.parametrize(("pattern", "is_slow"), [("a{0,50}b", False), ("a*a*b", True)])
+def test_what_grows_too_fast_is_slow(
+    pattern: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "MOST_S", 0.1)
+    assert bool(slow(re.compile(pattern).search, attacks(pattern), MAX_LINE)) is is_slow
+
+
 def test_no_line_is_slow_for_a_signal() -> None:
     """Each literal, sample and part of each signal's pattern, repeated up to the longest text it sees."""
     found = [
-        f"{signal.kind} {signal.find!r}: {attack.name}"
+        f"{signal.kind} {signal.find!r}: {name}"
         for signal in SIGNALS
-        for attack in attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample)
-        if slow(
-            signal.regex.search, attack.text, MAX_LINE if signal.extent == "line" else RECORD_BYTES
+        for name in slow(
+            signal.regex.search,
+            attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample),
+            MAX_LINE if signal.extent == "line" else RECORD_BYTES,
         )
     ]
     assert found == []
@@ -79,10 +98,9 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
 
 def test_no_record_is_slow_for_a_rule() -> None:
     found = [
-        f"{name}: {attack.name}"
+        f"{name}: {attack}"
         for name, regex in patterns()
-        for attack in attacks(regex.pattern, regex.flags)
-        if slow(regex.search, attack.text, MAX_LINE)
+        for attack in slow(regex.search, attacks(regex.pattern, regex.flags), MAX_LINE)
     ]
     assert found == []
 

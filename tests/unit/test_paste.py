@@ -31,21 +31,25 @@ HOSTILE = [*tainted.PAYLOADS, "\udc80canary", "a\0b", "x" * 5000, "", " ", "-", 
 # ------------------------------------------------------------------ quoting
 
 
-def words_of(line: str) -> list[bytes]:
-    """The arguments that bash makes of a line `true …`."""
-    script = "set -f; " + line.replace("true", "printf %s\\\\0", 1)
-    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
-    return done.stdout.split(b"\0")[:-1]
+EVAL = r'true() { printf "%s\0" "$@"; }; for line; do (eval "$line"); printf "\1\0"; done'
 
 
-@pytest.mark.parametrize("value", [v for v in HOSTILE if not v.startswith("-")])
-def test_a_word_of_the_shell_is_the_value_itself(value: str) -> None:
-    line = shell("true {value}", value=value)
-    fits = 0 < len(value) <= 1000 and "\0" not in value
-    assert words_of(line) == [
-        value.encode("utf-8", "surrogateescape") if fits else b"VALUE",
+def words_of(lines: list[str]) -> list[list[bytes]]:
+    """The arguments that bash makes of each line `true …`."""
+    command = ["/bin/bash", "-f", "-c", EVAL, "bash", *lines]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return [words.split(b"\0")[:-1] for words in done.stdout.split(b"\1\0")[:-1]]
+
+
+def test_a_word_of_the_shell_is_the_value_itself() -> None:
+    values = [value for value in HOSTILE if not value.startswith("-")]
+    lines = [shell("true {value}", value=value) for value in values]
+    fits = [0 < len(value) <= 1000 and "\0" not in value for value in values]
+    assert words_of(list(lines)) == [
+        [value.encode("utf-8", "surrogateescape") if fit else b"VALUE"]
+        for value, fit in zip(values, fits, strict=True)
     ]
-    assert line.isprintable()
+    assert [line for line in lines if not line.isprintable()] == []
 
 
 @given(st.text(min_size=1, max_size=20))
@@ -71,21 +75,21 @@ def test_quotes_of_any_shell_are_balanced(value: str) -> None:
             rest = rest[1:] if rest[0].isalnum() else rest[2:]
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_literal_is_the_value_in_python_and_json(value: str) -> None:
-    line = python("f({value})", value=value)
-    shown = value if len(value) <= 1000 else "VALUE"
-    assert ast.literal_eval(line[2:-1]) == shown
-    if "\\U" not in line:
-        assert json.loads(line[2:-1]) == shown
-    assert not set(line[3:-2]) & set("\"'$`!")
+def test_a_literal_is_the_value_in_python_and_json() -> None:
+    for value in HOSTILE:
+        line = python("f({value})", value=value)
+        shown = value if len(value) <= 1000 else "VALUE"
+        assert ast.literal_eval(line[2:-1]) == shown
+        if "\\U" not in line:
+            assert json.loads(line[2:-1]) == shown
+        assert not set(line[3:-2]) & set("\"'$`!"), line
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_prose_and_comments_hold_nothing_that_acts(value: str) -> None:
-    for line in (text("On {value}: look", value=value), shell("ls   # {value}", value=value)):
-        assert line.isprintable()
-        assert not set(line.removeprefix("ls   #")) & set("'\"$`;&|<>(){}!*?~#=\\%")
+def test_prose_and_comments_hold_nothing_that_acts() -> None:
+    prose = [text("On {value}: look", value=value) for value in HOSTILE]
+    for line in (*prose, *(shell("ls   # {value}", value=value) for value in HOSTILE)):
+        assert line.isprintable(), line
+        assert not set(line.removeprefix("ls   #")) & set("'\"$`;&|<>(){}!*?~#=\\%"), line
         assert " -" not in line
 
 
@@ -197,16 +201,26 @@ def test_a_line_that_is_a_secret_as_a_whole_loses_its_values() -> None:
 
 @cache
 def attacked() -> tainted.Advice:
-    """What all rules show, with a payload in every place that takes one."""
-    shown = [advice for rule in RULES for advice in tainted.attacks(rule)]
-    steps = {s for advice in shown for s in advice.steps if "canary" in s}
-    prose = {s for advice in shown for s in advice.prose if "canary" in s}
-    return tainted.Advice(tuple(sorted(steps)), tuple(sorted(prose)))
+    """What all rules show, with payloads in every place that takes one; `benchmarks/pasting.py` tries them all."""
+    return tainted.attacked(RULES, share=10)
+
+
+@pytest.mark.parametrize("place", ["a {}", "a '{}'", 'a "{}"', "a # {}"])
+def test_a_value_in_a_line_of_the_shell_is_found_out(place: str, tmp_path: Path) -> None:
+    """By the payloads that every place meets, whatever others it meets."""
+    steps = [place.replace("{}", payload) for payload in tainted.ESSENTIAL]
+    assert tainted.harm_in_bash(steps, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["f({})", 'f("{}")', "f('{}')", "f(x)  # {}"])
+def test_a_value_in_a_line_of_python_is_found_out(place: str) -> None:
+    steps = [place.replace("{}", payload) for payload in tainted.ESSENTIAL]
+    assert tainted.harm_in_python(steps)
 
 
 def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
     steps = attacked().steps
-    assert len(steps) > 2000
+    assert len(steps) > 800
     assert tainted.unprintable(steps) == []
     assert tainted.harm_in_python(steps) == []
     assert tainted.harm_in_bash(steps, tmp_path) == []
@@ -216,12 +230,11 @@ def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
 
 def test_no_headline_or_title_acts_when_pasted(tmp_path: Path) -> None:
     prose = attacked().prose
-    assert len(prose) > 5000
+    assert len(prose) > 2500
     assert tainted.unprintable(prose) == []
     assert not any("\n" in line for line in prose)
     assert tainted.harm_in_python(prose) == []
-    # A stride that is no multiple of the number of payloads: bash takes a millisecond for each.
-    assert tainted.harm_in_bash(prose[::7], tmp_path, prose=True) == []
+    assert tainted.harm_in_bash(prose[::3], tmp_path, prose=True) == []  # a millisecond for each
 
 
 def test_the_sandboxes_see_what_runs(tmp_path: Path) -> None:
@@ -249,10 +262,10 @@ ROOT = Path(rules.__file__).parent.parent
 FILES = sorted([*(ROOT / "rules").glob("*.py"), *(ROOT / "waits").glob("*.py")])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_steps_and_hints_are_constants_or_pasted(path: Path) -> None:
+def test_steps_and_hints_are_constants_or_pasted() -> None:
     """An f-string in a step would bring a name into it as it is."""
-    assert list(rulecheck.line_problems(path.read_text())) == []
+    found = [(p.name, what) for p in FILES for what in rulecheck.line_problems(p.read_text())]
+    assert found == []
 
 
 @pytest.mark.parametrize(
@@ -279,16 +292,37 @@ OWN = {"other", "oldest", "moved", "where", "how", "hint", "close[0]", "share"}
 """What hints outside of rules are made of: numbers, options and sentences of ours."""
 
 
-@pytest.mark.parametrize("path", OTHERS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_hints_outside_of_rules_hold_no_value_as_it_is(path: Path) -> None:
-    for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
-        number = HINTS.get(ast.unparse(call.func))
-        if number is None:
-            continue
-        hints = [*call.args[number : number + 1], *(k.value for k in call.keywords if k.arg in ("hint", "fix"))]  # fmt: skip
-        for value in (n for hint in hints for n in _raw(hint)):
-            names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
-            assert ast.unparse(value) in OWN or all(map(str.isupper, names)), ast.unparse(call)
+def test_hints_outside_of_rules_hold_no_value_as_it_is() -> None:
+    trees = [(path, ast.parse(path.read_text())) for path in OTHERS]
+    calls = [(p, n) for p, tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    assert [(str(path), ast.unparse(call)) for path, call in calls if _takes_a_value(call)] == []
+
+
+def _takes_a_value(call: ast.Call) -> bool:
+    """Whether the call makes a hint of a value as it is."""
+    number = HINTS.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    if number is None:
+        return False
+    hints = [*call.args[number : number + 1], *(k.value for k in call.keywords if k.arg in ("hint", "fix"))]  # fmt: skip
+    for value in (n for hint in hints for n in _raw(hint)):
+        names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
+        if ast.unparse(value) not in OWN and not all(map(str.isupper, names)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("call", "takes"),
+    [
+        ('Gap("a", "b", f"See {path}")', True),
+        ('RaydoctorError("a", hint=f"See {path}")', True),
+        ('Gap("a", "b", f"See {PAGE}")', False),
+        ('Gap("a", f"b {path}", "See it")', False),
+    ],
+)
+def test_a_hint_that_takes_a_value_is_found(call: str, takes: bool) -> None:
+    (found,) = (n for n in ast.walk(ast.parse(call)) if isinstance(n, ast.Call))
+    assert _takes_a_value(found) is takes
 
 
 def _raw(hint: ast.expr) -> Iterator[ast.expr]:
@@ -311,10 +345,10 @@ def hint_of(hint: str) -> str:
     return portable.load(portable.dump(reading)).gaps[0].hint
 
 
-@pytest.mark.parametrize("payload", tainted.PAYLOADS)
-def test_advice_of_another_node_does_not_act(payload: str, tmp_path: Path) -> None:
-    hints = [hint_of(payload), hint_of(f"Copy that node's logs.\n{payload}"), hint_of("rm -rf ~")]
-    assert all(hint.startswith("There: ") and hint.isprintable() for hint in hints)
+def test_advice_of_another_node_does_not_act(tmp_path: Path) -> None:
+    sent = [text for p in tainted.PAYLOADS for text in (p, f"Copy that node's logs.\n{p}")]
+    hints = [hint_of(text) for text in (*sent, "rm -rf ~")]
+    assert [h for h in hints if not h.startswith("There: ") or not h.isprintable()] == []
     assert tainted.harm_in_bash(hints, tmp_path) == []
 
 

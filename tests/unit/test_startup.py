@@ -31,23 +31,23 @@ EXIT = (
 PROBE = """
 import json, sys
 from raydoctor.cli import execute
-code = execute(json.loads(sys.argv[1]))
-print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+codes = [execute(arguments) for arguments in json.loads(sys.argv[1])]
+print(json.dumps([codes, sorted(sys.modules)]), file=sys.stderr)
 """
 
 
-def imported_by(arguments: Sequence[str], **environment: str) -> tuple[int, set[str]]:
-    """The exit code of a command, and the modules it left imported."""
+def imported_by(*commands: Sequence[str], **environment: str) -> tuple[list[int], set[str]]:
+    """The exit codes of commands, and the modules that they left imported in one process."""
     clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps(list(arguments))],
+        [sys.executable, "-c", PROBE, json.dumps(commands)],
         capture_output=True,
         text=True,
         env={**clean, **environment},
         check=True,
     )
-    code, modules = json.loads(done.stderr.splitlines()[-1])
-    return code, set(modules)
+    codes, modules = json.loads(done.stderr.splitlines()[-1])
+    return codes, set(modules)
 
 
 @pytest.fixture(name="logs")
@@ -60,26 +60,13 @@ def _logs(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["rules"], ["explain", "worker-vanished"], ["demo", "--list"]],
-)
-def test_pages_import_nothing_heavy(arguments: list[str]) -> None:
-    code, modules = imported_by(arguments)
-    assert code == 0
-    assert not modules & HEAVY
+PAGES = [["--help"], ["--version"], ["rules"], ["explain", "worker-vanished"], ["demo", "--list"]]
 
 
-@pytest.mark.parametrize("form", ["text", "json", "markdown"])
-def test_the_offline_diagnosis_imports_nothing_heavy(logs: str, form: str) -> None:
-    code, modules = imported_by([logs, "--format", form])
-    assert code == 1
-    assert not modules & HEAVY
-
-
-def test_the_story_imports_nothing_heavy(logs: str) -> None:
-    code, modules = imported_by(["story", WORKER[:8], logs])
-    assert code == 0
+def test_the_offline_path_imports_nothing_heavy(logs: str) -> None:
+    diagnoses = [[logs, "--format", form] for form in ("text", "json", "markdown")]
+    codes, modules = imported_by(*PAGES, *diagnoses, ["story", WORKER[:8], logs])
+    assert codes == [0] * len(PAGES) + [1] * len(diagnoses) + [0]
     assert not modules & HEAVY
 
 
@@ -96,9 +83,9 @@ def test_importing_the_package_loads_the_package_alone() -> None:
 
 @cache
 def cpu_seconds(*command: str) -> float:
-    """What a command costs, at its best of three: other work on the machine does not count."""
+    """What a command costs, at its best of two: other work on the machine does not count."""
     costs = []
-    for _ in range(3):
+    for _ in range(2):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
