@@ -83,6 +83,8 @@ _SEEN = Signal(
     tier="root",  # where an incident starts; `cause`: explains symptoms; `symptom`: what the program saw
     severity="error",
     rank=50,  # TODO: which rule wins if two explain the same exit, the lower one: see CONTRIBUTING.md
+    explains=("worker",),  # TODO: the kinds of the entities below; raydoctor/model/entities.py lists all
+    caused_by=("node",),
     looks_for=(_SEEN,),
     remedies=(Remedy("TODO: what to do", ("TODO: the line to paste",)),),
 )

@@ -101,6 +101,8 @@ class _Failure:
     tier="root",
     severity="error",
     rank=45,
+    explains=("actor", "process", "worker"),
+    caused_by=("actor",),
     daemons_record=True,
     looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED),
 )

@@ -63,6 +63,8 @@ _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
     tier="root",
     severity="error",
     rank=48,
+    explains=("actor",),
+    caused_by=("process", "worker"),
     daemons_record=True,
     looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
 )

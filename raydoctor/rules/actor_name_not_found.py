@@ -92,6 +92,8 @@ class _Fate(NamedTuple):
     tier="symptom",
     severity="error",
     rank=84,
+    explains=("actor-name",),
+    caused_by=("task-error",),
     looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:

@@ -78,6 +78,8 @@ class _Orphan(NamedTuple):
     tier="cause",
     severity="error",
     rank=42,
+    explains=("actor",),
+    caused_by=("actor", "job", "node", "process", "worker"),
     daemons_record=True,
     looks_for=(
         CALL_FAILED,

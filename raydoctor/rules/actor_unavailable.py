@@ -49,6 +49,8 @@ _WITHOUT_CAUSE = pattern(
     tier="cause",
     severity="error",
     rank=82,
+    explains=("unavailable",),
+    caused_by=("actor",),
     daemons_record=True,
     looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
 )  # fmt: skip

@@ -65,6 +65,8 @@ _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not read
     tier="cause",
     severity="error",
     rank=73,
+    explains=("task", "waiting"),
+    caused_by=(),
     looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
 )  # fmt: skip
 def cancel_ignored(case: Case) -> Iterator[Finding]:

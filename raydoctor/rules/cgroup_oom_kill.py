@@ -51,6 +51,8 @@ _LOG = Gap(
     tier="root",
     severity="error",
     rank=89,
+    explains=("process", "worker"),
+    caused_by=(),
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
 )  # fmt: skip

@@ -69,6 +69,8 @@ _ESSENTIAL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
     tier="root",
     severity="warning",
     rank=95,
+    explains=("clock", "gcs", "pause", "raylet"),
+    caused_by=("node", "raylet"),
     looks_for=(
         *(RAYLET_STARTED, *NODE_REGISTERED, WORKER_STARTED, WORKER_EXIT, WORKER_DISCONNECTED),
         *(*ACTOR_PLACED, NODE_HEALTH_FAILED, *NODE_DEAD),

@@ -56,6 +56,8 @@ _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     tier="root",
     severity="error",
     rank=76,
+    explains=("actor", "lease", "starved", "task", "waiting"),
+    caused_by=("autoscaler",),
     looks_for=(
         waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
         *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING,

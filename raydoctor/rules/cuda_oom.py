@@ -85,6 +85,8 @@ class _Shortage:
     tier="root",
     severity="error",
     rank=43,
+    explains=("actor", "task-error", "worker"),
+    caused_by=(),
     looks_for=(*SIGNALS, WORKER_EXIT),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:

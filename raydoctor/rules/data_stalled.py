@@ -83,6 +83,8 @@ class _Stall:
     tier="cause",
     severity="error",
     rank=85,
+    explains=("data-operator",),
+    caused_by=("task", "waiting"),
     looks_for=(*data.STALLS, WORKER_EXIT),
 )
 def data_stalled(case: Case) -> Iterator[Finding]:

@@ -77,6 +77,8 @@ _LEGACY_DOC = (
     tier="root",
     severity="error",
     rank=72,
+    explains=("debugger", "waiting"),
+    caused_by=(),
     looks_for=(LEGACY_OPEN, DEBUGPY_OPEN, DEBUGPY_WAITS, *CONNECTED, waiting.INTERRUPTED, RAY_EXCEPTION),
 )  # fmt: skip
 def debugger_waiting(case: Case) -> Iterator[Finding]:

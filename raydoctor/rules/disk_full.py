@@ -59,6 +59,8 @@ _MUCH = 0.05
     tier="root",
     severity="error",
     rank=65,
+    explains=("disk", "object", "spilling"),
+    caused_by=("arguments",),
     daemons_record=True,
     looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
 )  # fmt: skip

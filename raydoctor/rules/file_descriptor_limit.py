@@ -92,6 +92,8 @@ _ENOUGH = 65536
     tier="root",
     severity="error",
     rank=8,
+    explains=("files", "job", "raylet", "worker"),
+    caused_by=(),
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
         *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, *worker_start.SIGNALS),

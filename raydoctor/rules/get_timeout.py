@@ -62,6 +62,8 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
     tier="symptom",
     severity="error",
     rank=86,
+    explains=(),
+    caused_by=("waiting",),
     fallback=True,
     looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
 )  # fmt: skip

@@ -59,6 +59,8 @@ _APART = 20.0
     tier="root",
     severity="error",
     rank=74,
+    explains=("actor", "lease", "request", "task", "waiting"),
+    caused_by=("autoscaler", "node", "node-types"),
     daemons_record=True,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,

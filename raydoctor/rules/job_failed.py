@@ -58,6 +58,8 @@ _KERNEL = Gap(
     tier="symptom",
     severity="error",
     rank=95,
+    explains=("process", "program", "submission", "worker"),
+    caused_by=("gcs", "job", "process", "runtime-env", "task-error", "waiting", "worker"),
     fallback=True,
     looks_for=(*jobs.SIGNALS, *JOB_STARTED),
 )

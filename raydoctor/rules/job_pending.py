@@ -57,6 +57,8 @@ _PENDING_AFTER = 60.0
     tier="root",
     severity="error",
     rank=79,
+    explains=("submission",),
+    caused_by=("gcs", "waiting"),
     daemons_record=True,
     looks_for=(*jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, *JOB_STARTED, *NODE_REGISTERED),
 )  # fmt: skip

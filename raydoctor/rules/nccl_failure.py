@@ -75,6 +75,8 @@ class _Report(NamedTuple):
     tier="root",
     severity="error",
     rank=29,
+    explains=("process", "task-error", "worker"),
+    caused_by=(),
     looks_for=(WATCHDOG, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:

@@ -59,6 +59,8 @@ _ADVICE = (
     tier="root",
     severity="error",
     rank=77,
+    explains=("autoscaler",),
+    caused_by=(),
     looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:

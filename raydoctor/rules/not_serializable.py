@@ -55,6 +55,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
     tier="root",
     severity="error",
     rank=52,
+    explains=("serialization",),
+    caused_by=(),
     looks_for=(REFUSED, CULPRIT, RAY_EXCEPTION, ERROR_TEXT, EXITING, WORKER_EXIT),
 )
 def not_serializable(case: Case) -> Iterator[Finding]:

@@ -55,6 +55,8 @@ LOST = Signal(
     tier="symptom",
     severity="error",
     rank=81,
+    explains=("object",),
+    caused_by=("node", "raylet"),
     daemons_record=True,
     looks_for=(LOST, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip

@@ -61,6 +61,8 @@ PUT_FAILED = Signal(
     tier="root",
     severity="error",
     rank=66,
+    explains=("object", "spilling", "store", "waiting"),
+    caused_by=("arguments", "spilling"),
     daemons_record=True,
     looks_for=(
         PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,

@@ -81,6 +81,8 @@ IN_TMP = Signal(
     tier="root",
     severity="warning",
     rank=67,
+    explains=("store",),
+    caused_by=("spilling",),
     daemons_record=True,
     looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
 )  # fmt: skip

@@ -72,6 +72,8 @@ REPLAYED = Signal(
     tier="symptom",
     severity="error",
     rank=81,
+    explains=("object", "task"),
+    caused_by=("node", "raylet"),
     daemons_record=True,
     looks_for=(FAILED, CANNOT_RECOVER, REPLAYED, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip

@@ -70,6 +70,8 @@ class _Loss(NamedTuple):
     tier="symptom",
     severity="error",
     rank=80,
+    explains=("object",),
+    caused_by=("job", "node", "process", "worker"),
     daemons_record=True,
     looks_for=(LOST, RAY_EXCEPTION),
 )

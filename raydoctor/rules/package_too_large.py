@@ -101,6 +101,8 @@ _MOST = 5
     tier="root",
     severity="error",
     rank=67,
+    explains=("package",),
+    caused_by=(),
     looks_for=(TOO_LARGE, *BODY_TOO_LARGE, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:

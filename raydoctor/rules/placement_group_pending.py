@@ -87,6 +87,8 @@ NEVER_READY = Signal(
     tier="root",
     severity="error",
     rank=75,
+    explains=("pg", "task", "waiting"),
+    caused_by=("autoscaler",),
     daemons_record=True,
     looks_for=(
         REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,

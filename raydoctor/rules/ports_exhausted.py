@@ -63,6 +63,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configuratio
     tier="root",
     severity="error",
     rank=8,
+    explains=("ports", "start-crashed", "waiting", "worker"),
+    caused_by=(),
     daemons_record=True,
     looks_for=(NO_PORT, *worker_start.SIGNALS),
 )  # fmt: skip

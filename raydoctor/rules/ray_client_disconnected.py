@@ -87,6 +87,8 @@ _SERVER = Signal(
     tier="cause",
     severity="critical",
     rank=14,
+    explains=("client",),
+    caused_by=("gcs", "job", "process"),
     looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, _NO_CONNECTION, _NO_SERVER, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:

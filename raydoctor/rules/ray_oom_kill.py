@@ -53,6 +53,8 @@ from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
     tier="root",
     severity="error",
     rank=20,
+    explains=("memory", "process", "worker"),
+    caused_by=("oom-loop",),
     daemons_record=True,
     looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
 )

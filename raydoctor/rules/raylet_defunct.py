@@ -49,6 +49,8 @@ _STOPPED = ("T", "t")
     tier="root",
     severity="error",
     rank=10,
+    explains=("process",),
+    caused_by=("raylet",),
     looks_for=(RAYLET_STARTED,),
 )  # fmt: skip
 def raylet_defunct(case: Case) -> Iterator[Finding]:

@@ -114,6 +114,8 @@ _SINCE = (2, 46)
     tier="root",
     severity="critical",
     rank=8,
+    explains=("isolation",),
+    caused_by=(),
     looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, TIMED_OUT, CHECK_FAILED),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
@@ -146,7 +148,7 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
         f"The raylet (pid {first.pid}) could not start because it could not set up resource isolation: {why}",
         tuple(links),
         explains=(
-            Entity("raylet-start", first.source.path),
+            Entity("isolation", first.source.path),
             *((Entity("raylet", node),) if (node := case.node_of(first.source)) else ()),
         ),
         subjects=(Subject("raylet", None, "raylet", first.pid),),
@@ -171,7 +173,7 @@ def _refused(event: Event) -> Finding:
     return Finding(
         f"Ray rejects a setting of resource isolation: {event['option']}{detail}",
         (Link(event, "Ray refuses to start with this option"),),
-        explains=(Entity("option", event["option"]),),
+        explains=(Entity("isolation", event["option"]),),
         severity="error",
         remedies=(other if event["why"] else on,),
         covers=(event,),

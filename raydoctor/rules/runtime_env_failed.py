@@ -48,6 +48,8 @@ ELSEWHERE = ("timeout", "too-large")
     tier="root",
     severity="error",
     rank=70,
+    explains=("runtime-env", "waiting"),
+    caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )

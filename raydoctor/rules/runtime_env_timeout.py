@@ -58,6 +58,8 @@ _STEPS = {
     tier="root",
     severity="error",
     rank=69,
+    explains=("runtime-env",),
+    caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )  # fmt: skip

@@ -54,6 +54,8 @@ DROPPED = Signal(
     tier="cause",
     severity="warning",
     rank=83,
+    explains=("serve-queue",),
+    caused_by=(),
     looks_for=(DROPPED,),
 )
 def serve_backpressure(case: Case) -> Iterator[Finding]:

@@ -54,6 +54,8 @@ PENDING = Signal(
     tier="symptom",
     severity="warning",
     rank=85,
+    explains=("serve-pending",),
+    caused_by=("waiting",),
     looks_for=(PENDING,),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:

@@ -58,6 +58,8 @@ class _Stale(NamedTuple):
     tier="root",
     severity="info",
     rank=97,
+    explains=(),
+    caused_by=(),
     looks_for=(RAYLET_STARTED,),
 )
 def stale_session(case: Case) -> Iterator[Finding]:

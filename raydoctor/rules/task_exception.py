@@ -65,6 +65,8 @@ _PASSING = (
     tier="root",
     severity="error",
     rank=50,
+    explains=("task-error",),
+    caused_by=(),
     looks_for=(*FAILURES, RETRIED),
 )
 def task_exception(case: Case) -> Iterator[Finding]:

@@ -63,6 +63,8 @@ _LONG, _TIMES = 30.0, 10.0
     tier="root",
     severity="error",
     rank=77,
+    explains=("task", "waiting"),
+    caused_by=(),
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:

@@ -54,6 +54,8 @@ _LONGEST = 160
     tier="symptom",
     severity="error",
     rank=86,
+    explains=("train-run",),
+    caused_by=("process", "task-error", "waiting", "worker"),
     looks_for=(*train.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
 )
 def train_worker_failed(case: Case) -> Iterator[Finding]:

@@ -67,6 +67,8 @@ _NODE_INFO_SINCE = (2, 51)
     tier="root",
     severity="critical",
     rank=12,
+    explains=("versions",),
+    caused_by=(),
     looks_for=(_TOLD, _NO_TEMP_DIR, _NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
 )
 def version_mismatch(case: Case) -> Iterator[Finding]:

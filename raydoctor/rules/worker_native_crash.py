@@ -69,6 +69,8 @@ _MEANING = {
     tier="root",
     severity="error",
     rank=30,
+    explains=("job", "process", "worker"),
+    caused_by=(),
     daemons_record=True,
     looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )

@@ -50,6 +50,8 @@ _MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
     tier="root",
     severity="error",
     rank=71,
+    explains=("start-crashed", "waiting"),
+    caused_by=("ports",),
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
 )

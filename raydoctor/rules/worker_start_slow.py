@@ -45,6 +45,8 @@ _STORM = 16
     tier="root",
     severity="error",
     rank=72,
+    explains=("start-slow", "waiting"),
+    caused_by=(),
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
 )
