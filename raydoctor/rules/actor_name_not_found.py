@@ -38,7 +38,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
-from raydoctor.rules.shared.task_error import Failure, parse_failure
+from raydoctor.rules.shared.task_error import TaskFailure, parse_failure
 
 _NAMESPACES = "https://docs.ray.io/en/latest/ray-core/namespaces.html"
 _NAMED = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html"
@@ -171,7 +171,7 @@ def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _as_task_error(failed: Failure | None) -> tuple[Entity, ...]:
+def _as_task_error(failed: TaskFailure | None) -> tuple[Entity, ...]:
     """The failure of the task that raised it, so that `task-exception` reports the same incident."""
     if not failed or not failed.raised:
         return ()

@@ -158,7 +158,7 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
     )
 
 
-def _in_loop(dump: stacks.Dump) -> _Blocked | None:
+def _in_loop(dump: stacks.StackDump) -> _Blocked | None:
     """The innermost user frame of the event loop's thread."""
     for thread in dump.threads:
         if not thread.name.startswith(stacks.EVENT_LOOP) or not thread.frames:

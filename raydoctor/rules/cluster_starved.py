@@ -159,10 +159,10 @@ def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Fin
     )  # fmt: skip
 
 
-def _as_dumped(one: starving.Starved) -> list[waiting.Holder]:
+def _as_dumped(one: starving.Starved) -> list[waiting.DumpedHolder]:
     """The holders as a raylet's dump would list them."""
     return [
-        waiting.Holder(
+        waiting.DumpedHolder(
             f"{h.name}.__init__" if h.kind == "actor" else h.name,
             h.pid or 0,
             live_rows.plain(h.held),
@@ -196,7 +196,9 @@ def _claimed(case: Case, at: float | None) -> str:
     return f"all of it is in use: {alive}{f' ({known})' if known else ''}"
 
 
-def _held(holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs) -> str:
+def _held(
+    holders: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
+) -> str:
     parts = []
     for name in needs:
         held = sum(h.held.get(name, 0.0) for h in holders)
@@ -237,7 +239,7 @@ def _ids(logged: list[Event]) -> Iterator[Entity]:
 
 
 def _remedies(
-    holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
+    holders: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
 ) -> tuple[Remedy, ...]:
     actors = [h for h in holders if h.is_actor]
     return (
@@ -258,7 +260,7 @@ def _remedies(
 
 
 def _fewer(
-    actors: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
+    actors: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
 ) -> Iterator[Remedy]:
     """How many of these actors leave room for one request."""
     name = actors[0].name.removesuffix(".__init__")

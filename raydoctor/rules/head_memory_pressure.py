@@ -35,7 +35,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom import kills
-from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Holder, Report
+from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, MemoryUser, OomReport
 
 NONE_LEFT = (
     Signal(
@@ -104,12 +104,12 @@ class _Hog(NamedTuple):
 
     name: str
     """`the driver python train.py`, `the GCS`."""
-    holder: Holder
-    report: Report
+    holder: MemoryUser
+    report: OomReport
     is_driver: bool
 
 
-def _hog(case: Case, report: Report) -> _Hog | None:
+def _hog(case: Case, report: OomReport) -> _Hog | None:
     """The largest user, if it is a driver or a daemon and holds more than all workers together."""
     if not report.holders:
         return None
@@ -124,7 +124,7 @@ def _hog(case: Case, report: Report) -> _Hog | None:
     return None
 
 
-def _daemon(holder: Holder) -> str:
+def _daemon(holder: MemoryUser) -> str:
     return next((name for name, words in _DAEMONS.items() if words.search(holder.name)), "")
 
 
@@ -134,7 +134,7 @@ def _command(command: str) -> str:
     return " ".join(words)[:60]
 
 
-def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
+def _finding(case: Case, strikes: list[OomReport], hog: _Hog) -> Finding:
     victims = [v for s in strikes for v in s.victims]
     exits = kills.exits_of(case, strikes, victims)
     others = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
@@ -164,7 +164,7 @@ def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
     )  # fmt: skip
 
 
-def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
+def _headline(hog: _Hog, victims: list[MemoryUser], killed: int) -> str:
     holder, report = hog.holder, hog.report
     names = evidence.join_names(v.function for v in victims)
     workers = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
@@ -175,7 +175,7 @@ def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
     )
 
 
-def _shows(strike: Report, hog: _Hog) -> str:
+def _shows(strike: OomReport, hog: _Hog) -> str:
     pid = hog.holder.pid
     held = next((f" ({h.gb:.2f} GiB by pid {pid})" for h in strike.holders if h.pid == pid), "")
     used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used{held}"

@@ -38,7 +38,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import processes as live
-from raydoctor.rules.shared.live.processes import Process
+from raydoctor.rules.shared.live.processes import RayProcess
 
 _MUCH = 0.10
 """Of the machine's memory."""
@@ -78,11 +78,11 @@ def leftover_process(case: Case) -> Iterator[Finding]:
             yield _idle_finding(label, idle)
 
 
-def _holds_much(process: Process, memory: float) -> bool:
+def _holds_much(process: RayProcess, memory: float) -> bool:
     return process.gpu_bytes >= _CONTEXT or bool(memory and process.memory > _MUCH * memory)
 
 
-def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> Finding:
+def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) -> Finding:
     by_size = sorted(left, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
     starters = " or ".join(dict.fromkeys(p.outlived for p in by_size))
     much = any(p.gpus for p in left) or bool(
@@ -107,13 +107,13 @@ def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> 
     )
 
 
-def _holdings(processes: Sequence[Process]) -> str:
+def _holdings(processes: Sequence[RayProcess]) -> str:
     shares = [share.told for p in processes for share in p.gpus]
     memory = size(sum(p.memory for p in processes))
     return " and ".join([*shares[:3], f"{memory} of memory"])
 
 
-def _links(case: Case, process: Process) -> Iterator[Link]:
+def _links(case: Case, process: RayProcess) -> Iterator[Link]:
     row = process.event
     if row["worker_pid"] and process.outlived == "worker":
         orphaned = (
@@ -160,7 +160,7 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
     )
 
 
-def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
+def _idle_finding(label: str, idle: Sequence[RayProcess]) -> Finding:
     by_size = sorted(idle, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
     pids = evidence.join_names(f"pid {p.pid}" for p in by_size)
     return Finding(

@@ -30,7 +30,7 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Report, reports
+from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, OomReport, reports
 from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 
 _ENOUGH = 3
@@ -68,7 +68,7 @@ def oom_kill_loop(case: Case) -> Iterator[Finding]:
             yield _finding(case, name, attempts, infinite, strikes)
 
 
-def _by_task(case: Case, strikes: list[Report]) -> Iterator[tuple[str, list[Event], bool]]:
+def _by_task(case: Case, strikes: list[OomReport]) -> Iterator[tuple[str, list[Event], bool]]:
     """Loops by TaskID: the submitter's core log records every failed attempt (all versions)."""
     by_task: dict[str, list[Event]] = {}
     for event in case.of("oom.retries_left"):
@@ -79,7 +79,7 @@ def _by_task(case: Case, strikes: list[Report]) -> Iterator[tuple[str, list[Even
             yield _name(case, attempts, strikes, final), attempts, attempts[-1]["oom_left"] == "-1"
 
 
-def _name(case: Case, attempts: list[Event], strikes: list[Report], final: Event | None) -> str:
+def _name(case: Case, attempts: list[Event], strikes: list[OomReport], final: Event | None) -> str:
     """The function, from the final failure, the driver's message or the victim of that moment; else empty."""
     if final:
         return final["name"]
@@ -107,7 +107,7 @@ def _by_push(case: Case) -> Iterator[tuple[str, list[Event], bool]]:
 
 
 def _finding(
-    case: Case, name: str, attempts: list[Event], infinite: bool, strikes: list[Report]
+    case: Case, name: str, attempts: list[Event], infinite: bool, strikes: list[OomReport]
 ) -> Finding:
     kills = sum(e.count for e in attempts)
     mine = [s for s in strikes if any(v.function == name.partition(".")[0] for v in s.victims)]

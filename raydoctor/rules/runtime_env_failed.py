@@ -37,7 +37,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Severity, Subject
 from raydoctor.rules.shared.setup import environments
-from raydoctor.rules.shared.setup.environments import Failure
+from raydoctor.rules.shared.setup.environments import SetupFailure
 from raydoctor.rules.shared.setup.remedies import remedies
 
 ELSEWHERE = ("timeout", "too-large")
@@ -60,7 +60,7 @@ def runtime_env_failed(case: Case) -> Iterator[Finding]:
             yield _finding(case, failure)
 
 
-def _finding(case: Case, failure: Failure) -> Finding:
+def _finding(case: Case, failure: SetupFailure) -> Finding:
     error = failure.error
     affected = environments.affected(case, failure)
     recovered = not failure.seen and environments.made_later(case, failure)
@@ -82,7 +82,7 @@ def _finding(case: Case, failure: Failure) -> Finding:
     )
 
 
-def _headline(failure: Failure, affected: list[str], recovered: bool) -> str:
+def _headline(failure: SetupFailure, affected: list[str], recovered: bool) -> str:
     part = f"the {failure.tool} part of a" if failure.tool else "a"
     attempts = evidence.total(failure.attempts)
     text = f"Ray could not set up {part} runtime environment"

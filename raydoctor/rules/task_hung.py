@@ -180,10 +180,10 @@ _ONE_STACK = ("lock", "socket", "subprocess", "collective")
 
 
 def _with_stack(
-    dump: stacks.Dump,
+    dump: stacks.StackDump,
     hung: _Hung | None,
     workers: dict[int, calls.Worker],
-    taken: list[stacks.Dump],
+    taken: list[stacks.StackDump],
 ) -> _Hung | None:
     """A hang with the evidence of a stack, which must contain a frame of the user's code."""
     thread = dump.busy

@@ -19,7 +19,7 @@ from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
-from raydoctor.rules.shared.traceback import Frame
+from raydoctor.rules.shared.traceback import TracebackFrame
 
 _CORE = ("core-worker", "core-driver", "core-io")
 _OUTPUT = ("worker-err", "io-worker", "worker-echo", "driver", "job-driver")
@@ -132,7 +132,7 @@ class Crash(NamedTuple):
     """The native function that crashed, if the binary has symbols."""
     words: str = ""
     """The reason given for `abort()`."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[TracebackFrame, ...] = ()
     """Python's stack, innermost first."""
     modules: tuple[str, ...] = ()
     """Packages with native code that the program, not Ray, loaded."""
@@ -147,7 +147,7 @@ class Crash(NamedTuple):
         return next((e["who"] for e in self.events if e["who"]), "worker")
 
     @property
-    def place(self) -> Frame | None:
+    def place(self) -> TracebackFrame | None:
         """The innermost line of the user's program, or else the innermost line."""
         return next((f for f in self.frames if f.is_user_code), next(iter(self.frames), None))
 
@@ -247,11 +247,11 @@ def _stack(event: Event) -> str:
     return found[0] if found else event.message
 
 
-def _frames(event: Event | None) -> list[Frame]:
+def _frames(event: Event | None) -> list[TracebackFrame]:
     if event is None:
         return []
     matches = (_FRAME.match(line) for line in _stack(event).splitlines())
-    return [Frame(m["file"], int(m["line"]), m["function"]) for m in matches if m]
+    return [TracebackFrame(m["file"], int(m["line"]), m["function"]) for m in matches if m]
 
 
 def _modules(event: Event | None) -> tuple[tuple[str, ...], int]:

@@ -38,7 +38,7 @@ class Use(NamedTuple):
         return f"{what} in {self.path}: {least}{size(self.bytes)}"
 
 
-class Disk(NamedTuple):
+class RayDisk(NamedTuple):
     """One file system of one node, with everything that Ray uses it for."""
 
     event: Event
@@ -93,7 +93,7 @@ class Disk(NamedTuple):
         return tuple(Link(use.event, use.told) for use in large[:most])
 
 
-def disks(case: Case) -> list[Disk]:
+def disks(case: Case) -> list[RayDisk]:
     """File systems to which Ray writes its session or its objects, at the time of the collection."""
     rows = [e for e in live.rows(case, "disks") if e["use"] in ("spill", "session")]
     groups: dict[tuple[str, str, str], list[Event]] = {}
@@ -105,11 +105,11 @@ def disks(case: Case) -> list[Disk]:
     return [_disk(case, group, label not in spilling) for (label, *_), group in groups.items()]
 
 
-def _disk(case: Case, rows: list[Event], is_default: bool) -> Disk:
+def _disk(case: Case, rows: list[Event], is_default: bool) -> RayDisk:
     first = next((row for row in rows if row["use"] == "spill"), rows[0])
     nodes = {row["node_id"] for row in rows} - {""}
     threshold = live.number(first, "threshold")
-    return Disk(
+    return RayDisk(
         event=first,
         node=nodes.pop() if len(nodes) == 1 else _only_node(case, first),
         path=first["path"],
