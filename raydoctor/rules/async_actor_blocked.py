@@ -96,7 +96,9 @@ def _live_finding(group: Group) -> Finding:
     first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
     name = first.work.class_name or first.work.name
     call = "waits in ray.get" if first.waiting else first.summary
-    blocked = _Blocked(first.work.pid or 0, name, call, (), is_current=True)
+    blocked = _Blocked(
+        first.work.pid or 0, name, call, (), is_get=bool(first.waiting), is_current=True
+    )
     return hangs.finding(
         group,
         f"Actor {name} (pid {first.work.pid}) {first.summary}, so that none of its other coroutines can run{_behind(group, first)}",
@@ -122,6 +124,8 @@ class _Blocked(NamedTuple):
     call: str
     """The blocking call: `waits in ray.get`."""
     links: tuple[Link, ...]
+    is_get: bool = False
+    """The blocking call is `ray.get`, so that `await` replaces it."""
     seconds: float = 0.0
     is_current: bool = False
     """A call stack shows the blocking call now."""
@@ -148,7 +152,7 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
         return seen
     if event.kind == "async.blocking_get":
         link = Link(event, "Ray reports a blocking ray.get in the event loop")
-        return seen._replace(call="waits in ray.get", links=(link, *seen.links))
+        return seen._replace(call="waits in ray.get", is_get=True, links=(link, *seen.links))
     seconds = float(event["seconds"])
     link = Link(event, f"asyncio reports a step of {seconds:.1f} s")
     return seen._replace(
@@ -216,7 +220,6 @@ def _hangs(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> bool:
 
 
 def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
-    get = "ray.get" in blocked.call
     return (
         Remedy(
             f"Await in the coroutines of {name} instead of blocking",
@@ -224,7 +227,7 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
                 "answer = await self.other.method.remote(...)        # not ray.get(...)",
                 "answers = await asyncio.gather(*refs)               # for several calls",
             )
-            if get
+            if blocked.is_get
             else (
                 "await asyncio.sleep(1)                              # not time.sleep(1)",
                 "await asyncio.to_thread(f, ...)                     # for blocking code: files, requests, computation",

@@ -36,6 +36,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom import kills
 from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, MemoryUser, OomReport
+from raydoctor.rules.shared.oom.remedies import gib
 
 NONE_LEFT = (
     Signal(
@@ -55,12 +56,13 @@ NONE_LEFT = (
     ),
 )
 
+_GCS, _DASHBOARD = "the GCS", "the dashboard"
 _DAEMONS = {
-    "the GCS": pattern(r"/gcs_server\b"),
+    _GCS: pattern(r"/gcs_server\b"),
     "the raylet": pattern(r"/raylet/raylet\b"),
     "a dashboard agent": pattern(r"^ray::DashboardAgent|/dashboard/agent\.py"),
     "a runtime environment agent": pattern(r"^ray::RuntimeEnvAgent|/runtime_env/agent/main\.py"),
-    "the dashboard": pattern(r"^ray-dashboard-|/dashboard/dashboard\.py"),
+    _DASHBOARD: pattern(r"^ray-dashboard-|/dashboard/dashboard\.py"),
     "the log monitor": pattern(r"/log_monitor\.py"),
     "the autoscaler's monitor": pattern(r"/autoscaler/_private/monitor\.py"),
     "a Ray Client server": pattern(r"ray\.util\.client\.server"),
@@ -170,15 +172,15 @@ def _headline(hog: _Hog, victims: list[MemoryUser], killed: int) -> str:
     workers = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
     small = bool(victims) and max(v.gb for v in victims) < _NEGLIGIBLE * holder.gb
     return (
-        f"{hog.name[0].upper()}{hog.name[1:]} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GiB on node {report.ip}, so Ray's memory "
+        f"{hog.name[0].upper()}{hog.name[1:]} (pid {holder.pid}) held {gib(holder.gb)} of {gib(report.limit_gb)} on node {report.ip}, so Ray's memory "
         f"monitor killed {workers}{' that held almost no memory' if small else ''}"
     )
 
 
 def _shows(strike: OomReport, hog: _Hog) -> str:
     pid = hog.holder.pid
-    held = next((f" ({h.gb:.2f} GiB by pid {pid})" for h in strike.holders if h.pid == pid), "")
-    used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used{held}"
+    held = next((f" ({gib(h.gb)} by pid {pid})" for h in strike.holders if h.pid == pid), "")
+    used = f"memory monitor: {gib(strike.used_gb)} of {gib(strike.limit_gb)} used{held}"
     return f"{used}, so it kills {evidence.many(strike.killed, 'worker')}"
 
 
@@ -204,10 +206,10 @@ def _nothing_to_kill(case: Case, node: str, events: list[Event]) -> Finding:
 
 
 def _remedies(hog: _Hog) -> Iterator[Remedy]:
-    gb, limit = hog.holder.gb, hog.report.limit_gb
+    held, limit = gib(hog.holder.gb), gib(hog.report.limit_gb)
     if hog.is_driver:
         yield Remedy(
-            f"Keep the {gb:.1f} GiB out of the driver: pass references, and get results one at a time",
+            f"Keep the {held} out of the driver: pass references, and get results one at a time",
             (
                 "refs = [summarize.remote(load.remote(part)) for part in parts]   # values stay in the object store",
                 "while refs:\n    ready, refs = ray.wait(refs)\n    handle(ray.get(ready[0]))   # one result in memory, not all",
@@ -215,7 +217,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
             doc="https://docs.ray.io/en/latest/ray-core/patterns/ray-get-too-many-objects.html",
         )
         yield Remedy(
-            f"Or run the driver on a node with more than {limit:.1f} GiB, apart from the workers",
+            f"Or run the driver on a node with more than {limit}, apart from the workers",
             ("ray job submit --entrypoint-memory=BYTES …   # Ray places the driver",),
             doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
         )
@@ -226,21 +228,21 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         risk="disruptive",
         doc=_DOC,
     )
-    if hog.name == "the GCS":
+    if hog.name == _GCS:
         yield Remedy(
             "Let the GCS keep at most 10000 task events",
             ("RAY_task_events_max_num_task_in_gcs=10000 ray start --head …   # default 100000",),
             risk="disruptive",
             doc=_DOC,
         )
-    if hog.name == "the dashboard":
+    if hog.name == _DASHBOARD:
         yield Remedy(
             "Let the dashboard cache at most 1000 events",
             ("RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head …",),
             risk="disruptive",
             doc=_DOC,
         )
-    yield Remedy(f"Or give the node more than {limit:.1f} GiB of memory", risk="disruptive")
+    yield Remedy(f"Or give the node more than {limit} of memory", risk="disruptive")
 
 
 # ------------------------------------------------------------------ examples
@@ -269,7 +271,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _JOB,
         },
         roots=("head-memory-pressure",),
-        says=("train.py", "2.8 of 4.0 GiB", "summarize", "driver"),
+        says=("train.py", "2.80 GiB of 4.00 GiB", "summarize", "driver"),
     ),
     Example(
         "the GCS holds the memory",

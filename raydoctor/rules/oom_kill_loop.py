@@ -31,7 +31,7 @@ from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, OomReport, reports
-from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
+from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
 
 _ENOUGH = 3
 """Kills of one task from which on they count as a loop."""
@@ -115,7 +115,7 @@ def _finding(
     held = ""
     if mine:
         top, holders = hungriest(mine[-1])
-        held = f", and {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GiB at the last kill"
+        held = f", and {top} held {gib(sum(h.gb for h in holders))} of the {gib(mine[-1].limit_gb)} at the last kill"
     chain = [
         Link(attempts[0], f"an attempt of {label} was killed for memory"),
         Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries it"),
@@ -125,7 +125,7 @@ def _finding(
             0,
             Link(
                 mine[0].event,
-                f"the memory monitor killed {label}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GiB used",
+                f"the memory monitor killed {label}: {gib(mine[0].used_gb)} of {gib(mine[0].limit_gb)} used",
             ),
         )
     retries = (

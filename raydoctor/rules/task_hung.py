@@ -117,15 +117,15 @@ def _live_finding(group: Group) -> Finding:
     )
     return hangs.finding(
         group,
-        f"{_subject(first.work.name, first.work.label)} {first.summary}{more}: {first.reason}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}: {first.reason}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
     )
 
 
-def _subject(name: str, label: str) -> str:
+def _subject(name: str, label: str, kind: str = "") -> str:
     """`Task load (pid 801)`, `Actor method Trainer.fit (pid 471)`, `The driver of job 1 (pid 7)`."""
-    if label.startswith("driver of job "):
+    if kind == "driver":
         return f"The {label}"
     is_method = "." in name and name.replace(".", "").isidentifier()
     return f"{'Actor method' if is_method else 'Task'} {label}"

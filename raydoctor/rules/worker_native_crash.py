@@ -124,15 +124,20 @@ def _jobs_with_crash(case: Case) -> set[str]:
 
 def _label(crash: Crash) -> str:
     pid = crash.exit.pid if crash.exit else None
-    return crash.name if pid is None else f"{crash.name} (pid {pid})"
+    name = crash.name or "worker"
+    return name if pid is None else f"{name} (pid {pid})"
 
 
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
     count = evidence.deaths(exits)
-    of_name = "" if best.name == "worker" else f" of {best.name}"
-    label = subjects.worker(_label(best)) if count == 1 else f"{count} workers{of_name}"
+    of_name = f" of {best.name}" if best.name else ""
+    label = (
+        subjects.worker(_label(best), bool(best.name))
+        if count == 1
+        else f"{count} workers{of_name}"
+    )
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)

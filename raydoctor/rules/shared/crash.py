@@ -141,10 +141,10 @@ class Crash(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The running task or class; without the worker's own files, from the driver's prefix."""
+        """The running task or class; without the worker's own files, from the driver's prefix; else empty."""
         if self.exit and self.exit.names:
             return self.exit.names[-1]
-        return next((e["who"] for e in self.events if e["who"]), "worker")
+        return next((e["who"] for e in self.events if e["who"]), "")
 
     @property
     def place(self) -> TracebackFrame | None:
