@@ -40,7 +40,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
@@ -304,17 +304,17 @@ _STACK = (
 
 
 _CRAWLER = sample.actor(1, "Crawler", {})
-_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **looked.since(300))
+_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **sampled.since(300))
 _FETCHES = [
-    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **looked.since(200)) for n in (2, 3)
+    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **sampled.since(200)) for n in (2, 3)
 ]
 
 
-def _live(*frames: tuple[str, str, int], looks: int = 3) -> dict[str, str]:
+def _live(*frames: tuple[str, str, int], count: int = 3) -> dict[str, str]:
     """An actor with three coroutines, one of which is at these frames."""
-    samples = looked.blocking(_CRAWL, *frames, looks=looks)
+    samples = sampled.blocking(_CRAWL, *frames, count=count)
     return sample.tables(
-        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[looked.clues(_CRAWL)],
+        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[sampled.clues(_CRAWL)],
     )  # fmt: skip
 
 

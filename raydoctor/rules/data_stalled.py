@@ -91,7 +91,7 @@ def data_stalled(case: Case) -> Iterator[Finding]:
     """One finding per operator."""
     stalls: dict[str, _Stall] = {}
     for kind in _KINDS:
-        for event in data.told(case, kind):
+        for event in data.records(case, kind):
             stall = _stall_of(event)
             known = stalls.setdefault(stall.operator, stall)
             known.events.setdefault(kind, []).append(event)

@@ -108,7 +108,7 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
 
 
 def _holdings(processes: Sequence[RayProcess]) -> str:
-    shares = [share.told for p in processes for share in p.gpus]
+    shares = [share.summary for p in processes for share in p.gpus]
     memory = size(sum(p.memory for p in processes))
     return " and ".join([*shares[:3], f"{memory} of memory"])
 
@@ -130,7 +130,7 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
         orphaned = "every worker that could have started it is idle: the task has ended"
     yield Link(row, f"{process.named} of user {row['user']} runs, but {orphaned}")
     for share in process.gpus:
-        yield Link(share.event, f"it holds {share.told}")
+        yield Link(share.event, f"it holds {share.summary}")
     exit_ = case.exit_of(row["worker_id"]) if row["worker_id"] else None
     if exit_ and process.kind == "child":
         yield from evidence.exit_links(exit_, most=1)
@@ -174,7 +174,7 @@ def _idle_finding(label: str, idle: Sequence[RayProcess]) -> Finding:
                     p.event,
                     f"pid {p.pid} has the title ray::IDLE and holds {size(p.memory)} of memory",
                 ),
-                *(Link(share.event, f"it holds {share.told}") for share in p.gpus),
+                *(Link(share.event, f"it holds {share.summary}") for share in p.gpus),
             )
         ),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in idle),

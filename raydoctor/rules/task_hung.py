@@ -48,7 +48,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
@@ -324,8 +324,8 @@ _STACK = (
 )
 
 
-_LOAD = sample.running(1, "load", {}, **looked.since(300))
-_TRAINS = [sample.running(n, "train", {}, **looked.since(290)) for n in (2, 3)]
+_LOAD = sample.running(1, "load", {}, **sampled.since(300))
+_TRAINS = [sample.running(n, "train", {}, **sampled.since(290)) for n in (2, 3)]
 _DATABASE = {
     "fd": 9, "type": "tcp", "local": "10.0.0.2:4242", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [801],
 }  # fmt: skip
@@ -334,15 +334,15 @@ _DATABASE = {
 def _live(*peers: sample.Row, is_busy: bool = False) -> dict[str, str]:
     """A task that waits for a socket (or uses CPU), and two that wait for it."""
     frames = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
-    samples = looked.looks(_LOAD, *frames, syscall=45, wchan="wait_woken")
-    getting = [row for task in _TRAINS for row in looked.getting(task, ("train", "train.py", 12))]
+    samples = sampled.waiting(_LOAD, *frames, syscall=45, wchan="wait_woken")
+    getting = [row for task in _TRAINS for row in sampled.getting(task, ("train", "train.py", 12))]
     return sample.tables(
         nodes=[sample.node({"CPU": 4})],
         tasks=[_LOAD, *_TRAINS],
-        samples=[*(looked.working(_LOAD, frames[1]) if is_busy else samples), *getting],
+        samples=[*(sampled.working(_LOAD, frames[1]) if is_busy else samples), *getting],
         clues=[
-            looked.clues(_LOAD, sockets=[_DATABASE]),
-            *(looked.clues(task, _LOAD) for task in _TRAINS),
+            sampled.clues(_LOAD, sockets=[_DATABASE]),
+            *(sampled.clues(task, _LOAD) for task in _TRAINS),
         ],
         finished=list(peers),
     )
@@ -410,7 +410,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "live: a task waits for a database that does not answer, and two tasks wait for it",
-        _live(looked.took("load", 24, 0.5)),
+        _live(sampled.took("load", 24, 0.5)),
         roots=("task-hung",),
         says=(
             "load (pid 801)",
@@ -429,7 +429,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "live: finished tasks of the same function took as long",
-        _live(looked.took("load", 24, 120)),
+        _live(sampled.took("load", 24, 120)),
     ),
     Example("live: a CPU-bound task without finished peers", _live(is_busy=True)),
     Example(

@@ -30,7 +30,7 @@ class Use(NamedTuple):
     truncated: bool
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`31 old sessions in /tmp/ray: 12.0 GiB`."""
         least = "at least " if self.truncated else ""
         is_many = self.what == "old sessions"
@@ -90,7 +90,7 @@ class RayDisk(NamedTuple):
         """The large uses by Ray that fill it."""
         in_use = self.used * self.capacity
         large = [u for u in self.uses if u.bytes >= in_use * _WORTH_LISTING]
-        return tuple(Link(use.event, use.told) for use in large[:most])
+        return tuple(Link(use.event, use.summary) for use in large[:most])
 
 
 def disks(case: Case) -> list[RayDisk]:

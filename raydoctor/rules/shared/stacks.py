@@ -49,7 +49,7 @@ class DumpedThread(NamedTuple):
     frames: tuple[Frame, ...]
 
     @property
-    def look(self) -> samples.Thread:
+    def sample(self) -> samples.Thread:
         """The same thread as a live sample has it."""
         is_active, has_gil = "active" in self.state, "gil" in self.state
         return samples.Thread(0, self.name, is_active, has_gil, self.frames)
@@ -62,13 +62,13 @@ class DumpedThread(NamedTuple):
     @property
     def doing(self) -> tuple[Kind, str]:
         """(kind, summary): what the thread is doing, in general terms."""
-        done = kind.doing_of(self.look)
+        done = kind.doing_of(self.sample)
         return done.kind, done.plain.summary
 
     @property
     def words(self) -> str:
         """What it is doing, as exactly as its stack shows: `waits for an item of a queue`."""
-        return kind.doing_of(self.look).activity.summary
+        return kind.doing_of(self.sample).activity.summary
 
 
 class StackDump(NamedTuple):
@@ -99,7 +99,7 @@ class StackDump(NamedTuple):
         """The thread in user code: the main one or one of a threaded actor, but not an event loop."""
         ordered = sorted(self.threads, key=lambda t: t.name != "MainThread")
         own = (t for t in ordered if t.user is not None and not t.name.startswith(EVENT_LOOP))
-        return next((t for t in own if not kind.is_background(t.look)), None)
+        return next((t for t in own if not kind.is_background(t.sample)), None)
 
 
 def dumps(case: Case) -> list[StackDump]:

@@ -26,7 +26,7 @@ class GpuShare(NamedTuple):
     bytes: float
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`12.0 GiB of GPU 0`."""
         return f"{size(self.bytes)} of GPU {self.gpu}"
 
