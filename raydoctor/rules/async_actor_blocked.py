@@ -170,9 +170,11 @@ def _in_loop(dump: stacks.StackDump) -> _Blocked | None:
         user = thread.user
         if user is None or _SELECTS.match(thread.frames[0].function):
             continue
-        call = f"{thread.doing[1]} in {user.place}"
+        kind, does = thread.doing
+        call = f"{does} in {user.place}"
         link = Link(dump.event, f"the thread of its event loop {call}")
-        return _Blocked(dump.pid, dump.name.partition(".")[0], call, (link,), is_current=True)
+        name, is_get = dump.name.partition(".")[0], kind == "ray-get"
+        return _Blocked(dump.pid, name, call, (link,), is_get, is_current=True)
     return None
 
 
