@@ -98,10 +98,14 @@ class _Fate(NamedTuple):
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
     """One finding per name."""
-    by_name: dict[str, list[Event]] = {}
-    for event in case.of("actor.not_found"):
-        if not event.text.rpartition("\n")[2].startswith(_CAUGHT):
-            by_name.setdefault(event["name"], []).append(event)
+    by_name = evidence.grouped(
+        (
+            e
+            for e in case.of("actor.not_found")
+            if not e.text.rpartition("\n")[2].startswith(_CAUGHT)
+        ),
+        lambda e: e["name"],
+    )
     for name, events in by_name.items():
         yield _finding(case, name, events)
 

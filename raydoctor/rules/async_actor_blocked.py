@@ -179,7 +179,7 @@ def _in_loop(dump: stacks.StackDump) -> _Blocked | None:
 
 
 def _name(case: Case, event: Event) -> str:
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     names = case.names.get(worker, ())
     return names[-1] if names else event["who"].partition("(")[0]
 

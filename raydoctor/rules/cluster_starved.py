@@ -67,9 +67,7 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
     """One finding per shape of resources that was never granted; on a live cluster, per set of holders."""
     seen = now.picture(case)
     reports = [e for e in case.of("request.starved") if not case.torn_down(e)]
-    by_needs: dict[frozenset[tuple[str, float]], list[Event]] = {}
-    for event in reports:
-        by_needs.setdefault(resources.key(resources.amounts(event["needs"])), []).append(event)
+    by_needs = evidence.grouped(reports, lambda e: resources.key(resources.amounts(e["needs"])))
     for one in starving.starved(case, seen):
         shapes = {resources.key(needs) for r in one.requests for needs in (r.needs, r.plain)}
         logged = [e for shape in sorted(shapes, key=sorted) for e in by_needs.pop(shape, [])]
@@ -105,9 +103,7 @@ def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
     """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common."""
     if "raylet-out" in case.roles:
         return
-    by_shape: dict[str, list[Event]] = {}
-    for event in waiting.one_role(case.of("request.claimed")):
-        by_shape.setdefault(event["asked"], []).append(event)
+    by_shape = evidence.grouped(waiting.one_role(case.of("request.claimed")), lambda e: e["asked"])
     for shape, logged in by_shape.items():
         yield _finding(case, resources.python_amounts(shape)[0], logged, gave_up, over=False)
 

@@ -181,7 +181,7 @@ def _task_of(case: Case, worker: Event) -> str:
 
 def _name(case: Case, event: Event) -> str:
     """The task as the driver's output names it, or the last one that the worker started."""
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     names = case.names.get(worker, ())
     return event["who"].partition("(")[0] or (names[-1] if names else "")
 

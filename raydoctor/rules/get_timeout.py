@@ -71,9 +71,7 @@ def get_timeout(case: Case) -> Iterator[Finding]:
     """One finding for all timeouts at the same `ray.get`."""
     plain = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     nested = [e for e in case.of("driver.exception") if e["inner"] == "GetTimeoutError"]
-    groups: dict[_TimedOutGet, list[Event]] = {}
-    for event in plain or nested:
-        groups.setdefault(_wait(case, event), []).append(event)
+    groups = evidence.grouped(plain or nested, lambda e: _wait(case, e))
     for wait, events in groups.items():
         yield _finding(case, wait, events, nested)
 

@@ -92,10 +92,10 @@ def head_memory_pressure(case: Case) -> Iterator[Finding]:
         nodes.add(strikes[0].node)
         if hog:
             yield _finding(case, strikes, hog)
-    by_node: dict[str, list[Event]] = {}
-    for event in case.of(NONE_LEFT[0].kind):
-        if not case.torn_down(event):
-            by_node.setdefault(case.node_of(event.source), []).append(event)
+    by_node = evidence.grouped(
+        (e for e in case.of(NONE_LEFT[0].kind) if not case.torn_down(e)),
+        lambda e: case.node_of(e.source),
+    )
     for node, events in by_node.items():
         if node not in nodes:
             yield _nothing_to_kill(case, node, events)

@@ -98,7 +98,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
 def _reports(case: Case) -> list[_Report]:
     found: dict[int, _Report] = {}
     for event in case.of("nccl.timeout"):
-        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        worker = evidence.worker_of(event)
         exit_ = case.exit_of(worker) if worker else None
         if exit_ is None and not worker and event.pid is not None:
             exit_ = case.exit_of_process(event.pid, ip=event["ip"])

@@ -87,9 +87,7 @@ def object_unreconstructable(case: Case) -> Iterator[Finding]:
             by_reason.setdefault(loss.reason, []).append(loss)
     for reason, losses in by_reason.items():
         yield _finding(case, reason, losses)
-    by_task: dict[str, list[Event]] = {}
-    for event in case.of("generator.replay_differs"):
-        by_task.setdefault(event["task"], []).append(event)
+    by_task = evidence.grouped(case.of("generator.replay_differs"), lambda e: e["task"])
     for task, events in by_task.items():
         yield _replayed(case, task, events)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
 from raydoctor.model.entities import Entity
@@ -70,9 +70,7 @@ def oom_kill_loop(case: Case) -> Iterator[Finding]:
 
 def _by_task(case: Case, strikes: list[OomReport]) -> Iterator[tuple[str, list[Event], bool]]:
     """Loops by TaskID: the submitter's core log records every failed attempt (all versions)."""
-    by_task: dict[str, list[Event]] = {}
-    for event in case.of("oom.retries_left"):
-        by_task.setdefault(event["task"], []).append(event)
+    by_task = evidence.grouped(case.of("oom.retries_left"), lambda e: e["task"])
     for task, attempts in by_task.items():
         if sum(e.count for e in attempts) >= _ENOUGH:
             final = case.ledger.tasks.get(task)
@@ -98,9 +96,7 @@ def _name(case: Case, attempts: list[Event], strikes: list[OomReport], final: Ev
 
 def _by_push(case: Case) -> Iterator[tuple[str, list[Event], bool]]:
     """Loops from the driver's output (2.54+), where its core log is missing."""
-    by_name: dict[str, list[Event]] = {}
-    for event in case.of("oom.retry"):
-        by_name.setdefault(event["name"], []).append(event)
+    by_name = evidence.grouped(case.of("oom.retry"), lambda e: e["name"])
     for name, attempts in by_name.items():
         if sum(e.count for e in attempts) >= _ENOUGH and attempts[-1]["left"] == "infinite":
             yield name, attempts, True

@@ -107,9 +107,7 @@ _MOST = 5
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:
     """One finding per package."""
-    groups: dict[tuple[str, str], list[Event]] = {}
-    for event in case.of(TOO_LARGE.kind):
-        groups.setdefault((event["size"], event["limit"]), []).append(event)
+    groups = evidence.grouped(case.of(TOO_LARGE.kind), lambda e: (e["size"], e["limit"]))
     for events in groups.values():
         yield _finding(case, events, _refusal(events))
     for event in case.of(BODY_TOO_LARGE[0].kind):

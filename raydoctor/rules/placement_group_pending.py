@@ -257,9 +257,7 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
     reported = waiting.one_role(
         e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]
     )
-    by_shape: dict[str, list[Event]] = {}
-    for event in reported:
-        by_shape.setdefault(event["asked"], []).append(event)
+    by_shape = evidence.grouped(reported, lambda e: e["asked"])
     for shape, events in by_shape.items():
         if evidence.total(events) < 2 and not waiting.gave_up(case):
             continue

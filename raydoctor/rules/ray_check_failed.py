@@ -57,7 +57,7 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
     groups: dict[str, list[tuple[Event, WorkerExit]]] = {}
     for event in case.of("worker.check_failed"):
-        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        worker = evidence.worker_of(event)
         if event.level != "C" or not worker:
             continue
         exit_ = case.exit_of(worker)

@@ -120,17 +120,15 @@ _SINCE = (2, 46)
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
     """One finding per raylet that could not start, per rejected option, and per node that reserves too little."""
-    by_file: dict[str, list[Event]] = {}
-    for event in case.of(NOT_STARTED.kind):
-        by_file.setdefault(event.source.path, []).append(event)
+    by_file = evidence.grouped(case.of(NOT_STARTED.kind), lambda e: e.source.path)
     for events in by_file.values():
         yield _not_started(case, events)
     for event in case.of(REFUSED[0].kind):
         yield _refused(event)
-    by_node: dict[str, list[Event]] = {}
-    for event in case.of(SLICE_FULL.kind):
-        if not case.torn_down(event):
-            by_node.setdefault(case.node_of(event.source), []).append(event)
+    by_node = evidence.grouped(
+        (e for e in case.of(SLICE_FULL.kind) if not case.torn_down(e)),
+        lambda e: case.node_of(e.source),
+    )
     for node, events in by_node.items():
         yield _too_little(case, node, events)
 

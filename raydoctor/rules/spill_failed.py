@@ -75,9 +75,7 @@ def spill_failed(case: Case) -> Iterator[Finding]:
     """One finding per node and failed operation, and one for an unusable configuration."""
     failed = [e for e in case.of("spill.failed") if not case.torn_down(e)]
     for node, events in store.by_node(case, failed).items():
-        by_kind: dict[str, list[Event]] = {}
-        for event in events:
-            by_kind.setdefault(event["doing"], []).append(event)
+        by_kind = evidence.grouped(events, lambda e: e["doing"])
         for doing, same in by_kind.items():
             yield _io_failed(case, node, doing, same)
     if setup := case.of("spill.setup_failed"):

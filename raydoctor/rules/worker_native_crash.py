@@ -100,7 +100,7 @@ def _unrecorded(case: Case) -> Iterator[Crash]:
     """Crashes in core logs (only Ray writes these) of workers whose end is not recorded in the capture."""
     reported = set()
     for event in case.of("crash.handler"):
-        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        worker = evidence.worker_of(event)
         if (
             worker in reported
             or ids.job_of_driver(worker)

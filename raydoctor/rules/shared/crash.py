@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.model import ids
@@ -183,10 +183,14 @@ def of_driver(case: Case, job: str) -> Crash | None:
 
 def of_lone_output(case: Case) -> Iterator[Crash]:
     """Drivers of which only the output is left: handler and stack together, without a worker's prefix."""
-    by_file: dict[str, list[Event]] = {}
-    for event in case.of("crash.printed", "crash.python", "crash.words"):
-        if event.source.role in ("driver", "job-driver") and not event["who"]:
-            by_file.setdefault(event.source.path, []).append(event)
+    by_file = evidence.grouped(
+        (
+            e
+            for e in case.of("crash.printed", "crash.python", "crash.words")
+            if e.source.role in ("driver", "job-driver") and not e["who"]
+        ),
+        lambda e: e.source.path,
+    )
     for events in by_file.values():
         crash = _crash(events, None)
         if crash and crash.handler and crash.python:

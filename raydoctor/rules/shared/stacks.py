@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.cluster import samples
 from raydoctor.cluster.samples import Frame
@@ -113,7 +113,7 @@ def dumps(case: Case) -> list[StackDump]:
 
 def _printed(case: Case, event: Event) -> StackDump:
     """A stack that a worker printed itself; the main thread is the one in Ray's main loop."""
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     names = case.names.get(worker, ())
     threads = []
     for match in _PRINTED_THREAD.finditer(event.message):

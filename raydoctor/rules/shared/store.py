@@ -185,9 +185,7 @@ def node_of(case: Case, event: Event) -> str:
 
 def by_node(case: Case, events: Iterable[Event]) -> dict[str, list[Event]]:
     """Events by the node of their raylet; those whose node is unknown join the only one known."""
-    found: dict[str, list[Event]] = {}
-    for event in events:
-        found.setdefault(node_of(case, event), []).append(event)
+    found = evidence.grouped(events, lambda e: node_of(case, e))
     if "" in found and len(found) == 2:
         nameless = found.pop("")
         known = next(iter(found))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
@@ -111,9 +111,7 @@ def error_entity(seen: Printed) -> Entity:
 def printed(case: Case) -> Iterator[Printed]:
     """Every task failure that a driver's output shows, each text once."""
     kinds = ("driver.exception", "task.error_text", "task.retried")
-    by_file: dict[str, list[Event]] = {}
-    for event in case.of(*kinds):
-        by_file.setdefault(event.source.path, []).append(event)
+    by_file = evidence.grouped(case.of(*kinds), lambda e: e.source.path)
     for path in sorted(by_file):
         yield from _in_file(sorted(by_file[path], key=lambda e: (e.line, kinds.index(e.kind))))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
@@ -197,9 +197,7 @@ def is_loss_of_peer(seen: Printed) -> bool:
 def runs(case: Case) -> list[TrainRun]:
     """Failed runs in the order of their first failure."""
     raised = case.of("train.raised")
-    by_name: dict[str, list[Event]] = {}
-    for event in case.of("train.decision"):
-        by_name.setdefault(event["run_name"], []).append(event)
+    by_name = evidence.grouped(case.of("train.decision"), lambda e: e["run_name"])
     if not by_name and raised:
         printed_only = [TrainRun("", [_attempt(case, event, [])], [event]) for event in raised]
         return [*printed_only, *_runs_of_v1(case)]
