@@ -62,6 +62,10 @@ def _compile(pattern: str, dotall: bool) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL if dotall else 0)
 
 
+QUIET_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+"""Files of an example: complete logs of Ray's daemons that report no failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A small capture and the root diagnoses that it must give with *all* rules loaded."""

@@ -37,7 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import ACTOR_PLACED, RAY_EXCEPTION
 from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import waiting as now
@@ -314,8 +314,7 @@ def _log(pid: int, own: str, peer: str, serving: int, calling: int) -> str:
 def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
     """A capture in which both actors serve and wait for this number of calls."""
     return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
         "driver.log": _ERROR,
         f"logs/python-core-worker-{_WORKERS[_BOOK]}_400.log": _log(400, _BOOK, _DESK, *book),
         f"logs/python-core-worker-{_WORKERS[_DESK]}_399.log": _log(399, _DESK, _BOOK, *desk),

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -288,8 +288,7 @@ def _core(serving: int, calling: int) -> str:
 
 def _files(err: str = "", core: str = "") -> dict[str, str]:
     return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
         "driver.log": _ERROR,
         f"logs/worker-{_W}-01000000-398.err": f":job_id:01000000\n:actor_name:Crawler\n{err}",
         f"logs/worker-{_W}-01000000-398.out": ":job_id:01000000\n:actor_name:Crawler\n",

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import (
@@ -244,8 +244,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the same sentence",
         {
             f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Severity, Subject
 from raydoctor.rules.shared.setup import environments
@@ -131,8 +131,7 @@ def _agent_log(*attempts: str) -> dict[str, str]:
         )
         + f"2026-11-21 07:43:40,100\tERROR runtime_env_agent.py:587 -- runtime_env creation failed {len(attempts)} times, giving up.\n"
         f"2026-11-21 07:43:40,101\tINFO runtime_env_agent.py:643 -- Runtime env already failed. Env: {_ENV}, err: {attempts[-1]}",
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
     }
 
 
@@ -177,8 +176,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime "
             f"env {_ENV}.\n{_OFFLINE}2026-11-21 07:43:40,100\tINFO runtime_env_agent.py:593 -- Successfully created runtime env: "
             f'{_ENV}, context: {{"command_prefix": []}}\n',
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("runtime-env-failed",),
     ),
@@ -187,8 +185,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
             "summary: RuntimeEnvSetupError: see chapter 4\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

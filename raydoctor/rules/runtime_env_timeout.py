@@ -31,7 +31,7 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -223,8 +223,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF)
             + _attempt(12, _LEFT_BEHIND)
             + _attempt(38, _BROKEN_OFF),
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
         },
         roots=("runtime-env-timeout",),
@@ -251,8 +250,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the advice",
         {
             "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -385,8 +385,7 @@ EXAMPLES: tuple[Example, ...] = (
         "three equal failures, and a task that depended on one of them",
         {
             "driver.log": _RAISED * 3 + _BY_INPUT,
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=(
@@ -406,8 +405,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
             f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=("never fetched the result",),
@@ -416,8 +414,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a function of a Ray Data pipeline: only the logs are available",
         {
             "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=("ReadRange->Map(price) raised ZeroDivisionError",),
@@ -429,8 +426,7 @@ EXAMPLES: tuple[Example, ...] = (
             "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
             "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
             "ModuleNotFoundError: No module named 'cv2'\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
@@ -444,16 +440,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
             "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
     Example(
         "the driver prints the names of tasks and exceptions",
         {
             "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

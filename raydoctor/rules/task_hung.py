@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -435,8 +435,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a stack of a running task, while no driver gave up",
         {
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
             "driver.log": "epoch 1\n",
             "ray-stack.txt": _STACK,
         },

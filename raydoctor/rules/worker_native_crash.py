@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -389,8 +389,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
             "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )
