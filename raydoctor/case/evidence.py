@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from raydoctor.case.case import Case, sightings
 from raydoctor.case.facts import WorkerExit
@@ -11,6 +12,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Link, Severity, Subject
 
 many, join_names = text.plural, text.join_names
+_Key = TypeVar("_Key", bound=Hashable)
 GB = 1024**3
 """Bytes in one GiB, which Ray labels `GB` (`memory_monitor_utils.cc`)."""
 
@@ -34,6 +36,19 @@ def exit_subject(exit_: WorkerExit) -> Subject:
     name = exit_.names[-1] if exit_.names else None
     kind, id_ = ("actor", exit_.actor) if exit_.actor else ("worker", exit_.worker)
     return Subject(kind, id_ or None, name, exit_.pid, exit_.node or None)
+
+
+def grouped(events: Iterable[Event], key: Callable[[Event], _Key]) -> dict[_Key, list[Event]]:
+    """Events by a key, in the order of the first event of each group; one pass, as there may be very many."""
+    groups: dict[_Key, list[Event]] = {}
+    for event in events:
+        groups.setdefault(key(event), []).append(event)
+    return groups
+
+
+def worker_of(event: Event) -> str:
+    """WorkerID of the process whose file contains this event; empty for other files."""
+    return next((e.value for e in event.source.entities if e.kind == "worker"), "")
 
 
 def deaths(exits: Iterable[WorkerExit]) -> int:

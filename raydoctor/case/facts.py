@@ -87,7 +87,7 @@ class WorkerExit:
 
     @property
     def label(self) -> str:
-        """`train (pid 379)`, for headlines."""
+        """`train (pid 379)`, for headlines; without a name `worker (pid 379)`, `driver of job 1 (pid 3)`."""
         job = ids.job_of_driver(self.worker)
         unnamed = f"driver of job {ids.job_number(job)}" if job else "worker"
         name = self.names[-1] if self.names else unnamed

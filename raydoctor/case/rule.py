@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from raydoctor.model.entities import EntityKind
 from raydoctor.model.values import Finding, Remedy, Severity, Tier
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def _compile(pattern: str, dotall: bool) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL if dotall else 0)
 
 
+QUIET_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+"""Files of an example: complete logs of Ray's daemons that report no failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A small capture and the root diagnoses that it must give with *all* rules loaded."""
@@ -87,6 +92,10 @@ class Rule:
     """If two rules explain the same entity, the lower rank wins. The order is that of causes, not of
     importance: a crash explains a death better than an owner's end, and either does so better than
     "vanished" (CONTRIBUTING.md documents the precedence)."""
+    explains: tuple[EntityKind, ...] | None
+    """Kinds of entities that its findings explain. None: not declared and not checked (rules of others)."""
+    caused_by: tuple[EntityKind, ...] | None
+    """Kinds of the entities that its findings name as causes; None as above."""
     looks_for: tuple[Signal, ...]
     remedies: tuple[Remedy, ...]
     judge: Judge
@@ -109,6 +118,8 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
     tier: Tier,
     severity: Severity,
     rank: int,
+    explains: Iterable[EntityKind] | None = None,
+    caused_by: Iterable[EntityKind] | None = None,
     looks_for: Iterable[Signal],
     remedies: Iterable[Remedy] = (),
     fallback: bool = False,
@@ -123,6 +134,8 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
             tier=tier,
             severity=severity,
             rank=rank,
+            explains=None if explains is None else tuple(explains),
+            caused_by=None if caused_by is None else tuple(caused_by),
             looks_for=tuple(looks_for),
             remedies=tuple(remedies),
             judge=judge,

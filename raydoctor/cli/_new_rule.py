@@ -83,6 +83,8 @@ _SEEN = Signal(
     tier="root",  # where an incident starts; `cause`: explains symptoms; `symptom`: what the program saw
     severity="error",
     rank=50,  # FILL-IN: which rule wins if two explain the same exit, the lower one: see CONTRIBUTING.md
+    explains=("worker",),  # FILL-IN: the kinds of the entities below; raydoctor/model/entities.py lists all
+    caused_by=("node",),
     looks_for=(_SEEN,),
     remedies=(Remedy("FILL-IN: what to do", ("FILL-IN: the line to paste",)),),
 )

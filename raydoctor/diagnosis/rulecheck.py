@@ -9,17 +9,18 @@ import ast
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
 from raydoctor.capture.open import open_capture
+from raydoctor.case import Case
 from raydoctor.case.rule import Example, Rule, Signal
 from raydoctor.diagnosis import engine
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Report
+from raydoctor.model.values import Finding, Report
 
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 _TRIES = 25
@@ -175,6 +176,33 @@ def _certain(text: str) -> list[str]:
     return runs
 
 
+Found = list[tuple[Rule, Finding]]
+
+
+def recorded(catalogue: Catalogue) -> tuple[Catalogue, Found]:
+    """The same rules, and the list to which each of them adds what it yields."""
+    found: Found = []
+
+    def record(rule: Rule) -> Rule:
+        def judge(case: Case) -> Iterator[Finding]:
+            for finding in rule.judge(case):
+                found.append((rule, finding))
+                yield finding
+
+        return replace(rule, judge=judge)
+
+    return Catalogue(tuple(map(record, catalogue.rules)), catalogue.gaps), found
+
+
+def undeclared(found: Found) -> Iterator[str]:
+    """Findings with an entity of a kind that their rule does not declare, for rules that declare any."""
+    for rule, finding in found:
+        for use, declared in (("explains", rule.explains), ("caused_by", rule.caused_by)):
+            kinds = {entity.kind for entity in getattr(finding, use)}
+            for kind in sorted(kinds - set(kinds if declared is None else declared)):
+                yield f"{rule.name} yields {use} {kind!r}, which its {use}= does not declare"
+
+
 def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
     """The report on an example, laid out in an empty folder."""
     for name, content in example.files.items():
@@ -188,8 +216,10 @@ def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
 def example_problems(
     rule: Rule, example: Example, catalogue: Catalogue, folder: Path
 ) -> Iterator[str]:
-    """With all rules loaded, the roots are those of the example, and the expected texts appear."""
+    """All rules together give the roots that it names, the numbers, and only declared entities."""
+    catalogue, found = recorded(catalogue)
     report = run_example(example, catalogue, folder)
+    yield from dict.fromkeys(undeclared(found))
     roots = sorted(d.rule for d in report.roots)
     if roots != sorted(example.roots):
         yield f"the roots must be {_listed(example.roots)}; they are {_listed(roots)}"

@@ -1,9 +1,9 @@
 """The kinds of entity by which incidents are joined: each is declared here once, with its meaning.
 
-A finding *explains* the entities whose end or trouble it accounts for. It is *caused by* an entity where the
-finding that explains that entity is its cause. Two findings that explain one entity compete: the rule with
-the lower rank wins. A rule declares the kinds it uses (`@rule(explains=…, caused_by=…)`); tests compare
-these declarations with what the rules' examples yield.
+A finding *explains* the entities whose end or failure it accounts for. It is *caused by* an entity if the
+finding that explains this entity is its cause. If two findings explain the same entity, the rule with the
+lower rank keeps it. A rule declares the kinds it uses (`@rule(explains=…, caused_by=…)`). Tests compare the
+declarations with the findings on all examples and fixtures, and with the lists below.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ EntityKind = Literal[
     "dashboard",
     "data-operator",
     "debugger",
-    "deleting",
     "disk",
     "event-loop",
     "files",
@@ -46,7 +45,6 @@ EntityKind = Literal[
     "node-types",
     "object",
     "oom-loop",
-    "option",
     "package",
     "pause",
     "pg",
@@ -54,10 +52,8 @@ EntityKind = Literal[
     "process",
     "program",
     "raylet",
-    "raylet-start",
     "reference",
     "request",
-    "restoring",
     "runtime-env",
     "serialization",
     "serve-pending",
@@ -100,15 +96,14 @@ MEANINGS: dict[EntityKind, str] = {
     "dashboard": "The dashboard of a cluster.",
     "data-operator": "An operator of Ray Data, by name.",
     "debugger": "A task that waits for a debugger to attach.",
-    "deleting": "Deletion of spilled objects, by node.",
-    "disk": "A file system that Ray writes to, by node; empty where the node is not known.",
+    "disk": "A file system that Ray writes to, by node; empty if the node is unknown.",
     "event-loop": "The event loop of an async actor, by pid.",
     "files": "The limit of open files.",
     "gcs": "The GCS of the cluster: the value is `gcs`.",
     "gcs-away": "A GCS that a driver cannot reach while it runs, by node.",
     "gcs-lost": "A node that lost its connection to the GCS, by node.",
     "id": "An id whose kind is not known; `raydoctor story` only.",
-    "isolation": "Resource isolation by cgroups, by node.",
+    "isolation": "Resource isolation by cgroups, by node, log of a failed start, or rejected option.",
     "job": "A job, by id.",
     "lease": "A worker lease or task placement request, by id.",
     "memory": "One shortage of memory on a node: `<node>@<seconds>`.",
@@ -118,18 +113,15 @@ MEANINGS: dict[EntityKind, str] = {
     "node-types": "The autoscaler's node types against one request, by the request.",
     "object": "An object, by id.",
     "oom-loop": "A function whose retries are killed for memory again and again, by name.",
-    "option": "An option of `ray start` that cannot be used here, by name.",
     "package": "A runtime environment's package, by its folder or URI.",
-    "pause": "A machine or process that stood still, by node or `<node>/<daemon>`.",
+    "pause": "A machine or process that was paused or stopped, by node or `<node>/<daemon>`.",
     "pg": "A placement group, by id or shape.",
     "ports": "The worker ports of a node.",
     "process": "A process: `<node label>/<pid>`, because a pid alone identifies nothing.",
     "program": "A submitted program that ended with an error, by its log.",
     "raylet": "The raylet of a node, by node id or label.",
-    "raylet-start": "The start of a raylet, by its log.",
     "reference": "References whose owner is not known, by the message.",
     "request": "A resource request that no node can satisfy, by its resources.",
-    "restoring": "Reading of spilled objects, by node.",
     "runtime-env": "A runtime environment, by its content or failure.",
     "serialization": "An object, function or argument that cannot be pickled.",
     "serve-pending": "A Serve deployment whose replicas do not start, by name.",
@@ -137,7 +129,7 @@ MEANINGS: dict[EntityKind, str] = {
     "serve-queue": "Requests that queue at a Serve deployment, by name.",
     "serve-replicas": "The replicas of a Serve deployment, by name.",
     "setting": "A `RAY_…` setting that did not reach its process, by name.",
-    "spilling": "Spilling of objects to disk, by node; empty where the node is not known.",
+    "spilling": "Spilling of objects, by node (empty if unknown); `<node> restoring`, `<node> deleting`.",
     "start-crashed": "Workers that crash while they start, by node.",
     "start-slow": "Workers that do not register in time, by node.",
     "starved": "A resource request that waits for busy resources, by its resources.",
@@ -153,6 +145,52 @@ MEANINGS: dict[EntityKind, str] = {
     "waiting-actor": "An actor that waits for another one, by id.",
     "worker": "A worker process, by worker id.",
 }
+
+IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
+    {
+        "actor-exit",
+        "actor-name",
+        "actor-queue",
+        "auth",
+        "backlog",
+        "block",
+        "choice-of-cluster",
+        "client",
+        "clock",
+        "closure",
+        "data-operator",
+        "debugger",
+        "event-loop",
+        "files",
+        "gcs-away",
+        "isolation",
+        "message",
+        "package",
+        "pause",
+        "pg",
+        "program",
+        "reference",
+        "request",
+        "serialization",
+        "serve-pending",
+        "serve-proxy",
+        "serve-queue",
+        "serve-replicas",
+        "setting",
+        "train-run",
+        "unavailable",
+        "versions",
+    }
+)
+"""Kinds that one rule explains and no rule declares as a cause.
+
+They identify a finding: a second finding on the same thing is dropped, and a finding whose other entities
+have a better explanation keeps this one. `job-failed` also takes them as causes, from whichever finding
+accounts for the exception that ended the job.
+"""
+
+STORY_ONLY: frozenset[EntityKind] = frozenset({"id", "name", "unknown"})
+"""Kinds of `raydoctor story`: no rule explains them or is caused by them."""
 
 
 class Entity(NamedTuple):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
@@ -54,18 +54,18 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html
     tier="cause",
     severity="error",
     rank=83,
+    explains=("actor-queue",),
+    caused_by=(),
     looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),
 )  # fmt: skip
 def actor_calls_piled_up(case: Case) -> Iterator[Finding]:
     """One finding per actor with its highest warning, and per method that exceeded the limit."""
-    raised: dict[tuple[str, str], list[Event]] = {}
-    for event in case.of("actor.calls_limit"):
-        raised.setdefault((event["handle"], event["method"]), []).append(event)
+    raised = evidence.grouped(case.of("actor.calls_limit"), lambda e: (e["handle"], e["method"]))
     for (handle, method), events in raised.items():
         yield _limited(case, _class(handle), method, events)
-    warned: dict[str, list[Event]] = {}
-    for event in case.of("actor.calls_pending"):
-        warned.setdefault(event["actor"] or event["class_name"], []).append(event)
+    warned = evidence.grouped(
+        case.of("actor.calls_pending"), lambda e: e["actor"] or e["class_name"]
+    )
     for actor, events in warned.items():
         yield _warned(actor, events)
 

@@ -37,7 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import ACTOR_PLACED, RAY_EXCEPTION
 from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import waiting as now
@@ -46,7 +46,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     tier="root",
     severity="error",
     rank=74,
+    explains=("task", "waiting", "waiting-actor"),
+    caused_by=(),
     looks_for=(waiting.INTERRUPTED, RAY_EXCEPTION, *ACTOR_PLACED),
 )  # fmt: skip
 def actor_deadlock(case: Case) -> Iterator[Finding]:
@@ -312,8 +314,7 @@ def _log(pid: int, own: str, peer: str, serving: int, calling: int) -> str:
 def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
     """A capture in which both actors serve and wait for this number of calls."""
     return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
         "driver.log": _ERROR,
         f"logs/python-core-worker-{_WORKERS[_BOOK]}_400.log": _log(400, _BOOK, _DESK, *book),
         f"logs/python-core-worker-{_WORKERS[_DESK]}_399.log": _log(399, _DESK, _BOOK, *desk),
@@ -336,19 +337,19 @@ def _live(*calls: sample.Row) -> dict[str, str]:
 
 def _proven(*awaited_by_desk: sample.Row) -> dict[str, str]:
     """The same, with the objects that both wait for, as read from their memory."""
-    buy = sample.call(1, "OrderBook.buy", _BOOK_ROW, **looked.since(90))
-    check = sample.call(2, "RiskDesk.check", _DESK_ROW, **looked.since(90))
+    buy = sample.call(1, "OrderBook.buy", _BOOK_ROW, **sampled.since(90))
+    check = sample.call(2, "RiskDesk.check", _DESK_ROW, **sampled.since(90))
     price = sample.call(
-        3, "OrderBook.price", _BOOK_ROW, worker_pid=None, **looked.since(90, "SUBMITTED_TO_WORKER")
+        3, "OrderBook.price", _BOOK_ROW, worker_pid=None, **sampled.since(90, "SUBMITTED_TO_WORKER")
     )
     asked = awaited_by_desk or (price,)
     return sample.tables(
         nodes=[sample.node({"CPU": 2})],
         tasks=[buy, check, price, *awaited_by_desk],
         samples=[
-            *looked.getting(buy, ("OrderBook.buy", "desk.py", 12)), *looked.getting(check, ("RiskDesk.check", "desk.py", 31)),
+            *sampled.getting(buy, ("OrderBook.buy", "desk.py", 12)), *sampled.getting(check, ("RiskDesk.check", "desk.py", 31)),
         ],
-        clues=[looked.clues(buy, check), looked.clues(check, *asked)],
+        clues=[sampled.clues(buy, check), sampled.clues(check, *asked)],
     )  # fmt: skip
 
 
@@ -390,7 +391,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "live: the risk desk waits for a busy ledger",
-        _proven(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **looked.since(90))),
+        _proven(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **sampled.since(90))),
     ),
     Example(
         "live: an actor calls itself and waits",

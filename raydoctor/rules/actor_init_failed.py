@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -101,6 +101,8 @@ class _Failure:
     tier="root",
     severity="error",
     rank=45,
+    explains=("actor", "process", "worker"),
+    caused_by=("actor",),
     daemons_record=True,
     looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED),
 )
@@ -342,8 +344,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints lines of an old log",
         {
             "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -44,7 +44,6 @@ from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
 _TERMINATING = "https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html"
-_LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
 
 LOST_REFERENCE = Signal(
     "actor.lost_reference",
@@ -63,6 +62,8 @@ _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
     tier="root",
     severity="error",
     rank=48,
+    explains=("actor",),
+    caused_by=("process", "worker"),
     daemons_record=True,
     looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
 )
@@ -231,21 +232,7 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
             ),
             doc=_TERMINATING,
         ),
-        Remedy(
-            f"Make {cls} independent of handles",
-            (
-                paste.python(
-                    '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
-                    actor=cls,
-                    name=name,
-                ),
-                paste.python(
-                    "ray.kill(ray.get_actor({name}))   # when it is no longer needed: Ray does not end it",
-                    name=name,
-                ),
-            ),
-            doc=_LIFETIMES,
-        ),
+        actors.detached(f"Make {cls} independent of handles", cls, name),
     )
 
 

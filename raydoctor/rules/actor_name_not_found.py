@@ -38,7 +38,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
-from raydoctor.rules.shared.task_error import Failure, parse_failure
+from raydoctor.rules.shared.task_error import TaskFailure, parse_failure
 
 _NAMESPACES = "https://docs.ray.io/en/latest/ray-core/namespaces.html"
 _NAMED = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html"
@@ -92,14 +92,20 @@ class _Fate(NamedTuple):
     tier="symptom",
     severity="error",
     rank=84,
+    explains=("actor-name",),
+    caused_by=("task-error",),
     looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
     """One finding per name."""
-    by_name: dict[str, list[Event]] = {}
-    for event in case.of("actor.not_found"):
-        if not event.text.rpartition("\n")[2].startswith(_CAUGHT):
-            by_name.setdefault(event["name"], []).append(event)
+    by_name = evidence.grouped(
+        (
+            e
+            for e in case.of("actor.not_found")
+            if not e.text.rpartition("\n")[2].startswith(_CAUGHT)
+        ),
+        lambda e: e["name"],
+    )
     for name, events in by_name.items():
         yield _finding(case, name, events)
 
@@ -169,7 +175,7 @@ def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _as_task_error(failed: Failure | None) -> tuple[Entity, ...]:
+def _as_task_error(failed: TaskFailure | None) -> tuple[Entity, ...]:
     """The failure of the task that raised it, so that `task-exception` reports the same incident."""
     if not failed or not failed.raised:
         return ()

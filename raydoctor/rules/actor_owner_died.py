@@ -44,7 +44,6 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
-_LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
 _A = "b4203f7090329c495f28327601000000"
 _W = "4f059f01e4e7c97759a38e087d85b28db9ab784c2cf818d6307ac1c0"
 
@@ -78,6 +77,8 @@ class _Orphan(NamedTuple):
     tier="cause",
     severity="error",
     rank=42,
+    explains=("actor",),
+    caused_by=("actor", "job", "node", "process", "worker"),
     daemons_record=True,
     looks_for=(
         CALL_FAILED,
@@ -222,24 +223,10 @@ def _reason(death: Death) -> str:
 def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
     death = orphan.death
     cls, name = death.class_name or "Actor", death.name or (death.class_name or "actor").lower()
-    detached = Remedy(
-        f"Make {cls} outlive the process that creates it",
-        (
-            paste.python(
-                '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
-                actor=cls,
-                name=name,
-            ),
-            paste.python(
-                "ray.kill(ray.get_actor({name}))   # when it is no longer needed: Ray does not end it",
-                name=name,
-            ),
-        ),
-        doc=_LIFETIMES,
-    )
+    detached = actors.detached(f"Make {cls} outlive the process that creates it", cls, name)
     if ids.job_of_driver(orphan.owner):
         keep = f"Keep the driver that creates {cls} running as long as other drivers use the actor"
-        return detached, Remedy(keep, doc=_LIFETIMES)
+        return detached, Remedy(keep, doc=actors.LIFETIMES)
     owner = orphan.exit.names[-1] if orphan.exit and orphan.exit.names else "that worker"
     moved = Remedy(
         f"Create {cls} in the driver and pass the handle to {owner}",
@@ -250,7 +237,7 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
                 owner=owner,
             ),
         ),
-        doc=_LIFETIMES,
+        doc=actors.LIFETIMES,
     )
     return detached, moved
 

@@ -90,6 +90,8 @@ class _Loop(NamedTuple):
     tier="cause",
     severity="error",
     rank=46,
+    explains=("actor",),
+    caused_by=("node", "process", "worker"),
     looks_for=(ACTOR_FAILED, WORKER_EXIT, WORKER_DIED, TASK_ATTEMPT_FAILED, RAY_EXCEPTION, RETRIED),
 )
 def actor_restart_loop(case: Case) -> Iterator[Finding]:

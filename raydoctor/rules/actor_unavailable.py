@@ -49,6 +49,8 @@ _WITHOUT_CAUSE = pattern(
     tier="cause",
     severity="error",
     rank=82,
+    explains=("unavailable",),
+    caused_by=("actor",),
     daemons_record=True,
     looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
 )  # fmt: skip
@@ -106,7 +108,7 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
 
 
 def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
-    look = (
+    inspect = (
         paste.shell(
             "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node; T: stopped (kill -CONT PID resumes it), D: waits for a disk",
             title=f"ray::{name}",
@@ -118,7 +120,7 @@ def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
         )
     )  # fmt: skip
     return (
-        Remedy("Check the state of the actor's process", (look,)),
+        Remedy("Check the state of the actor's process", (inspect,)),
         Remedy(
             "Let Ray repeat calls that may be executed twice",
             (

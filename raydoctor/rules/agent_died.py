@@ -90,6 +90,8 @@ class _Agent(NamedTuple):
     tier="root",
     severity="error",
     rank=9,
+    explains=("job", "raylet"),
+    caused_by=("gcs", "gcs-lost"),
     looks_for=(AGENT_FAILED, EXITED, ABNORMAL, SIGTERM, RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
 )  # fmt: skip
 def agent_died(case: Case) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -40,7 +40,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
     tier="root",
     severity="error",
     rank=73,
+    explains=("event-loop", "task", "waiting", "waiting-actor"),
+    caused_by=(),
     looks_for=(BLOCKING_GET, SLOW_STEP, RAY_EXCEPTION),
 )  # fmt: skip
 def async_actor_blocked(case: Case) -> Iterator[Finding]:
@@ -94,7 +96,9 @@ def _live_finding(group: HungGroup) -> Finding:
     first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
     name = first.work.class_name or first.work.name
     call = "waits in ray.get" if first.waiting else first.summary
-    blocked = _Blocked(first.work.pid or 0, name, call, (), is_current=True)
+    blocked = _Blocked(
+        first.work.pid or 0, name, call, (), is_get=bool(first.waiting), is_current=True
+    )
     return hangs.finding(
         group,
         f"Actor {name} (pid {first.work.pid}) {first.summary}, so that none of its other coroutines can run{_behind(group, first)}",
@@ -120,6 +124,8 @@ class _Blocked(NamedTuple):
     call: str
     """The blocking call: `waits in ray.get`."""
     links: tuple[Link, ...]
+    is_get: bool = False
+    """The blocking call is `ray.get`, so that `await` replaces it."""
     seconds: float = 0.0
     is_current: bool = False
     """A call stack shows the blocking call now."""
@@ -146,7 +152,7 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
         return seen
     if event.kind == "async.blocking_get":
         link = Link(event, "Ray reports a blocking ray.get in the event loop")
-        return seen._replace(call="waits in ray.get", links=(link, *seen.links))
+        return seen._replace(call="waits in ray.get", is_get=True, links=(link, *seen.links))
     seconds = float(event["seconds"])
     link = Link(event, f"asyncio reports a step of {seconds:.1f} s")
     return seen._replace(
@@ -156,7 +162,7 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
     )
 
 
-def _in_loop(dump: stacks.Dump) -> _Blocked | None:
+def _in_loop(dump: stacks.StackDump) -> _Blocked | None:
     """The innermost user frame of the event loop's thread."""
     for thread in dump.threads:
         if not thread.name.startswith(stacks.EVENT_LOOP) or not thread.frames:
@@ -164,14 +170,16 @@ def _in_loop(dump: stacks.Dump) -> _Blocked | None:
         user = thread.user
         if user is None or _SELECTS.match(thread.frames[0].function):
             continue
-        call = f"{thread.doing[1]} in {user.place}"
+        kind, does = thread.doing
+        call = f"{does} in {user.place}"
         link = Link(dump.event, f"the thread of its event loop {call}")
-        return _Blocked(dump.pid, dump.name.partition(".")[0], call, (link,), is_current=True)
+        name, is_get = dump.name.partition(".")[0], kind == "ray-get"
+        return _Blocked(dump.pid, name, call, (link,), is_get, is_current=True)
     return None
 
 
 def _name(case: Case, event: Event) -> str:
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     names = case.names.get(worker, ())
     return names[-1] if names else event["who"].partition("(")[0]
 
@@ -214,7 +222,6 @@ def _hangs(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> bool:
 
 
 def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
-    get = "ray.get" in blocked.call
     return (
         Remedy(
             f"Await in the coroutines of {name} instead of blocking",
@@ -222,7 +229,7 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
                 "answer = await self.other.method.remote(...)        # not ray.get(...)",
                 "answers = await asyncio.gather(*refs)               # for several calls",
             )
-            if get
+            if blocked.is_get
             else (
                 "await asyncio.sleep(1)                              # not time.sleep(1)",
                 "await asyncio.to_thread(f, ...)                     # for blocking code: files, requests, computation",
@@ -281,8 +288,7 @@ def _core(serving: int, calling: int) -> str:
 
 def _files(err: str = "", core: str = "") -> dict[str, str]:
     return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
         "driver.log": _ERROR,
         f"logs/worker-{_W}-01000000-398.err": f":job_id:01000000\n:actor_name:Crawler\n{err}",
         f"logs/worker-{_W}-01000000-398.out": ":job_id:01000000\n:actor_name:Crawler\n",
@@ -299,17 +305,17 @@ _STACK = (
 
 
 _CRAWLER = sample.actor(1, "Crawler", {})
-_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **looked.since(300))
+_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **sampled.since(300))
 _FETCHES = [
-    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **looked.since(200)) for n in (2, 3)
+    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **sampled.since(200)) for n in (2, 3)
 ]
 
 
-def _live(*frames: tuple[str, str, int], looks: int = 3) -> dict[str, str]:
+def _live(*frames: tuple[str, str, int], count: int = 3) -> dict[str, str]:
     """An actor with three coroutines, one of which is at these frames."""
-    samples = looked.blocking(_CRAWL, *frames, looks=looks)
+    samples = sampled.blocking(_CRAWL, *frames, count=count)
     return sample.tables(
-        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[looked.clues(_CRAWL)],
+        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[sampled.clues(_CRAWL)],
     )  # fmt: skip
 
 

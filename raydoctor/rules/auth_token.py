@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
@@ -69,6 +69,8 @@ _MISSING = ("no authentication token was found", "Missing authentication token")
     tier="root",
     severity="critical",
     rank=11,
+    explains=("auth", "node", "raylet"),
+    caused_by=(),
     looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:
@@ -305,8 +307,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the same message",
         {
             "driver.log": f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

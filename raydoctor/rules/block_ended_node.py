@@ -77,6 +77,8 @@ class _Daemon(NamedTuple):
     tier="root",
     severity="critical",
     rank=8,
+    explains=("block", "daemon", "dashboard", "gcs", "job", "node", "raylet"),
+    caused_by=("daemon",),
     daemons_record=True,
     looks_for=(*EXITED, RAYLET_STARTED, *NODE_REGISTERED, LOCAL_RAYLET_FAILED),
 )  # fmt: skip

@@ -34,7 +34,7 @@ import math
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -65,6 +65,8 @@ _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not read
     tier="cause",
     severity="error",
     rank=73,
+    explains=("task", "waiting"),
+    caused_by=(),
     looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
 )  # fmt: skip
 def cancel_ignored(case: Case) -> Iterator[Finding]:
@@ -222,8 +224,7 @@ _CANCEL = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4523: {CANCELLING
 
 def _files(core: str) -> dict[str, str]:
     return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
         "driver.log": "cancelled the search\n",
         f"logs/python-core-worker-{_W}_401.log": core,
         f"logs/worker-{_W}-01000000-401.out": ":job_id:01000000\n:task_name:poll\n",

@@ -29,7 +29,7 @@ from typing import Any
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
@@ -51,6 +51,8 @@ _LOG = Gap(
     tier="root",
     severity="error",
     rank=89,
+    explains=("process", "worker"),
+    caused_by=(),
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
 )  # fmt: skip
@@ -199,8 +201,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an earlier kill in the container, and a healthy cluster",
         {
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
             _LIVE: disks.example("memory", (_cgroup(2),)),
         },
     ),

@@ -69,6 +69,8 @@ _ESSENTIAL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
     tier="root",
     severity="warning",
     rank=95,
+    explains=("clock", "gcs", "pause", "raylet"),
+    caused_by=("node", "raylet"),
     looks_for=(
         *(RAYLET_STARTED, *NODE_REGISTERED, WORKER_STARTED, WORKER_EXIT, WORKER_DISCONNECTED),
         *(*ACTOR_PLACED, NODE_HEALTH_FAILED, *NODE_DEAD),
@@ -82,10 +84,14 @@ def clock_skew(case: Case) -> Iterator[Finding]:
         skew = _skew(pairs.get(started["node"], ()))
         if skew and started.source.node not in gcs:
             yield _of_skew(case, started, skew)
-    by_node: dict[str, list[Event]] = {}
-    for event in case.of("node.health_failed"):
-        if "Deadline" in event["status"] and not case.torn_down(event):
-            by_node.setdefault(event["node"], []).append(event)
+    by_node = evidence.grouped(
+        (
+            e
+            for e in case.of("node.health_failed")
+            if "Deadline" in e["status"] and not case.torn_down(e)
+        ),
+        lambda e: e["node"],
+    )
     dead = {node_of_death(e) for e in case.of("node.dead")}
     halted = set()
     for row in stopped(case, *_ESSENTIAL):
@@ -178,9 +184,7 @@ def _skew(pairs: Iterable[_Pair]) -> _Skew | None:
 def _pairs(case: Case) -> dict[str, list[_Pair]]:
     """By node: the pairs of records with a fixed order."""
     found: dict[str, list[_Pair]] = {}
-    registered: dict[str, list[Event]] = {}
-    for event in case.of("node.registered"):
-        registered.setdefault(event["node"], []).append(event)
+    registered = evidence.grouped(case.of("node.registered"), lambda e: e["node"])
     for started in case.of("raylet.started"):
         there = registered.get(started["node"], ())
         found.setdefault(started["node"], []).extend((started, e, "there") for e in there)

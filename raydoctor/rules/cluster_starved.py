@@ -56,6 +56,8 @@ _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     tier="root",
     severity="error",
     rank=76,
+    explains=("actor", "lease", "starved", "task", "waiting"),
+    caused_by=("autoscaler",),
     looks_for=(
         waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
         *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING,
@@ -65,9 +67,7 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
     """One finding per shape of resources that was never granted; on a live cluster, per set of holders."""
     seen = now.picture(case)
     reports = [e for e in case.of("request.starved") if not case.torn_down(e)]
-    by_needs: dict[frozenset[tuple[str, float]], list[Event]] = {}
-    for event in reports:
-        by_needs.setdefault(resources.key(resources.amounts(event["needs"])), []).append(event)
+    by_needs = evidence.grouped(reports, lambda e: resources.key(resources.amounts(e["needs"])))
     for one in starving.starved(case, seen):
         shapes = {resources.key(needs) for r in one.requests for needs in (r.needs, r.plain)}
         logged = [e for shape in sorted(shapes, key=sorted) for e in by_needs.pop(shape, [])]
@@ -103,9 +103,7 @@ def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
     """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common."""
     if "raylet-out" in case.roles:
         return
-    by_shape: dict[str, list[Event]] = {}
-    for event in waiting.one_role(case.of("request.claimed")):
-        by_shape.setdefault(event["asked"], []).append(event)
+    by_shape = evidence.grouped(waiting.one_role(case.of("request.claimed")), lambda e: e["asked"])
     for shape, logged in by_shape.items():
         yield _finding(case, resources.python_amounts(shape)[0], logged, gave_up, over=False)
 
@@ -157,10 +155,10 @@ def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Fin
     )  # fmt: skip
 
 
-def _as_dumped(one: starving.Starved) -> list[waiting.Holder]:
+def _as_dumped(one: starving.Starved) -> list[waiting.DumpedHolder]:
     """The holders as a raylet's dump would list them."""
     return [
-        waiting.Holder(
+        waiting.DumpedHolder(
             f"{h.name}.__init__" if h.kind == "actor" else h.name,
             h.pid or 0,
             live_rows.plain(h.held),
@@ -194,7 +192,9 @@ def _claimed(case: Case, at: float | None) -> str:
     return f"all of it is in use: {alive}{f' ({known})' if known else ''}"
 
 
-def _held(holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs) -> str:
+def _held(
+    holders: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
+) -> str:
     parts = []
     for name in needs:
         held = sum(h.held.get(name, 0.0) for h in holders)
@@ -235,7 +235,7 @@ def _ids(logged: list[Event]) -> Iterator[Entity]:
 
 
 def _remedies(
-    holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
+    holders: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
 ) -> tuple[Remedy, ...]:
     actors = [h for h in holders if h.is_actor]
     return (
@@ -256,7 +256,7 @@ def _remedies(
 
 
 def _fewer(
-    actors: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
+    actors: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
 ) -> Iterator[Remedy]:
     """How many of these actors leave room for one request."""
     name = actors[0].name.removesuffix(".__init__")

@@ -40,7 +40,7 @@ from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
-from raydoctor.rules.shared.traceback import Frame, parse
+from raydoctor.rules.shared.traceback import TracebackFrame, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
@@ -65,7 +65,7 @@ class _Shortage:
 
     name: str
     message: str
-    place: Frame | None
+    place: TracebackFrame | None
     seen: list[Printed] = field(default_factory=list)
     exits: list[WorkerExit] = field(default_factory=list)
 
@@ -85,6 +85,8 @@ class _Shortage:
     tier="root",
     severity="error",
     rank=43,
+    explains=("actor", "task-error", "worker"),
+    caused_by=(),
     looks_for=(*SIGNALS, WORKER_EXIT),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:

@@ -73,6 +73,8 @@ SIGTERM = Signal(
     tier="root",
     severity="warning",
     rank=93,
+    explains=("dashboard",),
+    caused_by=("daemon", "gcs"),
     looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
 )  # fmt: skip
 def dashboard_died(case: Case) -> Iterator[Finding]:

@@ -83,13 +83,15 @@ class _Stall:
     tier="cause",
     severity="error",
     rank=85,
+    explains=("data-operator",),
+    caused_by=("task", "waiting"),
     looks_for=(*data.STALLS, WORKER_EXIT),
 )
 def data_stalled(case: Case) -> Iterator[Finding]:
     """One finding per operator."""
     stalls: dict[str, _Stall] = {}
     for kind in _KINDS:
-        for event in data.told(case, kind):
+        for event in data.records(case, kind):
             stall = _stall_of(event)
             known = stalls.setdefault(stall.operator, stall)
             known.events.setdefault(kind, []).append(event)

@@ -77,6 +77,8 @@ _LEGACY_DOC = (
     tier="root",
     severity="error",
     rank=72,
+    explains=("debugger", "waiting"),
+    caused_by=(),
     looks_for=(LEGACY_OPEN, DEBUGPY_OPEN, DEBUGPY_WAITS, *CONNECTED, waiting.INTERRUPTED, RAY_EXCEPTION),
 )  # fmt: skip
 def debugger_waiting(case: Case) -> Iterator[Finding]:
@@ -105,7 +107,7 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     )
 
 
-class _Wait(NamedTuple):
+class _DebuggerWait(NamedTuple):
     """A process that waits for a debugger's client."""
 
     pid: int
@@ -121,10 +123,10 @@ class _Wait(NamedTuple):
         return f"{self.name or 'a worker'} (pid {self.pid})"
 
 
-def _waits(case: Case) -> list[_Wait]:
+def _waits(case: Case) -> list[_DebuggerWait]:
     """Processes that opened a debugger and to which no client connected."""
     connected = {e.pid for e in case.of("debugger.connected")}
-    found: dict[int, _Wait] = {}
+    found: dict[int, _DebuggerWait] = {}
     for event in case.of("debugger.open", "debugger.waits"):
         pid = event.pid or 0
         if pid in connected:
@@ -132,14 +134,16 @@ def _waits(case: Case) -> list[_Wait]:
         seen = found.get(pid)
         if seen is None or not seen.address:
             legacy = event.message.startswith("RemotePdb")
-            found[pid] = _Wait(pid, _name(case, event), event["address"], legacy, event)
+            found[pid] = _DebuggerWait(pid, _name(case, event), event["address"], legacy, event)
     for dump in stacks.dumps(case):
         if any(t.doing[0] == "debugger" for t in dump.threads) and dump.pid not in found:
-            found[dump.pid] = _Wait(dump.pid, dump.name, "", False, dump.event)
+            found[dump.pid] = _DebuggerWait(dump.pid, dump.name, "", False, dump.event)
     return _with_live(case, found, connected)
 
 
-def _with_live(case: Case, found: dict[int, _Wait], connected: set[int | None]) -> list[_Wait]:
+def _with_live(
+    case: Case, found: dict[int, _DebuggerWait], connected: set[int | None]
+) -> list[_DebuggerWait]:
     """Adds what the live tables show: workers that wait and their ports, without workers that ended."""
     workers = [
         e for e in live.rows(case, "workers") if live.truth(e, "is_alive") and e.pid is not None
@@ -152,7 +156,7 @@ def _with_live(case: Case, found: dict[int, _Wait], connected: set[int | None]) 
         address = f"{ip}:{port}" if port else ""
         seen = found.get(pid)
         if seen is None:
-            found[pid] = _Wait(pid, _task_of(case, row), address, False, row, row)
+            found[pid] = _DebuggerWait(pid, _task_of(case, row), address, False, row, row)
         else:
             found[pid] = seen._replace(
                 name=seen.name or _task_of(case, row), address=seen.address or address, row=row
@@ -177,12 +181,12 @@ def _task_of(case: Case, worker: Event) -> str:
 
 def _name(case: Case, event: Event) -> str:
     """The task as the driver's output names it, or the last one that the worker started."""
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     names = case.names.get(worker, ())
     return event["who"].partition("(")[0] or (names[-1] if names else "")
 
 
-def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
+def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     attach = (
         Remedy(
             "Attach a debugger and continue",
@@ -206,7 +210,7 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
     )
 
 
-def _by_debugpy(wait: _Wait) -> Remedy:
+def _by_debugpy(wait: _DebuggerWait) -> Remedy:
     host, _, port = wait.address.rpartition(":")
     launch = paste.python(
         '{{"type": "debugpy", "request": "attach", "connect": {{"host": {host}, "port": {port:number}}}}}',
@@ -231,7 +235,7 @@ def _by_debugpy(wait: _Wait) -> Remedy:
     )
 
 
-def _links(wait: _Wait) -> Iterator[Link]:
+def _links(wait: _DebuggerWait) -> Iterator[Link]:
     """Its log record, and its row in a live collection."""
     if wait.event is not wait.row:
         yield Link(wait.event, f"{wait.label} opened a debugger port and waits")

@@ -40,7 +40,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
-from raydoctor.rules.shared.disks import Disk, Use
+from raydoctor.rules.shared.disks import RayDisk, Use
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _DEFAULT_PERCENT = 95.0
@@ -59,6 +59,8 @@ _MUCH = 0.05
     tier="root",
     severity="error",
     rank=65,
+    explains=("disk", "object", "spilling"),
+    caused_by=("arguments",),
     daemons_record=True,
     looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
 )  # fmt: skip
@@ -91,7 +93,7 @@ def _store_overflowed(case: Case) -> bool:
     return bool(case.of("store.fallback_failed", "object.out_of_disk", "spill.failed"))
 
 
-class _Room(NamedTuple):
+class _DiskRoom(NamedTuple):
     """The sizes of a file system in bytes, from the raylet's log or from a live collection."""
 
     directory: str
@@ -118,13 +120,13 @@ class _Incident(NamedTuple):
     """The raylet's reports that it is over the threshold."""
     failed: list[Event]
     errors: list[Event]
-    now: Disk | None
+    now: RayDisk | None
     """Its state in a live collection."""
 
 
-def _logged(event: Event) -> _Room:
+def _logged(event: Event) -> _DiskRoom:
     unit = evidence.GB if event["gb"] else 1
-    return _Room(
+    return _DiskRoom(
         event["dir"],
         float(event["percent"] or _DEFAULT_PERCENT),
         float(event["free"] or 0) * unit,
@@ -132,8 +134,8 @@ def _logged(event: Event) -> _Room:
     )
 
 
-def _live_room(disk: Disk) -> _Room:
-    return _Room(disk.path, 100 * disk.threshold, disk.free, disk.capacity)
+def _live_room(disk: RayDisk) -> _DiskRoom:
+    return _DiskRoom(disk.path, 100 * disk.threshold, disk.free, disk.capacity)
 
 
 # ---------------------------------------------------------------- over the threshold
@@ -190,7 +192,7 @@ def _over_links(incident: _Incident) -> Iterator[Link]:
         yield from incident.now.links()
 
 
-def _headline(case: Case, incident: _Incident, room: _Room, count: int) -> str:
+def _headline(case: Case, incident: _Incident, room: _DiskRoom, count: int) -> str:
     failed = (
         f"{evidence.many(count, 'object')} could not be stored"
         if count
@@ -210,7 +212,7 @@ def _spilled(case: Case, node: str) -> str:
     return f", with {size(spilled)} in spilled objects" if spilled >= evidence.GB else ""
 
 
-def _filled(disk: Disk) -> str:
+def _filled(disk: RayDisk) -> str:
     """The largest use of the disk by Ray, if it is large."""
     most = disk.uses[0] if disk.uses else None
     if most is None or most.bytes < _MUCH * disk.used * disk.capacity:
@@ -229,7 +231,7 @@ def _bare(errors: list[Event]) -> Finding:
         (Link(errors[0], f"the driver got {store.raised(errors[0])}"),),
         explains=(Entity("disk", ""), Entity("spilling", "")),
         count=count,
-        remedies=_remedies(_Room("/tmp/ray", _DEFAULT_PERCENT, 0, 0), None),
+        remedies=_remedies(_DiskRoom("/tmp/ray", _DEFAULT_PERCENT, 0, 0), None),
         covers=tuple(errors),
     )
 
@@ -237,7 +239,7 @@ def _bare(errors: list[Event]) -> Finding:
 # ---------------------------------------------------------------- soon
 
 
-def _soon(case: Case, disk: Disk) -> Finding:
+def _soon(case: Case, disk: RayDisk) -> Finding:
     """A disk that is nearly full, or one that holds no objects."""
     room = _live_room(disk)
     if disk.takes_objects:
@@ -255,7 +257,7 @@ def _soon(case: Case, disk: Disk) -> Finding:
     )
 
 
-def _no_files(case: Case, disk: Disk) -> Finding:
+def _no_files(case: Case, disk: RayDisk) -> Finding:
     """No free inodes: new logs, spilled objects and packages fail as on a full disk."""
     left = evidence.many(int(disk.inodes_free), "inode")
     where = store.where(case, disk.node)
@@ -277,7 +279,7 @@ def _no_files(case: Case, disk: Disk) -> Finding:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(room: _Room, now: Disk | None) -> tuple[Remedy, ...]:
+def _remedies(room: _DiskRoom, now: RayDisk | None) -> tuple[Remedy, ...]:
     return (
         *_threshold(room),
         *_clean_up(room.directory.partition("/session_")[0], now),
@@ -285,7 +287,7 @@ def _remedies(room: _Room, now: Disk | None) -> tuple[Remedy, ...]:
     )
 
 
-def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
+def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
     """Old sessions if nothing was measured; else the large uses, the largest first."""
     if now is None or not now.uses:
         yield _old_sessions(root, None)
@@ -379,7 +381,7 @@ _ELSEWHERE = (
 )
 
 
-def _threshold(room: _Room) -> tuple[Remedy, ...]:
+def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
     """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
         title = f"Restore Ray's default threshold: it was set to {room.percent:g}%"

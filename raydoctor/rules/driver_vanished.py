@@ -51,6 +51,8 @@ _DRIVERS = ("driver", "job-driver", "core-driver")
     tier="symptom",
     severity="critical",
     rank=9,
+    explains=("gcs", "job", "node", "raylet"),
+    caused_by=("daemon",),
     looks_for=(
         STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
     ),

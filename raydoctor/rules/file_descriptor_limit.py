@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity, EntityKind
@@ -92,6 +92,8 @@ _ENOUGH = 65536
     tier="root",
     severity="error",
     rank=8,
+    explains=("files", "job", "raylet", "worker"),
+    caused_by=(),
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
         *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, *worker_start.SIGNALS),
@@ -328,8 +330,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.err": "E1121 04:58:43.606480278   31606 tcp_server_posix.cc:378]              File descriptor limit "
             "reached. Retrying.\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("file-descriptor-limit",),
         says=("GCS",),

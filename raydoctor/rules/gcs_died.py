@@ -49,6 +49,8 @@ from raydoctor.rules.shared.live.daemons import Missing
     tier="root",
     severity="critical",
     rank=5,
+    explains=("gcs", "job", "node", "raylet"),
+    caused_by=("daemon",),
     daemons_record=True,
     looks_for=(
         GCS_LOST,

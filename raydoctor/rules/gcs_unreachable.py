@@ -70,6 +70,8 @@ _AROUND = 60.0
     tier="cause",
     severity="error",
     rank=6,
+    explains=("gcs-away", "gcs-lost", "job", "node", "raylet"),
+    caused_by=(),
     looks_for=(
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),

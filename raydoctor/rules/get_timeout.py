@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -62,6 +62,8 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
     tier="symptom",
     severity="error",
     rank=86,
+    explains=(),
+    caused_by=("waiting",),
     fallback=True,
     looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
 )  # fmt: skip
@@ -69,14 +71,12 @@ def get_timeout(case: Case) -> Iterator[Finding]:
     """One finding for all timeouts at the same `ray.get`."""
     plain = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     nested = [e for e in case.of("driver.exception") if e["inner"] == "GetTimeoutError"]
-    groups: dict[_Wait, list[Event]] = {}
-    for event in plain or nested:
-        groups.setdefault(_wait(case, event), []).append(event)
+    groups = evidence.grouped(plain or nested, lambda e: _wait(case, e))
     for wait, events in groups.items():
         yield _finding(case, wait, events, nested)
 
 
-class _Wait(NamedTuple):
+class _TimedOutGet(NamedTuple):
     """What a program waited for, as far as its traceback is in the capture."""
 
     function: str = ""
@@ -84,22 +84,22 @@ class _Wait(NamedTuple):
     code: str = ""
 
 
-def _wait(case: Case, event: Event) -> _Wait:
+def _wait(case: Case, event: Event) -> _TimedOutGet:
     """The innermost `ray.get` in the traceback that ends with this exception."""
     reported = _REPORTED.search(event["what"])
     seconds = f"{int(reported['ms']) / 1000:g}" if reported else ""
     above = range(event.line - _FRAMES, event.line)
     calls = [e for e in case.of("get.call") if e.source is event.source and e.line in above]
     if not calls:
-        return _Wait(seconds=seconds)
+        return _TimedOutGet(seconds=seconds)
     code = max(calls, key=lambda e: e.line)["code"]
     called, given = _CALLED.search(code), _SECONDS.findall(code)
-    return _Wait(
+    return _TimedOutGet(
         called["function"] if called else "", given[-1] if given else seconds, code.strip()
     )
 
 
-def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) -> Finding:
+def _finding(case: Case, wait: _TimedOutGet, events: list[Event], nested: list[Event]) -> Finding:
     awaited = f" for {wait.function}" if wait.function else ""
     after = f" after {wait.seconds} s" if wait.seconds else ""
     count = evidence.total(events)
@@ -118,7 +118,7 @@ def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) 
     )
 
 
-def _last_state(case: Case, wait: _Wait) -> tuple[str, list[Link]]:
+def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link]]:
     """The task in the raylets' last state dumps: it was running, or requests were still queued."""
     if case.is_explained(_CLUSTER):
         return "", []
@@ -142,7 +142,7 @@ def _last_state(case: Case, wait: _Wait) -> tuple[str, list[Link]]:
     return "", []
 
 
-def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
+def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
     """The shortage that keeps the cluster waiting; else nodes and workers that died during the wait."""
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
     if case.is_explained(_CLUSTER) or not wait.seconds or not ends:
@@ -156,7 +156,7 @@ def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
     return (_CLUSTER, *dict.fromkeys(lost))
 
 
-def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
+def _remedies(wait: _TimedOutGet) -> tuple[Remedy, ...]:
     by_name = bool(wait.function) and "." not in wait.function
     return (
         Remedy(
@@ -219,8 +219,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the task was still running",
         {
             "driver.log": _RAISED,
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
             "logs/debug_state.txt": _STATE,
         },
         roots=("get-timeout",),
@@ -231,8 +230,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
             "out: some object(s) not ready.\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -35,7 +35,8 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom import kills
-from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Holder, Report
+from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, MemoryUser, OomReport
+from raydoctor.rules.shared.oom.remedies import gib
 
 NONE_LEFT = (
     Signal(
@@ -55,12 +56,13 @@ NONE_LEFT = (
     ),
 )
 
+_GCS, _DASHBOARD = "the GCS", "the dashboard"
 _DAEMONS = {
-    "the GCS": pattern(r"/gcs_server\b"),
+    _GCS: pattern(r"/gcs_server\b"),
     "the raylet": pattern(r"/raylet/raylet\b"),
     "a dashboard agent": pattern(r"^ray::DashboardAgent|/dashboard/agent\.py"),
     "a runtime environment agent": pattern(r"^ray::RuntimeEnvAgent|/runtime_env/agent/main\.py"),
-    "the dashboard": pattern(r"^ray-dashboard-|/dashboard/dashboard\.py"),
+    _DASHBOARD: pattern(r"^ray-dashboard-|/dashboard/dashboard\.py"),
     "the log monitor": pattern(r"/log_monitor\.py"),
     "the autoscaler's monitor": pattern(r"/autoscaler/_private/monitor\.py"),
     "a Ray Client server": pattern(r"ray\.util\.client\.server"),
@@ -78,6 +80,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
     tier="root",
     severity="error",
     rank=19,
+    explains=("memory", "process", "worker"),
+    caused_by=(),
     looks_for=(*OOM_KILL, OOM_SUMMARY, *NONE_LEFT, *JOB_STARTED),
 )  # fmt: skip
 def head_memory_pressure(case: Case) -> Iterator[Finding]:
@@ -88,10 +92,10 @@ def head_memory_pressure(case: Case) -> Iterator[Finding]:
         nodes.add(strikes[0].node)
         if hog:
             yield _finding(case, strikes, hog)
-    by_node: dict[str, list[Event]] = {}
-    for event in case.of(NONE_LEFT[0].kind):
-        if not case.torn_down(event):
-            by_node.setdefault(case.node_of(event.source), []).append(event)
+    by_node = evidence.grouped(
+        (e for e in case.of(NONE_LEFT[0].kind) if not case.torn_down(e)),
+        lambda e: case.node_of(e.source),
+    )
     for node, events in by_node.items():
         if node not in nodes:
             yield _nothing_to_kill(case, node, events)
@@ -102,12 +106,12 @@ class _Hog(NamedTuple):
 
     name: str
     """`the driver python train.py`, `the GCS`."""
-    holder: Holder
-    report: Report
+    holder: MemoryUser
+    report: OomReport
     is_driver: bool
 
 
-def _hog(case: Case, report: Report) -> _Hog | None:
+def _hog(case: Case, report: OomReport) -> _Hog | None:
     """The largest user, if it is a driver or a daemon and holds more than all workers together."""
     if not report.holders:
         return None
@@ -122,7 +126,7 @@ def _hog(case: Case, report: Report) -> _Hog | None:
     return None
 
 
-def _daemon(holder: Holder) -> str:
+def _daemon(holder: MemoryUser) -> str:
     return next((name for name, words in _DAEMONS.items() if words.search(holder.name)), "")
 
 
@@ -132,7 +136,7 @@ def _command(command: str) -> str:
     return " ".join(words)[:60]
 
 
-def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
+def _finding(case: Case, strikes: list[OomReport], hog: _Hog) -> Finding:
     victims = [v for s in strikes for v in s.victims]
     exits = kills.exits_of(case, strikes, victims)
     others = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
@@ -162,21 +166,21 @@ def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
     )  # fmt: skip
 
 
-def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
+def _headline(hog: _Hog, victims: list[MemoryUser], killed: int) -> str:
     holder, report = hog.holder, hog.report
     names = evidence.join_names(v.function for v in victims)
     workers = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
     small = bool(victims) and max(v.gb for v in victims) < _NEGLIGIBLE * holder.gb
     return (
-        f"{hog.name[0].upper()}{hog.name[1:]} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GiB on node {report.ip}, so Ray's memory "
+        f"{hog.name[0].upper()}{hog.name[1:]} (pid {holder.pid}) held {gib(holder.gb)} of {gib(report.limit_gb)} on node {report.ip}, so Ray's memory "
         f"monitor killed {workers}{' that held almost no memory' if small else ''}"
     )
 
 
-def _shows(strike: Report, hog: _Hog) -> str:
+def _shows(strike: OomReport, hog: _Hog) -> str:
     pid = hog.holder.pid
-    held = next((f" ({h.gb:.2f} GiB by pid {pid})" for h in strike.holders if h.pid == pid), "")
-    used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used{held}"
+    held = next((f" ({gib(h.gb)} by pid {pid})" for h in strike.holders if h.pid == pid), "")
+    used = f"memory monitor: {gib(strike.used_gb)} of {gib(strike.limit_gb)} used{held}"
     return f"{used}, so it kills {evidence.many(strike.killed, 'worker')}"
 
 
@@ -202,10 +206,10 @@ def _nothing_to_kill(case: Case, node: str, events: list[Event]) -> Finding:
 
 
 def _remedies(hog: _Hog) -> Iterator[Remedy]:
-    gb, limit = hog.holder.gb, hog.report.limit_gb
+    held, limit = gib(hog.holder.gb), gib(hog.report.limit_gb)
     if hog.is_driver:
         yield Remedy(
-            f"Keep the {gb:.1f} GiB out of the driver: pass references, and get results one at a time",
+            f"Keep the {held} out of the driver: pass references, and get results one at a time",
             (
                 "refs = [summarize.remote(load.remote(part)) for part in parts]   # values stay in the object store",
                 "while refs:\n    ready, refs = ray.wait(refs)\n    handle(ray.get(ready[0]))   # one result in memory, not all",
@@ -213,7 +217,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
             doc="https://docs.ray.io/en/latest/ray-core/patterns/ray-get-too-many-objects.html",
         )
         yield Remedy(
-            f"Or run the driver on a node with more than {limit:.1f} GiB, apart from the workers",
+            f"Or run the driver on a node with more than {limit}, apart from the workers",
             ("ray job submit --entrypoint-memory=BYTES …   # Ray places the driver",),
             doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
         )
@@ -224,21 +228,21 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         risk="disruptive",
         doc=_DOC,
     )
-    if hog.name == "the GCS":
+    if hog.name == _GCS:
         yield Remedy(
             "Let the GCS keep at most 10000 task events",
             ("RAY_task_events_max_num_task_in_gcs=10000 ray start --head …   # default 100000",),
             risk="disruptive",
             doc=_DOC,
         )
-    if hog.name == "the dashboard":
+    if hog.name == _DASHBOARD:
         yield Remedy(
             "Let the dashboard cache at most 1000 events",
             ("RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head …",),
             risk="disruptive",
             doc=_DOC,
         )
-    yield Remedy(f"Or give the node more than {limit:.1f} GiB of memory", risk="disruptive")
+    yield Remedy(f"Or give the node more than {limit} of memory", risk="disruptive")
 
 
 # ------------------------------------------------------------------ examples
@@ -267,7 +271,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _JOB,
         },
         roots=("head-memory-pressure",),
-        says=("train.py", "2.8 of 4.0 GiB", "summarize", "driver"),
+        says=("train.py", "2.80 GiB of 4.00 GiB", "summarize", "driver"),
     ),
     Example(
         "the GCS holds the memory",

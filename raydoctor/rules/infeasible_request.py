@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import NODE_DEAD, NODE_REGISTERED, RAY_EXCEPTION, TASK_FAILED
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import rows as live_rows
@@ -59,6 +59,8 @@ _APART = 20.0
     tier="root",
     severity="error",
     rank=74,
+    explains=("actor", "lease", "request", "task", "waiting"),
+    caused_by=("autoscaler", "node", "node-types"),
     daemons_record=True,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
@@ -718,8 +720,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task prints the same message",
         {
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
+            **QUIET_LOGS,
             "driver.log": f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
         },
     ),

@@ -36,7 +36,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
-from raydoctor.rules.shared.traceback import Frame, Raised, parse
+from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
 
 _NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
@@ -58,6 +58,8 @@ _KERNEL = Gap(
     tier="symptom",
     severity="error",
     rank=95,
+    explains=("process", "program", "submission", "worker"),
+    caused_by=("gcs", "job", "process", "runtime-env", "task-error", "waiting", "worker"),
     fallback=True,
     looks_for=(*jobs.SIGNALS, *JOB_STARTED),
 )
@@ -152,7 +154,7 @@ def _what(raised: Raised) -> str:
     )
 
 
-def _place(raised: Raised) -> Frame | None:
+def _place(raised: Raised) -> TracebackFrame | None:
     own = [frame for frame in raised.frames if frame.is_user_code]
     named = [frame for frame in own if not frame.function.startswith("<")]
     return (named or own)[-1] if own else raised.place

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import JOB_STARTED, NODE_REGISTERED
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -57,6 +57,8 @@ _PENDING_AFTER = 60.0
     tier="root",
     severity="error",
     rank=79,
+    explains=("submission",),
+    caused_by=("gcs", "waiting"),
     daemons_record=True,
     looks_for=(*jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, *JOB_STARTED, *NODE_REGISTERED),
 )  # fmt: skip
@@ -211,8 +213,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the message",
         {
             "driver.log": f"(check pid=12) {_TIMED_OUT.sample}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -75,6 +75,8 @@ _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with
     tier="root",
     severity="error",
     rank=25,
+    explains=("daemon", "job", "process", "worker"),
+    caused_by=(),
     looks_for=(
         *OOM_SIGNALS,
         MONITOR_OFF,

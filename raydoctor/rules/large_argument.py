@@ -67,6 +67,8 @@ CLIENT = Signal(
     tier="root",
     severity="error",
     rank=64,
+    explains=("arguments",),
+    caused_by=("disk", "spilling", "store"),
     looks_for=(
         TRACEBACK, CLIENT, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.SPILLED, store.STORE_SIZE, RAY_EXCEPTION,
     ),

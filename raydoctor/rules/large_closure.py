@@ -63,13 +63,15 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/closure-capture-large-ob
     tier="root",
     severity="warning",
     rank=78,
+    explains=("closure",),
+    caused_by=(),
     looks_for=(VERY_LARGE, TOO_LARGE, RAY_EXCEPTION, ERROR_TEXT),
 )
 def large_closure(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
-    groups: dict[tuple[str, str], list[Event]] = {}
-    for event in case.of("closure.large", "closure.too_large"):
-        groups.setdefault((event["what"], event["name"]), []).append(event)
+    groups = evidence.grouped(
+        case.of("closure.large", "closure.too_large"), lambda e: (e["what"], e["name"])
+    )
     around = list(printed(case))
     for (what, name), events in groups.items():
         yield _finding(what, name, events, around)

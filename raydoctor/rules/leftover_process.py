@@ -38,7 +38,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import processes as live
-from raydoctor.rules.shared.live.processes import Process
+from raydoctor.rules.shared.live.processes import RayProcess
 
 _MUCH = 0.10
 """Of the machine's memory."""
@@ -50,6 +50,8 @@ _CONTEXT = 1 << 30
     tier="root",
     severity="warning",
     rank=96,
+    explains=("process",),
+    caused_by=(),
     looks_for=(WORKER_EXIT,),
 )
 def leftover_process(case: Case) -> Iterator[Finding]:
@@ -76,11 +78,11 @@ def leftover_process(case: Case) -> Iterator[Finding]:
             yield _idle_finding(label, idle)
 
 
-def _holds_much(process: Process, memory: float) -> bool:
+def _holds_much(process: RayProcess, memory: float) -> bool:
     return process.gpu_bytes >= _CONTEXT or bool(memory and process.memory > _MUCH * memory)
 
 
-def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> Finding:
+def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) -> Finding:
     by_size = sorted(left, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
     starters = " or ".join(dict.fromkeys(p.outlived for p in by_size))
     much = any(p.gpus for p in left) or bool(
@@ -105,13 +107,13 @@ def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> 
     )
 
 
-def _holdings(processes: Sequence[Process]) -> str:
-    shares = [share.told for p in processes for share in p.gpus]
+def _holdings(processes: Sequence[RayProcess]) -> str:
+    shares = [share.summary for p in processes for share in p.gpus]
     memory = size(sum(p.memory for p in processes))
     return " and ".join([*shares[:3], f"{memory} of memory"])
 
 
-def _links(case: Case, process: Process) -> Iterator[Link]:
+def _links(case: Case, process: RayProcess) -> Iterator[Link]:
     row = process.event
     if row["worker_pid"] and process.outlived == "worker":
         orphaned = (
@@ -128,7 +130,7 @@ def _links(case: Case, process: Process) -> Iterator[Link]:
         orphaned = "every worker that could have started it is idle: the task has ended"
     yield Link(row, f"{process.named} of user {row['user']} runs, but {orphaned}")
     for share in process.gpus:
-        yield Link(share.event, f"it holds {share.told}")
+        yield Link(share.event, f"it holds {share.summary}")
     exit_ = case.exit_of(row["worker_id"]) if row["worker_id"] else None
     if exit_ and process.kind == "child":
         yield from evidence.exit_links(exit_, most=1)
@@ -158,7 +160,7 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
     )
 
 
-def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
+def _idle_finding(label: str, idle: Sequence[RayProcess]) -> Finding:
     by_size = sorted(idle, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
     pids = evidence.join_names(f"pid {p.pid}" for p in by_size)
     return Finding(
@@ -172,7 +174,7 @@ def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
                     p.event,
                     f"pid {p.pid} has the title ray::IDLE and holds {size(p.memory)} of memory",
                 ),
-                *(Link(share.event, f"it holds {share.told}") for share in p.gpus),
+                *(Link(share.event, f"it holds {share.summary}") for share in p.gpus),
             )
         ),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in idle),

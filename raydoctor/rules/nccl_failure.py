@@ -75,6 +75,8 @@ class _Report(NamedTuple):
     tier="root",
     severity="error",
     rank=29,
+    explains=("process", "task-error", "worker"),
+    caused_by=(),
     looks_for=(WATCHDOG, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:
@@ -96,7 +98,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
 def _reports(case: Case) -> list[_Report]:
     found: dict[int, _Report] = {}
     for event in case.of("nccl.timeout"):
-        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        worker = evidence.worker_of(event)
         exit_ = case.exit_of(worker) if worker else None
         if exit_ is None and not worker and event.pid is not None:
             exit_ = case.exit_of_process(event.pid, ip=event["ip"])

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import rows as live_rows
@@ -58,6 +58,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     tier="root",
     severity="error",
     rank=75,
+    explains=("actor", "lease", "starved", "task", "waiting"),
+    caused_by=(),
     looks_for=(
         waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
     ),
@@ -415,8 +417,7 @@ _W = "a" * 56
 def _logs(leases: int, calling: int = 0) -> dict[str, str]:
     """Logs of a worker that runs plan, with its numbers of worker requests and actor calls."""
     return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
         f"logs/worker-{_W}-01000000-396.out": ":job_id:01000000\n:task_name:plan\n",
         f"logs/python-core-worker-{_W}_396.log": "[2026-11-21 10:55:24,438 I 396 418] core_worker.cc:591: Event stats:\n\n\n"
         + "".join(

@@ -81,6 +81,8 @@ class _Death:
     tier="cause",
     severity="error",
     rank=60,
+    explains=("actor", "node"),
+    caused_by=("gcs", "raylet"),
     daemons_record=True,
     looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE),
 )  # fmt: skip

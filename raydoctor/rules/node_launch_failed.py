@@ -59,13 +59,13 @@ _ADVICE = (
     tier="root",
     severity="error",
     rank=77,
+    explains=("autoscaler",),
+    caused_by=(),
     looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
     """One finding per node type whose last attempt failed."""
-    by_type: dict[str, list[Event]] = {}
-    for event in case.of("autoscaler.launch_failed"):
-        by_type.setdefault(event["type"], []).append(event)
+    by_type = evidence.grouped(case.of("autoscaler.launch_failed"), lambda e: e["type"])
     for name, failures in by_type.items():
         shown = waiting.one_role(failures)
         added = [e for e in waiting.one_role(case.of("autoscaler.adding")) if e["type"] == name]

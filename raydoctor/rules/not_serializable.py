@@ -55,18 +55,20 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
     tier="root",
     severity="error",
     rank=52,
+    explains=("serialization",),
+    caused_by=(),
     looks_for=(REFUSED, CULPRIT, RAY_EXCEPTION, ERROR_TEXT, EXITING, WORKER_EXIT),
 )
 def not_serializable(case: Case) -> Iterator[Finding]:
     """One finding per object that could not be pickled or rebuilt."""
-    groups: dict[str, list[_Refusal]] = {}
+    groups: dict[str, list[_RefusedPickle]] = {}
     for refusal in [*_refused(case), *_results(case), *_exceptions(case), *_ends(case)]:
         groups.setdefault(refusal.object, []).append(refusal)
     for refusals in groups.values():
         yield _finding(case, refusals)
 
 
-class _Refusal(NamedTuple):
+class _RefusedPickle(NamedTuple):
     """One object that could not be pickled, or not rebuilt."""
 
     object: str
@@ -87,7 +89,7 @@ class _Refusal(NamedTuple):
 # ---------------------------------------------------------------- where refusals are logged
 
 
-def _refused(case: Case) -> Iterator[_Refusal]:
+def _refused(case: Case) -> Iterator[_RefusedPickle]:
     """`Could not serialize the …`, in the driver or inside a task."""
     events = case.of("serialize.refused")
     around = list(printed(case))
@@ -103,7 +105,7 @@ def _refused(case: Case) -> Iterator[_Refusal]:
         ]
         outer = [p for p in around if _covers(p, event)]
         what, described = _described(event)
-        yield _Refusal(
+        yield _RefusedPickle(
             object=described,
             why=reason(event.message),
             events=(event, *culprits, *(e for p in outer for e in (p.event, *p.inside))),
@@ -150,7 +152,7 @@ def _name_of(culprit: Event) -> str:
     return "" if name.startswith("<") or name == "unknown" else name
 
 
-def _results(case: Case) -> Iterator[_Refusal]:
+def _results(case: Case) -> Iterator[_RefusedPickle]:
     """A `RayTaskError` that ends in the pickler's own exception: Ray could not pickle the task's result."""
     for seen in printed(case):
         raised = seen.failure.raised
@@ -161,7 +163,7 @@ def _results(case: Case) -> Iterator[_Refusal]:
         ):
             continue
         function = seen.failure.function
-        yield _Refusal(
+        yield _RefusedPickle(
             f"the result of {function}",
             raised.message,
             (seen.event, *seen.inside),
@@ -169,7 +171,7 @@ def _results(case: Case) -> Iterator[_Refusal]:
         )
 
 
-def _exceptions(case: Case) -> Iterator[_Refusal]:
+def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
     """Up to 2.49: an exception that the caller cannot rebuild. The original is lost."""
     for event in case.of("driver.exception"):
         if (
@@ -179,10 +181,10 @@ def _exceptions(case: Case) -> Iterator[_Refusal]:
             raised = parse(event["what"].partition("traceback: ")[2])
             why = raised.message if raised else ""
             name = why.partition(".__init__()")[0] if ".__init__()" in why else "an exception"
-            yield _Refusal(f"the exception {name}", why, (event,), name, is_exception=True)
+            yield _RefusedPickle(f"the exception {name}", why, (event,), name, is_exception=True)
 
 
-def _ends(case: Case) -> Iterator[_Refusal]:
+def _ends(case: Case) -> Iterator[_RefusedPickle]:
     """Ray 2.9: an exception that cannot be pickled ends its worker."""
     for exit_ in case.exits:
         left = left_by_itself(case, exit_)
@@ -191,14 +193,14 @@ def _ends(case: Case) -> Iterator[_Refusal]:
             yield _end(exit_, left, raised)
 
 
-def _end(exit_: WorkerExit, left: Left, raised: Raised) -> _Refusal:
+def _end(exit_: WorkerExit, left: Left, raised: Raised) -> _RefusedPickle:
     first = raised.cause
     described = (
         f"the exception {first.name}, raised by {first.place}," if first else "a task's result"
     )
     events = (left.event, *exit_.events)
     name = first.name if first else ""
-    return _Refusal(
+    return _RefusedPickle(
         described, raised.message, events, name, is_exception=first is not None, exit=exit_
     )
 
@@ -206,7 +208,7 @@ def _end(exit_: WorkerExit, left: Left, raised: Raised) -> _Refusal:
 # ---------------------------------------------------------------- the finding
 
 
-def _finding(case: Case, refusals: list[_Refusal]) -> Finding:
+def _finding(case: Case, refusals: list[_RefusedPickle]) -> Finding:
     best = refusals[0]
     exits = [r.exit for r in refusals if r.exit]
     crashed = evidence.attempts_covered(case, exits) if exits else ()
@@ -237,11 +239,11 @@ def _finding(case: Case, refusals: list[_Refusal]) -> Finding:
     )
 
 
-def _is_rebuild(refusal: _Refusal) -> bool:
+def _is_rebuild(refusal: _RefusedPickle) -> bool:
     return refusal.is_exception and refusal.exit is None
 
 
-def _remedies(refusal: _Refusal) -> Iterator[Remedy]:
+def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
     name = refusal.culprit.rpartition(" -> ")[2]
     if refusal.is_exception:
         yield _exception_remedy(refusal)
@@ -272,7 +274,7 @@ def _remedies(refusal: _Refusal) -> Iterator[Remedy]:
         )
 
 
-def _captured(refusal: _Refusal, name: str) -> Remedy:
+def _captured(refusal: _RefusedPickle, name: str) -> Remedy:
     function = refusal.function.rpartition(".")[2]
     variable = refusal.culprit.partition(" -> ")[0] or "the variable"
     return Remedy(
@@ -306,7 +308,7 @@ def _leave_out(holder: str, name: str) -> Remedy:
     )
 
 
-def _exception_remedy(refusal: _Refusal) -> Remedy:
+def _exception_remedy(refusal: _RefusedPickle) -> Remedy:
     name = refusal.holder if refusal.holder.isidentifier() else "TheError"
     return Remedy(
         f"Define in __reduce__ how to rebuild {name}, with every argument that its __init__ takes",

@@ -60,6 +60,8 @@ NOT_LOCAL = Signal(
     tier="symptom",
     severity="error",
     rank=82,
+    explains=("object", "waiting"),
+    caused_by=("node", "raylet"),
     looks_for=(TIMED_OUT, NOT_LOCAL, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
 def object_fetch_timeout(case: Case) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model.values import Finding, Remedy
 from raydoctor.rules.shared import objects
@@ -55,6 +55,8 @@ LOST = Signal(
     tier="symptom",
     severity="error",
     rank=81,
+    explains=("object",),
+    caused_by=("node", "raylet"),
     daemons_record=True,
     looks_for=(LOST, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
@@ -87,14 +89,13 @@ def _remedies(case: Case, maker: str, object_: str) -> tuple[Remedy, ...]:
 # ------------------------------------------------------------------ examples
 
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _RAISED = "ray.exceptions.ObjectLostError: "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task's result, and Ray 2.9 does not print why it was not made again",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
@@ -103,14 +104,14 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the object's id shows that it came from ray.put",
-        {**_HEADS, "driver.log": f"{_RAISED}{_all_copies(objects.A_PUT)}"},
+        {**QUIET_LOGS, "driver.log": f"{_RAISED}{_all_copies(objects.A_PUT)}"},
         roots=("object-lost",),
         says=("ray.put", "return the value"),
     ),
     Example(
         "the objects were recovered, and a task prints the error",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"(check pid=12) {_all_copies(objects.A_TASKS)}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },

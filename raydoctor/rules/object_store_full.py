@@ -28,20 +28,19 @@ The file system was over Ray's threshold (`disk-full`), or the store spills and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
-from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size as size_of
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 _ISSUE = "https://github.com/ray-project/ray/issues/62093"
 _MB = 1024**2
+_GROWTH = 1.2
+"""A new store is this much larger than the bytes that were needed."""
 
 _O = "641e079764274441ffffffffffffffffffffffff0100000001000000"
 _PUT = (
@@ -61,6 +60,8 @@ PUT_FAILED = Signal(
     tier="root",
     severity="error",
     rank=66,
+    explains=("object", "spilling", "store", "waiting"),
+    caused_by=("arguments", "spilling"),
     daemons_record=True,
     looks_for=(
         PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
@@ -108,7 +109,7 @@ def _refused(case: Case) -> Finding | None:
         caused_by=(Entity("arguments", "large"),),
         subjects=tuple(Subject("object", o.value) for o in objects[:10]),
         count=count,
-        remedies=(*_more_memory(capacity + largest), *_FEWER),
+        remedies=(*store.larger((capacity + largest) * _GROWTH), store.FEWER),
         covers=(*refused, *errors),
     )  # fmt: skip
 
@@ -159,7 +160,11 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
         caused_by=(Entity("arguments", "large"), Entity("spilling", node)),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
-        remedies=(*(_SPILLING_ON if off else ()), *_more_memory(room), *_FEWER),
+        remedies=(
+            *((store.SPILLING_ON,) if off else ()),
+            *store.larger(room * _GROWTH),
+            store.FEWER,
+        ),
         covers=(*failed, *errors, *off),
     )
 
@@ -209,7 +214,7 @@ def _stuck_finding(case: Case, state: Event, pulls: store.Pulls, timeouts: list[
         ),
         explains=(Entity("store", node), Entity("waiting", "cluster")),
         subjects=(Subject("node", node, node=node),) if node else (),
-        remedies=(_SMALLER, *_more_memory(capacity + pulls.wanted - pulls.available if capacity else 0)),
+        remedies=(_SMALLER, *store.larger((capacity + pulls.wanted - pulls.available) * _GROWTH if capacity else 0)),
     )  # fmt: skip
 
 
@@ -223,52 +228,6 @@ _SMALLER = Remedy(
     ),
     doc=_ISSUE,
 )
-_FEWER = (
-    Remedy(
-        "Find the code that keeps the objects in scope, and delete references that are no longer needed",
-        (
-            "RAY_record_ref_creation_sites=1 python your_script.py",
-            "ray memory --group-by STACK_TRACE",
-            "del refs                                   # in the program, once a result has been used",
-        ),
-        doc="https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html",
-    ),
-)
-_SPILLING_ON = (
-    Remedy(
-        "Switch spilling on, so that objects in scope can go to disk",
-        (
-            "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
-            "unset RAY_automatic_object_spilling_enabled",
-        ),
-        risk="disruptive",
-        doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
-    ),
-)
-
-
-def _more_memory(needed: float) -> tuple[Remedy, ...]:
-    """A store 20 % larger than the bytes that were needed."""
-    if not needed:
-        return ()
-    size = ceil(needed * 1.2 / _MB) * _MB
-    return (
-        Remedy(
-            f"Give the object store {size_of(size)}, if the node has that much memory",
-            (
-                paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
-                paste.python(
-                    "ray.init(object_store_memory={size})       # where the script starts Ray",
-                    size=size,
-                ),
-                "docker run --shm-size=…                    # in a container, at least as much",
-            ),
-            risk="disruptive",
-            doc=_DOC,
-        ),
-    )
-
-
 # ------------------------------------------------------------------ examples
 
 

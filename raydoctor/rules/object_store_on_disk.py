@@ -31,7 +31,6 @@ fit on the disk either (`object-store-full`). The disk is full (`disk-full`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 from typing import Any
 
 from raydoctor.case import Case, evidence
@@ -44,7 +43,6 @@ from raydoctor.model.text import size as size_of
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 _MB = 1024**2
 _MUCH = 100 * _MB
 """Bytes in files from which on an overflow is reported, where the log does not contain the store's size."""
@@ -81,6 +79,8 @@ IN_TMP = Signal(
     tier="root",
     severity="warning",
     rank=67,
+    explains=("store",),
+    caused_by=("spilling",),
     daemons_record=True,
     looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
 )  # fmt: skip
@@ -242,7 +242,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
             "Or request a smaller store that fits into the present /dev/shm",
             ("ray start --object-store-memory=BYTES …   # less than df reports",),
             risk="disruptive",
-            doc=_DOC,
+            doc=store.MEMORY_DOC,
         ),
     )
 
@@ -269,49 +269,9 @@ def _overflow(
         caused_by=(Entity("spilling", node),),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
-        remedies=(*(_SPILLING_ON if off else ()), *_larger(capacity, size), _FEWER),
+        remedies=(*((store.SPILLING_ON,) if off else ()), *store.larger(capacity + size), store.FEWER),
         covers=(*fallbacks, *off),
     )  # fmt: skip
-
-
-_SPILLING_ON = (
-    Remedy(
-        "Switch spilling on: objects in scope then go to disk in large files, in the background",
-        (
-            "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
-            "unset RAY_automatic_object_spilling_enabled",
-        ),
-        risk="disruptive",
-        doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
-    ),
-)
-_FEWER = Remedy(
-    "Find the code that keeps the objects in scope, and delete references that are no longer needed",
-    (
-        "RAY_record_ref_creation_sites=1 python your_script.py",
-        "ray memory --group-by STACK_TRACE",
-    ),
-    doc=_DOC,
-)
-
-
-def _larger(capacity: float, overflow: int) -> tuple[Remedy, ...]:
-    """A store that would have held all the objects."""
-    size = ceil((capacity + overflow) / _MB) * _MB
-    return (
-        Remedy(
-            f"Give the object store {size_of(size)}, if the node has that much memory",
-            (
-                paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
-                paste.python(
-                    "ray.init(object_store_memory={size})       # where the script starts Ray",
-                    size=size,
-                ),
-            ),
-            risk="disruptive",
-            doc=_DOC,
-        ),
-    )
 
 
 # ------------------------------------------------------------------ examples

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -72,6 +72,8 @@ REPLAYED = Signal(
     tier="symptom",
     severity="error",
     rank=81,
+    explains=("object", "task"),
+    caused_by=("node", "raylet"),
     daemons_record=True,
     looks_for=(FAILED, CANNOT_RECOVER, REPLAYED, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
@@ -85,9 +87,7 @@ def object_unreconstructable(case: Case) -> Iterator[Finding]:
             by_reason.setdefault(loss.reason, []).append(loss)
     for reason, losses in by_reason.items():
         yield _finding(case, reason, losses)
-    by_task: dict[str, list[Event]] = {}
-    for event in case.of("generator.replay_differs"):
-        by_task.setdefault(event["task"], []).append(event)
+    by_task = evidence.grouped(case.of("generator.replay_differs"), lambda e: e["task"])
     for task, events in by_task.items():
         yield _replayed(case, task, events)
 
@@ -229,14 +229,13 @@ _ANY_OF_THREE = (
     "different worker."
 )
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the node died, and Ray may not run the task again",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"{_RAISED}{_RETRIES_DISABLED}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
@@ -246,7 +245,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the lineage was evicted, Ray 2.40",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
         },
         roots=("object-unreconstructable",),
@@ -254,14 +253,14 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "up to 2.53 one sentence for three reasons: the object's id shows a ray.put",
-        {**_HEADS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
+        {**QUIET_LOGS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
         roots=("object-unreconstructable",),
         says=("a ray.put value of the driver of job 1",),
     ),
     Example(
         "a generator yields fewer objects in its second run",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
@@ -271,7 +270,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the objects were recovered, a task prints the error, and the program prints a similar sentence",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"(check pid=12) {_RETRIES_DISABLED}The object cannot be reconstructed because we say so\n",
             objects.DRIVER_LOG: objects.RECOVERY,
         },

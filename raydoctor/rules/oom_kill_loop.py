@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Report, reports
-from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
+from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, OomReport, reports
+from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
 
 _ENOUGH = 3
 """Kills of one task from which on they count as a loop."""
@@ -54,6 +54,8 @@ RETRIES_LEFT = Signal(
     tier="root",
     severity="error",
     rank=19,
+    explains=("oom-loop", "waiting"),
+    caused_by=(),
     looks_for=(*OOM_KILL, OOM_SUMMARY, TASK_ATTEMPT_FAILED, RETRY_PUSHED, RETRIES_LEFT),
 )  # fmt: skip
 def oom_kill_loop(case: Case) -> Iterator[Finding]:
@@ -66,18 +68,16 @@ def oom_kill_loop(case: Case) -> Iterator[Finding]:
             yield _finding(case, name, attempts, infinite, strikes)
 
 
-def _by_task(case: Case, strikes: list[Report]) -> Iterator[tuple[str, list[Event], bool]]:
+def _by_task(case: Case, strikes: list[OomReport]) -> Iterator[tuple[str, list[Event], bool]]:
     """Loops by TaskID: the submitter's core log records every failed attempt (all versions)."""
-    by_task: dict[str, list[Event]] = {}
-    for event in case.of("oom.retries_left"):
-        by_task.setdefault(event["task"], []).append(event)
+    by_task = evidence.grouped(case.of("oom.retries_left"), lambda e: e["task"])
     for task, attempts in by_task.items():
         if sum(e.count for e in attempts) >= _ENOUGH:
             final = case.ledger.tasks.get(task)
             yield _name(case, attempts, strikes, final), attempts, attempts[-1]["oom_left"] == "-1"
 
 
-def _name(case: Case, attempts: list[Event], strikes: list[Report], final: Event | None) -> str:
+def _name(case: Case, attempts: list[Event], strikes: list[OomReport], final: Event | None) -> str:
     """The function, from the final failure, the driver's message or the victim of that moment; else empty."""
     if final:
         return final["name"]
@@ -96,16 +96,14 @@ def _name(case: Case, attempts: list[Event], strikes: list[Report], final: Event
 
 def _by_push(case: Case) -> Iterator[tuple[str, list[Event], bool]]:
     """Loops from the driver's output (2.54+), where its core log is missing."""
-    by_name: dict[str, list[Event]] = {}
-    for event in case.of("oom.retry"):
-        by_name.setdefault(event["name"], []).append(event)
+    by_name = evidence.grouped(case.of("oom.retry"), lambda e: e["name"])
     for name, attempts in by_name.items():
         if sum(e.count for e in attempts) >= _ENOUGH and attempts[-1]["left"] == "infinite":
             yield name, attempts, True
 
 
 def _finding(
-    case: Case, name: str, attempts: list[Event], infinite: bool, strikes: list[Report]
+    case: Case, name: str, attempts: list[Event], infinite: bool, strikes: list[OomReport]
 ) -> Finding:
     kills = sum(e.count for e in attempts)
     mine = [s for s in strikes if any(v.function == name.partition(".")[0] for v in s.victims)]
@@ -113,7 +111,7 @@ def _finding(
     held = ""
     if mine:
         top, holders = hungriest(mine[-1])
-        held = f", and {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GiB at the last kill"
+        held = f", and {top} held {gib(sum(h.gb for h in holders))} of the {gib(mine[-1].limit_gb)} at the last kill"
     chain = [
         Link(attempts[0], f"an attempt of {label} was killed for memory"),
         Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries it"),
@@ -123,7 +121,7 @@ def _finding(
             0,
             Link(
                 mine[0].event,
-                f"the memory monitor killed {label}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GiB used",
+                f"the memory monitor killed {label}: {gib(mine[0].used_gb)} of {gib(mine[0].limit_gb)} used",
             ),
         )
     retries = (

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -70,6 +70,8 @@ class _Loss(NamedTuple):
     tier="symptom",
     severity="error",
     rank=80,
+    explains=("object",),
+    caused_by=("job", "node", "process", "worker"),
     daemons_record=True,
     looks_for=(LOST, RAY_EXCEPTION),
 )
@@ -258,8 +260,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the error's name",
         {
             "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

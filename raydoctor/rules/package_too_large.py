@@ -101,13 +101,13 @@ _MOST = 5
     tier="root",
     severity="error",
     rank=67,
+    explains=("package",),
+    caused_by=(),
     looks_for=(TOO_LARGE, *BODY_TOO_LARGE, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:
     """One finding per package."""
-    groups: dict[tuple[str, str], list[Event]] = {}
-    for event in case.of(TOO_LARGE.kind):
-        groups.setdefault((event["size"], event["limit"]), []).append(event)
+    groups = evidence.grouped(case.of(TOO_LARGE.kind), lambda e: (e["size"], e["limit"]))
     for events in groups.values():
         yield _finding(case, events, _refusal(events))
     for event in case.of(BODY_TOO_LARGE[0].kind):
@@ -115,7 +115,7 @@ def package_too_large(case: Case) -> Iterator[Finding]:
             yield _finding(case, [event], _refusal_of_upload(case, event))
 
 
-class _Refusal(NamedTuple):
+class _RefusedPackage(NamedTuple):
     """A refused package; sizes in MiB."""
 
     event: Event
@@ -126,23 +126,23 @@ class _Refusal(NamedTuple):
     component: str
 
 
-def _refusal(events: list[Event]) -> _Refusal:
+def _refusal(events: list[Event]) -> _RefusedPackage:
     event = next((e for e in events if e["path"]), events[0])
     what = next((e["what"] for e in events if e["what"]), "working_dir or py_modules")
-    return _Refusal(event, what, float(event["size"]), float(event["limit"]), "Ray")
+    return _RefusedPackage(event, what, float(event["size"]), float(event["limit"]), "Ray")
 
 
-def _refusal_of_upload(case: Case, event: Event) -> _Refusal:
+def _refusal_of_upload(case: Case, event: Event) -> _RefusedPackage:
     """Ray 2.56 and later print the size beforehand; otherwise the sum of the large files is a lower bound."""
     measured = [e for e in case.of(MEASURED.kind) if e.source is event.source]
     size = max(
         [float(e["size"]) for e in measured if e.line < event.line]
         or [sum(float(e["size"]) for e in _large_files(case, event))]
     )
-    return _Refusal(event, "working_dir", size, int(event["bytes"] or _BODY) / 1024**2, "ray job submit")  # fmt: skip
+    return _RefusedPackage(event, "working_dir", size, int(event["bytes"] or _BODY) / 1024**2, "ray job submit")  # fmt: skip
 
 
-def _finding(case: Case, events: list[Event], refusal: _Refusal) -> Finding:
+def _finding(case: Case, events: list[Event], refusal: _RefusedPackage) -> Finding:
     files = _large_files(case, events[0])
     folder = _folder(case, events)
     size, limit = refusal.size, refusal.limit

@@ -87,6 +87,8 @@ NEVER_READY = Signal(
     tier="root",
     severity="error",
     rank=75,
+    explains=("pg", "task", "waiting"),
+    caused_by=("autoscaler",),
     daemons_record=True,
     looks_for=(
         REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
@@ -109,7 +111,7 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
         yield from _without_gcs_log(case)
 
 
-class _Group(NamedTuple):
+class _LoggedGroup(NamedTuple):
     """A placement group as the GCS's log records it."""
 
     id: str
@@ -124,7 +126,7 @@ class _Group(NamedTuple):
         return f"Placement group {self.name or evidence.short(self.id)}"
 
 
-def _groups(case: Case) -> Iterator[_Group]:
+def _groups(case: Case) -> Iterator[_LoggedGroup]:
     """Groups that were registered and never created."""
     created = {e["pg"] for e in case.of("pg.created")}
     for event in case.of("pg.registered"):
@@ -134,10 +136,10 @@ def _groups(case: Case) -> Iterator[_Group]:
         removed = next((e for e in case.of("pg.removed") if e["pg"] == pg), None)
         waiters = tuple(e for e in case.of("pg.never_ready") if e["pg"] == pg)
         strategy = _STRATEGIES[int(event["strategy"])] if int(event["strategy"]) < 4 else ""
-        yield _Group(pg, event["name"], strategy, event, removed, waiters)
+        yield _LoggedGroup(pg, event["name"], strategy, event, removed, waiters)
 
 
-def _lasts(case: Case, group: _Group) -> bool:
+def _lasts(case: Case, group: _LoggedGroup) -> bool:
     """Whether the group waited long or a caller waited in vain: a program may remove its own group."""
     began, end = group.registered.at, _end(case, group)
     waited = end - began if began is not None and end is not None else 0.0
@@ -147,7 +149,7 @@ def _lasts(case: Case, group: _Group) -> bool:
     return waited >= _LONG and not by_user
 
 
-def _end(case: Case, group: _Group) -> float | None:
+def _end(case: Case, group: _LoggedGroup) -> float | None:
     """When the wait ended: at its removal, its job's end, or the end of the capture."""
     if group.removed is not None:
         return group.removed.at
@@ -158,7 +160,7 @@ def _end(case: Case, group: _Group) -> float | None:
 # ---------------------------------------------------------------- findings
 
 
-def _finding(case: Case, group: _Group, *, over: bool) -> Finding:
+def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
     demands = [d for d in waiting.pending_groups(case) if d.strategy == group.strategy]
     demand = demands[0] if len(demands) == 1 else None
     lack = _Lack.of(case, group, demand)
@@ -183,7 +185,7 @@ def _finding(case: Case, group: _Group, *, over: bool) -> Finding:
 
 
 def _live_finding(
-    case: Case, snapshot: now.Picture, found: live_groups.Pending, logged: _Group | None
+    case: Case, snapshot: now.Picture, found: live_groups.Pending, logged: _LoggedGroup | None
 ) -> Finding:
     """A group that is pending now; the GCS's log may add its strategy and when it was registered."""
     shape = live_groups.shape(found.bundles)
@@ -241,7 +243,7 @@ def _waiters(found: live_groups.Pending) -> Iterator[Entity]:
                 yield Entity(kind, event[f"{kind}_id"])
 
 
-def _bundles(demand: waiting.Group | None) -> str:
+def _bundles(demand: waiting.ListedGroup | None) -> str:
     """`2 x 4 CPU`."""
     if demand is None:
         return ""
@@ -255,9 +257,7 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
     reported = waiting.one_role(
         e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]
     )
-    by_shape: dict[str, list[Event]] = {}
-    for event in reported:
-        by_shape.setdefault(event["asked"], []).append(event)
+    by_shape = evidence.grouped(reported, lambda e: e["asked"])
     for shape, events in by_shape.items():
         if evidence.total(events) < 2 and not waiting.gave_up(case):
             continue
@@ -286,7 +286,7 @@ class _Lack(NamedTuple):
     """Waiting does not help."""
 
     @classmethod
-    def of(cls, case: Case, group: _Group, demand: waiting.Group | None) -> _Lack:
+    def of(cls, case: Case, group: _LoggedGroup, demand: waiting.ListedGroup | None) -> _Lack:
         """Compare the bundles with what the nodes have."""
         nodes = waiting.totals(case, group.registered.at)
         if demand is None or not nodes:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -63,6 +63,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configuratio
     tier="root",
     severity="error",
     rank=8,
+    explains=("ports", "start-crashed", "waiting", "worker"),
+    caused_by=(),
     daemons_record=True,
     looks_for=(NO_PORT, *worker_start.SIGNALS),
 )  # fmt: skip
@@ -193,8 +195,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the advice",
         {
             "driver.log": f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -49,13 +49,15 @@ _ISSUES = "https://github.com/ray-project/ray/issues"
     tier="root",
     severity="error",
     rank=31,
+    explains=("process", "worker"),
+    caused_by=(),
     looks_for=(CHECK, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
     groups: dict[str, list[tuple[Event, WorkerExit]]] = {}
     for event in case.of("worker.check_failed"):
-        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        worker = evidence.worker_of(event)
         if event.level != "C" or not worker:
             continue
         exit_ = case.exit_of(worker)

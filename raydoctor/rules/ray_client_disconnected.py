@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
@@ -87,14 +87,20 @@ _SERVER = Signal(
     tier="cause",
     severity="critical",
     rank=14,
+    explains=("client",),
+    caused_by=("gcs", "job", "process"),
     looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, _NO_CONNECTION, _NO_SERVER, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
-    by_source: dict[Source, list[Event]] = {}
-    for event in case.of("client.gave_up", "client.no_connection", "client.no_server"):
-        if event.source.role in DRIVER:
-            by_source.setdefault(event.source, []).append(event)
+    by_source = evidence.grouped(
+        (
+            e
+            for e in case.of("client.gave_up", "client.no_connection", "client.no_server")
+            if e.source.role in DRIVER
+        ),
+        lambda e: e.source,
+    )
     for events in by_source.values():
         if events[0].kind == "client.gave_up":
             yield _dropped(case, events)

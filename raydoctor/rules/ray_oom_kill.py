@@ -32,15 +32,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import (
     MONITOR_STARTED,
     OOM_KILL,
     OOM_SUMMARY,
-    Holder,
-    Report,
+    MemoryUser,
+    OomReport,
     episodes,
     exits_of,
     reports,
@@ -53,6 +53,8 @@ from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
     tier="root",
     severity="error",
     rank=20,
+    explains=("memory", "process", "worker"),
+    caused_by=("oom-loop",),
     daemons_record=True,
     looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
 )
@@ -64,7 +66,7 @@ def ray_oom_kill(case: Case) -> Iterator[Finding]:
     yield from _without_report(case, found)
 
 
-def _finding(case: Case, episode: list[Report]) -> Finding:
+def _finding(case: Case, episode: list[OomReport]) -> Finding:
     worst = max(episode, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
     victims = [v for r in episode for v in r.victims]
     exits = exits_of(case, episode, victims)
@@ -101,18 +103,18 @@ def _finding(case: Case, episode: list[Report]) -> Finding:
     )
 
 
-def _key(report: Report) -> str:
+def _key(report: OomReport) -> str:
     return f"{report.node}@{report.event.at or 0:.3f}"
 
 
-def _victim_entities(victims: list[Holder]) -> tuple[Entity, ...]:
+def _victim_entities(victims: list[MemoryUser]) -> tuple[Entity, ...]:
     return tuple(Entity("worker", v.worker) for v in victims if v.worker)
 
 
 # ---------------------------------------------------------------- sentences
 
 
-def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
+def _headline(worst: OomReport, victims: list[MemoryUser], killed: int) -> str:
     names = evidence.join_names(v.label for v in victims)
     text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
     text += f" ({names})" if names else ""
@@ -129,7 +131,7 @@ def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
     return f"{text}: {subject} alone held {each}"
 
 
-def _kill(report: Report) -> str:
+def _kill(report: OomReport) -> str:
     victims = evidence.join_names(f"{v.label} (pid {v.pid}, {gib(v.gb)})" for v in report.victims)
     used = f"{report.used_gb:.2f} of {gib(report.limit_gb)} in use"
     return f"the memory monitor kills {victims or evidence.many(report.killed, 'worker')}: {used}"
@@ -138,7 +140,7 @@ def _kill(report: Report) -> str:
 # ---------------------------------------------------------------- without a report
 
 
-def _without_report(case: Case, found: list[Report]) -> Iterator[Finding]:
+def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
     """Workers that ended as NODE_OUT_OF_MEMORY although no report about them is left."""
     reported = {v.worker for r in found for v in r.victims}
     nodes = {r.node for r in found}
@@ -242,8 +244,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the same sentence",
         {
             f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

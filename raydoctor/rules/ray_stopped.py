@@ -44,6 +44,8 @@ from raydoctor.rules.shared.cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver
     tier="root",
     severity="error",
     rank=0,
+    explains=("gcs", "job", "node", "raylet"),
+    caused_by=(),
     looks_for=(
         RAYLET_SIGTERM,
         GCS_SIGTERM,

@@ -49,6 +49,8 @@ _STOPPED = ("T", "t")
     tier="root",
     severity="error",
     rank=10,
+    explains=("process",),
+    caused_by=("raylet",),
     looks_for=(RAYLET_STARTED,),
 )  # fmt: skip
 def raylet_defunct(case: Case) -> Iterator[Finding]:
@@ -126,11 +128,11 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
     if rows.number(defunct.event, "ppid") and defunct.event["parent_state"] in _STOPPED:
         again = paste.shell("kill -CONT {pid:pid}", pid=ppid)
         return Remedy(f"Continue its parent (pid {ppid}), which is stopped", (again,)), end
-    look = Remedy(
+    inspect = Remedy(
         f"Find why pid {ppid} does not wait for its child: the raylet's entry disappears when that process ends",
         (paste.shell("ps -o pid,ppid,stat,lstart,args -p {pid:pid}", pid=ppid),),
     )
-    return look, end
+    return inspect, end
 
 
 # ------------------------------------------------------------------ examples

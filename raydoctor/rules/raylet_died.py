@@ -65,6 +65,8 @@ from raydoctor.rules.shared.live import daemons as live
     tier="root",
     severity="error",
     rank=10,
+    explains=("job", "raylet"),
+    caused_by=("daemon", "gcs"),
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,

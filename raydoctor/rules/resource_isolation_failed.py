@@ -114,21 +114,21 @@ _SINCE = (2, 46)
     tier="root",
     severity="critical",
     rank=8,
+    explains=("isolation",),
+    caused_by=(),
     looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, TIMED_OUT, CHECK_FAILED),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
     """One finding per raylet that could not start, per rejected option, and per node that reserves too little."""
-    by_file: dict[str, list[Event]] = {}
-    for event in case.of(NOT_STARTED.kind):
-        by_file.setdefault(event.source.path, []).append(event)
+    by_file = evidence.grouped(case.of(NOT_STARTED.kind), lambda e: e.source.path)
     for events in by_file.values():
         yield _not_started(case, events)
     for event in case.of(REFUSED[0].kind):
         yield _refused(event)
-    by_node: dict[str, list[Event]] = {}
-    for event in case.of(SLICE_FULL.kind):
-        if not case.torn_down(event):
-            by_node.setdefault(case.node_of(event.source), []).append(event)
+    by_node = evidence.grouped(
+        (e for e in case.of(SLICE_FULL.kind) if not case.torn_down(e)),
+        lambda e: case.node_of(e.source),
+    )
     for node, events in by_node.items():
         yield _too_little(case, node, events)
 
@@ -146,7 +146,7 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
         f"The raylet (pid {first.pid}) could not start because it could not set up resource isolation: {why}",
         tuple(links),
         explains=(
-            Entity("raylet-start", first.source.path),
+            Entity("isolation", first.source.path),
             *((Entity("raylet", node),) if (node := case.node_of(first.source)) else ()),
         ),
         subjects=(Subject("raylet", None, "raylet", first.pid),),
@@ -171,7 +171,7 @@ def _refused(event: Event) -> Finding:
     return Finding(
         f"Ray rejects a setting of resource isolation: {event['option']}{detail}",
         (Link(event, "Ray refuses to start with this option"),),
-        explains=(Entity("option", event["option"]),),
+        explains=(Entity("isolation", event["option"]),),
         severity="error",
         remedies=(other if event["why"] else on,),
         covers=(event,),

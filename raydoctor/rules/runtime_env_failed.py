@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Severity, Subject
 from raydoctor.rules.shared.setup import environments
-from raydoctor.rules.shared.setup.environments import Failure
+from raydoctor.rules.shared.setup.environments import SetupFailure
 from raydoctor.rules.shared.setup.remedies import remedies
 
 ELSEWHERE = ("timeout", "too-large")
@@ -48,6 +48,8 @@ ELSEWHERE = ("timeout", "too-large")
     tier="root",
     severity="error",
     rank=70,
+    explains=("runtime-env", "waiting"),
+    caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )
@@ -58,7 +60,7 @@ def runtime_env_failed(case: Case) -> Iterator[Finding]:
             yield _finding(case, failure)
 
 
-def _finding(case: Case, failure: Failure) -> Finding:
+def _finding(case: Case, failure: SetupFailure) -> Finding:
     error = failure.error
     affected = environments.affected(case, failure)
     recovered = not failure.seen and environments.made_later(case, failure)
@@ -80,7 +82,7 @@ def _finding(case: Case, failure: Failure) -> Finding:
     )
 
 
-def _headline(failure: Failure, affected: list[str], recovered: bool) -> str:
+def _headline(failure: SetupFailure, affected: list[str], recovered: bool) -> str:
     part = f"the {failure.tool} part of a" if failure.tool else "a"
     attempts = evidence.total(failure.attempts)
     text = f"Ray could not set up {part} runtime environment"
@@ -129,8 +131,7 @@ def _agent_log(*attempts: str) -> dict[str, str]:
         )
         + f"2026-11-21 07:43:40,100\tERROR runtime_env_agent.py:587 -- runtime_env creation failed {len(attempts)} times, giving up.\n"
         f"2026-11-21 07:43:40,101\tINFO runtime_env_agent.py:643 -- Runtime env already failed. Env: {_ENV}, err: {attempts[-1]}",
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
+        **QUIET_LOGS,
     }
 
 
@@ -175,8 +176,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime "
             f"env {_ENV}.\n{_OFFLINE}2026-11-21 07:43:40,100\tINFO runtime_env_agent.py:593 -- Successfully created runtime env: "
             f'{_ENV}, context: {{"command_prefix": []}}\n',
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("runtime-env-failed",),
     ),
@@ -185,8 +185,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
             "summary: RuntimeEnvSetupError: see chapter 4\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

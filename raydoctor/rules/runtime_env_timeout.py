@@ -31,12 +31,12 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import environments
-from raydoctor.rules.shared.setup.environments import Failure
+from raydoctor.rules.shared.setup.environments import SetupFailure
 from raydoctor.rules.shared.setup.errors import read
 from raydoctor.rules.shared.setup.remedies import DOC, IMAGE, KEPT
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -58,6 +58,8 @@ _STEPS = {
     tier="root",
     severity="error",
     rank=69,
+    explains=("runtime-env",),
+    caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )  # fmt: skip
@@ -68,7 +70,7 @@ def runtime_env_timeout(case: Case) -> Iterator[Finding]:
             yield _finding(case, failure)
 
 
-def _finding(case: Case, failure: Failure) -> Finding:
+def _finding(case: Case, failure: SetupFailure) -> Finding:
     names = environments.affected(case, failure)
     recovered = not failure.seen and environments.made_later(case, failure)
     seconds = _seconds(failure)
@@ -86,7 +88,9 @@ def _finding(case: Case, failure: Failure) -> Finding:
     )
 
 
-def _headline(failure: Failure, seconds: int, step: str, names: list[str], recovered: bool) -> str:
+def _headline(
+    failure: SetupFailure, seconds: int, step: str, names: list[str], recovered: bool
+) -> str:
     part = f"the {failure.tool} part of a" if failure.tool else "a"
     attempts = evidence.total(failure.attempts)
     place = next((ip for e in failure.events if (ip := read(e["what"]).ip)), "")
@@ -101,7 +105,7 @@ def _headline(failure: Failure, seconds: int, step: str, names: list[str], recov
     return f"{text}, so {evidence.join_names(names)} could not start" if names else text
 
 
-def _links(failure: Failure, seconds: int, step: str) -> Iterator[Link]:
+def _links(failure: SetupFailure, seconds: int, step: str) -> Iterator[Link]:
     after = f" after {seconds} s" if seconds else ""
     late = [e for e in failure.attempts if read(e["what"]).kind == "timeout"]
     for event in late[:1]:
@@ -126,7 +130,7 @@ def _wrappers(case: Case) -> list[Event]:
     ]
 
 
-def _seconds(failure: Failure) -> int:
+def _seconds(failure: SetupFailure) -> int:
     """The time limit, from the error's text or from the environment that the agent logs; 0 if unknown."""
     for event in failure.events:
         if limit := read(event["what"]).seconds:
@@ -141,7 +145,7 @@ def _seconds(failure: Failure) -> int:
     return 0
 
 
-def _step(failure: Failure) -> str:
+def _step(failure: SetupFailure) -> str:
     """The step that was cancelled: the innermost known function of the first attempt."""
     for event in failure.events:
         raised: Raised | None = parse(event["what"])
@@ -153,7 +157,7 @@ def _step(failure: Failure) -> str:
     return ""
 
 
-def _remedies(failure: Failure, seconds: int, step: str) -> Iterator[Remedy]:
+def _remedies(failure: SetupFailure, seconds: int, step: str) -> Iterator[Remedy]:
     yield Remedy(
         f"Find why {step or 'the setup'} takes so long on that node",
         (
@@ -219,8 +223,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF)
             + _attempt(12, _LEFT_BEHIND)
             + _attempt(38, _BROKEN_OFF),
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
         },
         roots=("runtime-env-timeout",),
@@ -247,8 +250,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the advice",
         {
             "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

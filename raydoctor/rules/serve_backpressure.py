@@ -54,15 +54,15 @@ DROPPED = Signal(
     tier="cause",
     severity="warning",
     rank=83,
+    explains=("serve-queue",),
+    caused_by=(),
     looks_for=(DROPPED,),
 )
 def serve_backpressure(case: Case) -> Iterator[Finding]:
     """One finding per limit: the record names no deployment."""
-    by_limit: dict[int, list[Event]] = {}
-    for event in case.of("serve.dropped"):
-        # A line without a header may be a program's own output: Serve's records have a header.
-        if event.level or event["raised"]:
-            by_limit.setdefault(int(event["limit"]), []).append(event)
+    by_limit = evidence.grouped(
+        (e for e in case.of("serve.dropped") if e.level or e["raised"]), lambda e: int(e["limit"])
+    )
     for limit, events in sorted(by_limit.items()):
         yield _finding(limit, events)
 

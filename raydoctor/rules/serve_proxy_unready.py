@@ -62,13 +62,15 @@ UNREADY = (
     tier="root",
     severity="error",
     rank=44,
+    explains=("actor", "serve-proxy"),
+    caused_by=(),
     looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, LEFT),
 )
 def serve_proxy_unready(case: Case) -> Iterator[Finding]:
     """One finding per node."""
-    by_node: dict[str, list[Event]] = {}
-    for event in serve.controllers(case, "serve.proxy_unready"):
-        by_node.setdefault(event["proxy_node"], []).append(event)
+    by_node = evidence.grouped(
+        serve.controllers(case, "serve.proxy_unready"), lambda e: e["proxy_node"]
+    )
     for node, events in by_node.items():
         suffix = f"SERVE_PROXY_ACTOR-{node}"
         actors = [death.actor for death in deaths(case) if death.name.endswith(suffix)]

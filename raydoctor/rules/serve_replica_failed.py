@@ -89,6 +89,8 @@ class _Trouble:
     tier="root",
     severity="error",
     rank=44,
+    explains=("actor", "serve-replicas"),
+    caused_by=("actor", "process", "runtime-env", "worker"),
     looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, LEFT),
 )
 def serve_replica_failed(case: Case) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -54,13 +54,16 @@ PENDING = Signal(
     tier="symptom",
     severity="warning",
     rank=85,
+    explains=("serve-pending",),
+    caused_by=("waiting",),
     looks_for=(PENDING,),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:
     """One finding per deployment and step."""
-    groups: dict[tuple[str, str, str], list[Event]] = {}
-    for event in serve.controllers(case, "serve.replica_pending"):
-        groups.setdefault((event["app"], event["deployment"], event["step"]), []).append(event)
+    groups = evidence.grouped(
+        serve.controllers(case, "serve.replica_pending"),
+        lambda e: (e["app"], e["deployment"], e["step"]),
+    )
     for (app, deployment, step), events in groups.items():
         yield _finding(app, deployment, step == "initialize", events)
 

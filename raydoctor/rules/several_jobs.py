@@ -42,6 +42,8 @@ _OURS = "raydoctor"
     tier="root",
     severity="info",
     rank=98,
+    explains=(),
+    caused_by=(),
     looks_for=(*JOB_STARTED, *JOB_FINISHED, DRIVER_GONE, jobs.SUBMITTED),
 )
 def several_jobs(case: Case) -> Iterator[Finding]:

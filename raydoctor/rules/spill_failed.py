@@ -32,7 +32,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.entities import Entity, EntityKind
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import store
@@ -66,6 +66,8 @@ SETUP_FAILED = Signal(
     tier="root",
     severity="error",
     rank=64,
+    explains=("spilling", "start-crashed", "waiting"),
+    caused_by=("arguments", "disk"),
     daemons_record=True,
     looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
 )  # fmt: skip
@@ -73,9 +75,7 @@ def spill_failed(case: Case) -> Iterator[Finding]:
     """One finding per node and failed operation, and one for an unusable configuration."""
     failed = [e for e in case.of("spill.failed") if not case.torn_down(e)]
     for node, events in store.by_node(case, failed).items():
-        by_kind: dict[str, list[Event]] = {}
-        for event in events:
-            by_kind.setdefault(event["doing"], []).append(event)
+        by_kind = evidence.grouped(events, lambda e: e["doing"])
         for doing, same in by_kind.items():
             yield _io_failed(case, node, doing, same)
     if setup := case.of("spill.setup_failed"):
@@ -98,7 +98,7 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
             *(Link(e, f"the last of {count} failures") for e in own[1:][-1:]),
             *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if doing == "spilling"),
         ),
-        explains=(Entity(_KINDS[doing], node),),
+        explains=(Entity("spilling", node if doing == "spilling" else f"{node} {doing}"),),
         caused_by=(Entity("disk", node), Entity("arguments", "large")),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
@@ -109,11 +109,6 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
 
 
 _NO_ROOM = ("OutOfDiskError", "ObjectStoreFullError")
-_KINDS: dict[str, EntityKind] = {
-    "spilling": "spilling",
-    "restoring": "restoring",
-    "deleting": "deleting",
-}
 _OPERATION = {
     "spilling": "Spilling objects to disk or storage",
     "restoring": "Reading spilled objects back",

@@ -50,6 +50,8 @@ faster (measured: 130 to 526 MiB/s)."""
     tier="cause",
     severity="warning",
     rank=68,
+    explains=("spilling",),
+    caused_by=(),
     looks_for=(store.SPILLED, store.RESTORED, store.STORE_SIZE),
 )  # fmt: skip
 def spill_heavy(case: Case) -> Iterator[Finding]:

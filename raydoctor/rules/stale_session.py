@@ -33,7 +33,7 @@ from raydoctor.model import paste
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import disks
-from raydoctor.rules.shared.disks import Disk
+from raydoctor.rules.shared.disks import RayDisk
 from raydoctor.rules.shared.live.processes import duration, example
 
 _GB = 1 << 30
@@ -58,6 +58,8 @@ class _Stale(NamedTuple):
     tier="root",
     severity="info",
     rank=97,
+    explains=(),
+    caused_by=(),
     looks_for=(RAYLET_STARTED,),
 )
 def stale_session(case: Case) -> Iterator[Finding]:
@@ -74,7 +76,7 @@ def stale_session(case: Case) -> Iterator[Finding]:
             yield _finding(sorted(stale, key=lambda s: (-s.bytes, s.path)), disk)
 
 
-def _is_relevant(stale: Sequence[_Stale], disk: Disk | None) -> bool:
+def _is_relevant(stale: Sequence[_Stale], disk: RayDisk | None) -> bool:
     return _total(stale) >= _RELEVANT or len(stale) >= _MANY or _fills(stale, disk)
 
 
@@ -82,12 +84,12 @@ def _total(stale: Sequence[_Stale]) -> float:
     return sum(s.bytes for s in stale)
 
 
-def _fills(stale: Sequence[_Stale], disk: Disk | None) -> bool:
+def _fills(stale: Sequence[_Stale], disk: RayDisk | None) -> bool:
     """Whether the disk is nearly full, and old sessions hold a relevant share of it."""
     return disk is not None and disk.used > _FULL and _total(stale) > _SHARE * disk.capacity
 
 
-def _disk_of(case: Case, label: str, stale: Sequence[_Stale]) -> Disk | None:
+def _disk_of(case: Case, label: str, stale: Sequence[_Stale]) -> RayDisk | None:
     """The disk with these folders: all sessions share a parent folder, and the running session's disk is known."""
     folders = {path.rpartition("/")[0] for path in (s.path for s in stale)}
     for disk in disks.disks(case):
@@ -98,7 +100,7 @@ def _disk_of(case: Case, label: str, stale: Sequence[_Stale]) -> Disk | None:
     return None
 
 
-def _finding(stale: list[_Stale], disk: Disk | None) -> Finding:
+def _finding(stale: list[_Stale], disk: RayDisk | None) -> Finding:
     least = "at least " if any(live.truth(s.event, "truncated") for s in stale) else ""
     where = evidence.join_names(s.path.rpartition("/")[0] for s in stale)
     full = f", and the disk is {disk.used:.0%} full" if disk and _fills(stale, disk) else ""

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -42,8 +42,8 @@ from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.task_error import (
     RETRIED,
     UNHANDLED,
-    Failure,
     Printed,
+    TaskFailure,
     error_entity,
     kind_and_place,
 )
@@ -65,11 +65,13 @@ _PASSING = (
     tier="root",
     severity="error",
     rank=50,
+    explains=("task-error",),
+    caused_by=(),
     looks_for=(*FAILURES, RETRIED),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
-    groups: dict[tuple[str, str, str], _Group] = {}
+    groups: dict[tuple[str, str, str], _SameError] = {}
     for seen in failures(case):
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
@@ -77,7 +79,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
         if failure.raised is None and not seen.event["inner"]:
             continue  # cut off before the exception: the text may belong to any failure
         kind, place = kind_and_place(seen)
-        groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
+        groups.setdefault((failure.function, kind, str(place or "")), _SameError()).add(seen)
     for (function, kind, _), group in groups.items():
         if group.is_failure:
             yield _finding(function, kind, group)
@@ -87,13 +89,13 @@ _OF_OTHERS = ("FUNCTION_SIZE_ERROR_THRESHOLD", " whose owner is unknown")
 """Parts of Ray's own ValueErrors, which `large-closure` and `object-owner-unknown` report."""
 
 
-def _is_of_another_rule(failure: Failure) -> bool:
+def _is_of_another_rule(failure: TaskFailure) -> bool:
     raised = failure.raised
     return raised is not None and any(words in raised.message for words in _OF_OTHERS)
 
 
 @dataclass(slots=True)
-class _Group:
+class _SameError:
     """Equal failures."""
 
     raised: list[Printed] = field(default_factory=list)
@@ -160,7 +162,7 @@ def _total(seen: Iterable[Printed]) -> int:
 # ---------------------------------------------------------------- finding
 
 
-def _finding(function: str, kind: str, group: _Group) -> Finding:
+def _finding(function: str, kind: str, group: _SameError) -> Finding:
     best = group.all[0]
     return Finding(
         _headline(function, kind, group),
@@ -174,7 +176,7 @@ def _finding(function: str, kind: str, group: _Group) -> Finding:
     )
 
 
-def _headline(function: str, kind: str, group: _Group) -> str:
+def _headline(function: str, kind: str, group: _SameError) -> str:
     best = group.all[0].failure
     raised = str(best.raised) if best.raised else kind
     text = f"{_subject(function, group)} raised {_cut(raised)}{_where(function, best)}{_from(function, best)}"
@@ -187,7 +189,7 @@ def _headline(function: str, kind: str, group: _Group) -> str:
     return text
 
 
-def _subject(function: str, group: _Group) -> str:
+def _subject(function: str, group: _SameError) -> str:
     """`Task load`, `Actor method Trainer.step`, `3 calls of load`."""
     if group.count > 1:
         return f"{group.count} calls of {function}"
@@ -205,7 +207,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _where(function: str, failure: Failure) -> str:
+def _where(function: str, failure: TaskFailure) -> str:
     place = failure.raised.place if failure.raised else None
     if place is None:
         return ""
@@ -213,14 +215,14 @@ def _where(function: str, failure: Failure) -> str:
     return f" ({place.short_file}:{place.line})" if own else f", in {place}"
 
 
-def _from(function: str, failure: Failure) -> str:
+def _from(function: str, failure: TaskFailure) -> str:
     if not failure.cause:
         return ""
     source, cause = failure.cause
     return f", after {_cut(str(cause))}" + (f" in {source}" if source != function else "")
 
 
-def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
+def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
     own = [*group.raised, *group.unhandled, *group.text, *group.exported, *group.retried]
     for seen in own[:1]:
         yield Link(
@@ -261,7 +263,7 @@ def _how(seen: Printed) -> str:
     )
 
 
-def _records(group: _Group) -> Iterator[Event]:
+def _records(group: _SameError) -> Iterator[Event]:
     for seen in group.all:
         yield seen.event
         yield from seen.inside
@@ -270,7 +272,7 @@ def _records(group: _Group) -> Iterator[Event]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
+def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy]:
     place = failure.raised.place if failure.raised else None
     if found := _MODULE.search(failure.raised.message if failure.raised else ""):
         yield _install(found["module"])
@@ -330,7 +332,7 @@ def _install(module: str) -> Remedy:
     )
 
 
-def _rebuild(kind: str, group: _Group) -> Iterator[Remedy]:
+def _rebuild(kind: str, group: _SameError) -> Iterator[Remedy]:
     """Since 2.50 Ray reports when the driver cannot unpickle an exception, and prints the original."""
     if any(s.event["type"] == "UnserializableException" for s in group.raised):
         yield Remedy(
@@ -383,8 +385,7 @@ EXAMPLES: tuple[Example, ...] = (
         "three equal failures, and a task that depended on one of them",
         {
             "driver.log": _RAISED * 3 + _BY_INPUT,
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=(
@@ -404,8 +405,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
             f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=("never fetched the result",),
@@ -414,8 +414,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a function of a Ray Data pipeline: only the logs are available",
         {
             "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=("ReadRange->Map(price) raised ZeroDivisionError",),
@@ -427,8 +426,7 @@ EXAMPLES: tuple[Example, ...] = (
             "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
             "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
             "ModuleNotFoundError: No module named 'cv2'\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
@@ -442,16 +440,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
             "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
     Example(
         "the driver prints the names of tasks and exceptions",
         {
             "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

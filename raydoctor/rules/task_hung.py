@@ -41,14 +41,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ _LONG, _TIMES = 30.0, 10.0
     tier="root",
     severity="error",
     rank=77,
+    explains=("task", "waiting"),
+    caused_by=(),
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
@@ -115,15 +117,15 @@ def _live_finding(group: HungGroup) -> Finding:
     )
     return hangs.finding(
         group,
-        f"{_subject(first.work.name, first.work.label)} {first.summary}{more}: {first.reason}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}: {first.reason}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
     )
 
 
-def _subject(name: str, label: str) -> str:
+def _subject(name: str, label: str, kind: str = "") -> str:
     """`Task load (pid 801)`, `Actor method Trainer.fit (pid 471)`, `The driver of job 1 (pid 7)`."""
-    if label.startswith("driver of job "):
+    if kind == "driver":
         return f"The {label}"
     is_method = "." in name and name.replace(".", "").isidentifier()
     return f"{'Actor method' if is_method else 'Task'} {label}"
@@ -178,10 +180,10 @@ _ONE_STACK = ("lock", "socket", "subprocess", "collective")
 
 
 def _with_stack(
-    dump: stacks.Dump,
+    dump: stacks.StackDump,
     hung: _Hung | None,
     workers: dict[int, calls.Worker],
-    taken: list[stacks.Dump],
+    taken: list[stacks.StackDump],
 ) -> _Hung | None:
     """A hang with the evidence of a stack, which must contain a frame of the user's code."""
     thread = dump.busy
@@ -322,8 +324,8 @@ _STACK = (
 )
 
 
-_LOAD = sample.running(1, "load", {}, **looked.since(300))
-_TRAINS = [sample.running(n, "train", {}, **looked.since(290)) for n in (2, 3)]
+_LOAD = sample.running(1, "load", {}, **sampled.since(300))
+_TRAINS = [sample.running(n, "train", {}, **sampled.since(290)) for n in (2, 3)]
 _DATABASE = {
     "fd": 9, "type": "tcp", "local": "10.0.0.2:4242", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [801],
 }  # fmt: skip
@@ -332,15 +334,15 @@ _DATABASE = {
 def _live(*peers: sample.Row, is_busy: bool = False) -> dict[str, str]:
     """A task that waits for a socket (or uses CPU), and two that wait for it."""
     frames = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
-    samples = looked.looks(_LOAD, *frames, syscall=45, wchan="wait_woken")
-    getting = [row for task in _TRAINS for row in looked.getting(task, ("train", "train.py", 12))]
+    samples = sampled.waiting(_LOAD, *frames, syscall=45, wchan="wait_woken")
+    getting = [row for task in _TRAINS for row in sampled.getting(task, ("train", "train.py", 12))]
     return sample.tables(
         nodes=[sample.node({"CPU": 4})],
         tasks=[_LOAD, *_TRAINS],
-        samples=[*(looked.working(_LOAD, frames[1]) if is_busy else samples), *getting],
+        samples=[*(sampled.working(_LOAD, frames[1]) if is_busy else samples), *getting],
         clues=[
-            looked.clues(_LOAD, sockets=[_DATABASE]),
-            *(looked.clues(task, _LOAD) for task in _TRAINS),
+            sampled.clues(_LOAD, sockets=[_DATABASE]),
+            *(sampled.clues(task, _LOAD) for task in _TRAINS),
         ],
         finished=list(peers),
     )
@@ -408,7 +410,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "live: a task waits for a database that does not answer, and two tasks wait for it",
-        _live(looked.took("load", 24, 0.5)),
+        _live(sampled.took("load", 24, 0.5)),
         roots=("task-hung",),
         says=(
             "load (pid 801)",
@@ -427,14 +429,13 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "live: finished tasks of the same function took as long",
-        _live(looked.took("load", 24, 120)),
+        _live(sampled.took("load", 24, 120)),
     ),
     Example("live: a CPU-bound task without finished peers", _live(is_busy=True)),
     Example(
         "a stack of a running task, while no driver gave up",
         {
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
             "driver.log": "epoch 1\n",
             "ray-stack.txt": _STACK,
         },

@@ -71,6 +71,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html
     tier="cause",
     severity="warning",
     rank=85,
+    explains=("backlog",),
+    caused_by=("waiting",),
     looks_for=(*QUEUED, START_THROTTLED, SUBMIT_THROTTLED),
 )  # fmt: skip
 def task_queue_backlog(case: Case) -> Iterator[Finding]:

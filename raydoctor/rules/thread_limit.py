@@ -83,6 +83,8 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     tier="root",
     severity="error",
     rank=8,
+    explains=("process", "start-crashed", "start-slow", "waiting", "worker"),
+    caused_by=(),
     looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.task_error import error_entity
-from raydoctor.rules.shared.train import Attempt, Rank, Run
+from raydoctor.rules.shared.train import Rank, TrainAttempt, TrainRun
 
 _FIRST = Gap(
     "log of the rank that ended first",
@@ -54,6 +54,8 @@ _LONGEST = 160
     tier="symptom",
     severity="error",
     rank=86,
+    explains=("train-run",),
+    caused_by=("process", "task-error", "waiting", "worker"),
     looks_for=(*train.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
 )
 def train_worker_failed(case: Case) -> Iterator[Finding]:
@@ -62,7 +64,7 @@ def train_worker_failed(case: Case) -> Iterator[Finding]:
         yield _finding(case, run)
 
 
-def _finding(case: Case, run: Run) -> Finding:
+def _finding(case: Case, run: TrainRun) -> Finding:
     last = run.attempts[-1]
     severity: Severity = "error" if last.gave_up else "warning"
     return Finding(
@@ -82,7 +84,7 @@ def _finding(case: Case, run: Run) -> Finding:
 # ---------------------------------------------------------------- finding
 
 
-def _headline(case: Case, run: Run) -> str:
+def _headline(case: Case, run: TrainRun) -> str:
     named = f"Training run {run.name} " if run.name else "The training run "
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
@@ -117,7 +119,7 @@ def _why(rank: Rank) -> str:
     return _cut(rank.says) or "no log shows why"
 
 
-def _repeats(run: Run) -> str:
+def _repeats(run: TrainRun) -> str:
     firsts = {attempt.ranks[0].number for attempt in run.attempts if attempt.ranks}
     same = (
         "the same rank in each"
@@ -141,7 +143,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _links(run: Run) -> Iterator[Link]:
+def _links(run: TrainRun) -> Iterator[Link]:
     last = run.attempts[-1]
     for rank in last.ranks[:1]:
         if rank.event is not last.event:
@@ -156,14 +158,14 @@ def _links(run: Run) -> Iterator[Link]:
         yield Link(event, "the driver got the error of the run")
 
 
-def _decided(attempt: Attempt) -> str:
+def _decided(attempt: TrainAttempt) -> str:
     if attempt.event.kind != "train.decision":
         return "the driver reports the failed attempt"
     decided = "gave up the run" if attempt.gave_up else "restarted the workers"
     return f"Ray Train {decided}: failure {attempt.count}, {attempt.limit} allowed"
 
 
-def _later(attempt: Attempt, event: Event) -> str:
+def _later(attempt: TrainAttempt, event: Event) -> str:
     first = attempt.ranks[0].at if attempt.ranks else None
     if event.at is None or first is None or not 0 <= event.at - first < float("inf"):
         return ""
@@ -171,14 +173,14 @@ def _later(attempt: Attempt, event: Event) -> str:
     return f" {after:.1f} s later" if after >= 1 else f" {after * 1000:.0f} ms later"
 
 
-def _subjects(run: Run) -> Iterator[Subject]:
+def _subjects(run: TrainRun) -> Iterator[Subject]:
     for rank in [r for attempt in run.attempts for r in attempt.ranks][:10]:
         worker = rank.event["worker_id"] or (rank.exit.worker if rank.exit else "")
         name = f"rank {rank.number}" if rank.number >= 0 else None
         yield Subject("worker", worker or None, name, rank.pid)
 
 
-def _causes(run: Run) -> Iterator[Entity]:
+def _causes(run: TrainRun) -> Iterator[Entity]:
     for attempt in reversed(run.attempts):
         for rank in attempt.ranks:
             if rank.error and not rank.lost_its_peer:
@@ -189,7 +191,7 @@ def _causes(run: Run) -> Iterator[Entity]:
             yield Entity("waiting", "cluster")
 
 
-def _covered(run: Run) -> Iterator[Event]:
+def _covered(run: TrainRun) -> Iterator[Event]:
     yield from run.raised
     for attempt in run.attempts:
         yield attempt.event
@@ -200,7 +202,7 @@ def _covered(run: Run) -> Iterator[Event]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(run: Run) -> Iterator[Remedy]:
+def _remedies(run: TrainRun) -> Iterator[Remedy]:
     last = run.attempts[-1]
     first = last.ranks[0] if last.ranks else None
     if first is None:

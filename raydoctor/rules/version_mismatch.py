@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -67,6 +67,8 @@ _NODE_INFO_SINCE = (2, 51)
     tier="root",
     severity="critical",
     rank=12,
+    explains=("versions",),
+    caused_by=(),
     looks_for=(_TOLD, _NO_TEMP_DIR, _NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
 )
 def version_mismatch(case: Case) -> Iterator[Finding]:
@@ -245,16 +247,14 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
             + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
             + "loss 0.1\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
     Example(
         "a task that prints the same text",
         {
             "driver.log": "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
     Example(

@@ -44,6 +44,8 @@ _WATCHDOG = "keepalive watchdog timeout"
     tier="cause",
     severity="error",
     rank=32,
+    explains=("process", "worker"),
+    caused_by=("node",),
     looks_for=(WORKER_EXIT, WORKER_DIED, TASK_FAILED, TASK_ATTEMPT_FAILED),
 )  # fmt: skip
 def worker_frozen(case: Case) -> Iterator[Finding]:

@@ -40,6 +40,8 @@ from raydoctor.rules.shared.exit_code import Left, left_by_itself, submitter
     tier="cause",
     severity="error",
     rank=40,
+    explains=("process", "worker"),
+    caused_by=("node", "process", "raylet", "worker"),
     looks_for=(*OWNER_GONE_KILLED, WORKER_EXIT, WORKER_DIED),
     remedies=(
         Remedy(

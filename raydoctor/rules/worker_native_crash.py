@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -69,6 +69,8 @@ _MEANING = {
     tier="root",
     severity="error",
     rank=30,
+    explains=("job", "process", "worker"),
+    caused_by=(),
     daemons_record=True,
     looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )
@@ -98,7 +100,7 @@ def _unrecorded(case: Case) -> Iterator[Crash]:
     """Crashes in core logs (only Ray writes these) of workers whose end is not recorded in the capture."""
     reported = set()
     for event in case.of("crash.handler"):
-        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        worker = evidence.worker_of(event)
         if (
             worker in reported
             or ids.job_of_driver(worker)
@@ -122,15 +124,20 @@ def _jobs_with_crash(case: Case) -> set[str]:
 
 def _label(crash: Crash) -> str:
     pid = crash.exit.pid if crash.exit else None
-    return crash.name if pid is None else f"{crash.name} (pid {pid})"
+    name = crash.name or "worker"
+    return name if pid is None else f"{name} (pid {pid})"
 
 
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
     count = evidence.deaths(exits)
-    of_name = "" if best.name == "worker" else f" of {best.name}"
-    label = subjects.worker(_label(best)) if count == 1 else f"{count} workers{of_name}"
+    of_name = f" of {best.name}" if best.name else ""
+    label = (
+        subjects.worker(_label(best), bool(best.name))
+        if count == 1
+        else f"{count} workers{of_name}"
+    )
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
@@ -382,8 +389,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
             "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",
-            "logs/gcs_server.out": "",
-            "logs/raylet.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -50,6 +50,8 @@ _MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
     tier="root",
     severity="error",
     rank=71,
+    explains=("start-crashed", "waiting"),
+    caused_by=("ports",),
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
 )
@@ -236,8 +238,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the sentence",
         {
             "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

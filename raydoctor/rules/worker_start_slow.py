@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Subject
@@ -45,6 +45,8 @@ _STORM = 16
     tier="root",
     severity="error",
     rank=72,
+    explains=("start-slow", "waiting"),
+    caused_by=(),
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
 )
@@ -221,8 +223,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the sentence",
         {
             "driver.log": f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
+            **QUIET_LOGS,
         },
     ),
 )

@@ -50,6 +50,8 @@ _NODE_FOLLOWS = 60.0
     tier="cause",
     severity="error",
     rank=38,
+    explains=("process", "worker"),
+    caused_by=("node", "raylet"),
     looks_for=(WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
 )
 def worker_terminated(case: Case) -> Iterator[Finding]:

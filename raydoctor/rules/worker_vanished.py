@@ -49,6 +49,8 @@ _KERNEL = Gap(
     tier="symptom",
     severity="error",
     rank=90,
+    explains=("actor-exit", "process", "worker"),
+    caused_by=("node",),
     daemons_record=True,
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
@@ -119,6 +121,15 @@ EXAMPLES: tuple[Example, ...] = (
             " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
             "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
             "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "only the driver's output is left, and it names the actor but no process",
+        {
+            "driver.log": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+            f"\tclass_name: Trainer\n\tactor_id: {'1' * 24}01000000\nThe actor is dead because its worker process has died. "
+            "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2.\n",
         },
         roots=("worker-vanished",),
     ),

@@ -72,6 +72,8 @@ _LOOPBACK = ("127.", "0.0.0.0")
     tier="root",
     severity="error",
     rank=13,
+    explains=("choice-of-cluster",),
+    caused_by=(),
     looks_for=(STARTED_LOCAL, CONNECTING, _CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
 )  # fmt: skip
 def wrong_cluster(case: Case) -> Iterator[Finding]:

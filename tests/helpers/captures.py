@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from raydoctor.capture.open import open_capture
-from raydoctor.diagnosis import engine
+from raydoctor.diagnosis import engine, plugins, rulecheck
 from raydoctor.model.values import Report
 from tests.helpers import FIXTURES
 
@@ -44,10 +44,20 @@ def capture_of(fixture: Path) -> Path:
 
 
 @cache
+def _diagnosed(fixture: Path) -> tuple[Report, rulecheck.Found]:
+    catalogue, found = rulecheck.recorded(plugins.catalogue())
+    with open_capture(str(capture_of(fixture))) as capture:
+        return engine.run(capture, catalogue=catalogue, strict=True), found
+
+
 def report_of(fixture: Path) -> Report:
     """The report on the capture of a fixture, as all rules give it; a value that nobody can change."""
-    with open_capture(str(capture_of(fixture))) as capture:
-        return engine.run(capture, strict=True)
+    return _diagnosed(fixture)[0]
+
+
+def findings_of(fixture: Path) -> rulecheck.Found:
+    """What each rule yields on the capture of a fixture, before any of it is dropped."""
+    return _diagnosed(fixture)[1]
 
 
 def fixtures(pattern: str = "*") -> list[Path]:

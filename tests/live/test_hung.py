@@ -74,7 +74,7 @@ def names(those: Sequence[Any]) -> list[str]:
 
 def in_socket(task: sample.Row) -> dict[str, list[sample.Row]]:
     return {
-        "samples": hang.looks(task, RECV, ("load", "etl.py", 31), syscall=45, wchan="wait_woken"),
+        "samples": hang.waiting(task, RECV, ("load", "etl.py", 31), syscall=45, wchan="wait_woken"),
         "clues": [hang.clues(task, sockets=[TO_DATABASE])],
     }
 
@@ -161,7 +161,7 @@ def test_a_long_wait_for_work_that_goes_on_is_no_hang(read: Read) -> None:
 
 
 def test_what_polls_is_no_hang(read: Read) -> None:
-    sleeps = hang.looks(LOAD, ("load", "etl.py", 31), syscall=230, wchan="hrtimer_nanosleep")
+    sleeps = hang.waiting(LOAD, ("load", "etl.py", 31), syscall=230, wchan="hrtimer_nanosleep")
     assert len(read(tasks=[LOAD], samples=sleeps).groups) == 1
     polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 5 * n}]} for n, row in enumerate(sleeps)]  # fmt: skip
     assert read(tasks=[LOAD], samples=polls).groups == ()
@@ -189,7 +189,7 @@ def test_who_naps_is_no_hang_however_often_looks_wake_it(
     rests = rest(LOAD["worker_pid"], 5.0, woken=True)
     if wakes is not None:
         rests["threads"][0]["wakes_s"] = wakes
-    sleeps = hang.looks(LOAD, ("load", "etl.py", 31), syscall=230, wchan="hrtimer_nanosleep")
+    sleeps = hang.waiting(LOAD, ("load", "etl.py", 31), syscall=230, wchan="hrtimer_nanosleep")
     assert len(read(tasks=[LOAD], samples=sleeps, rests=[rests]).groups) == hangs
 
 
@@ -199,7 +199,7 @@ def test_who_asks_a_child_again_and_again_gets_on_as_that_does(
 ) -> None:
     """PyTorch's DataLoader asks every five seconds whether its workers live."""
     frames = [("Queue.get", "multiprocessing/queues.py", 114, "python"), ("load", "etl.py", 31, "user")]  # fmt: skip
-    looks = hang.looks(LOAD, below=frames, syscall=7, wchan="do_sys_poll")
+    looks = hang.waiting(LOAD, below=frames, syscall=7, wchan="do_sys_poll")
     polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 9 * n}]} for n, row in enumerate(looks)]  # fmt: skip
     children = [{"pid": 77, "command": "python", "state": "S", "rested_s": child}]
     clues = [{**hang.clues(LOAD), "children": children}]
@@ -216,7 +216,7 @@ def test_a_server_that_nobody_calls_is_no_hang(
     read: Read, frames: list[tuple[str, str, int]]
 ) -> None:
     stack = [*((*frame, "python") for frame in frames), ("run", "server.py", 7, "user")]
-    found = read(tasks=[LOAD], samples=hang.looks(LOAD, below=stack))
+    found = read(tasks=[LOAD], samples=hang.waiting(LOAD, below=stack))
     assert found.groups == ()
     assert [h.work.name for h in found.working] == ["load"]
 
@@ -248,14 +248,14 @@ def test_what_its_worker_has_begun_just_now(read: Read) -> None:
 
 
 def test_what_waits_within_ray_is_told_and_is_no_hang(read: Read) -> None:
-    found = read(tasks=[LOAD], samples=hang.looks(LOAD))
+    found = read(tasks=[LOAD], samples=hang.waiting(LOAD))
     assert found.groups == ()
     [works] = found.working
     assert "generator" in works.summary
 
 
 def test_what_a_tracer_holds_does_not_poll(read: Read) -> None:
-    held = hang.looks(LOAD, ("load", "etl.py", 31), state="t", wchan="ptrace_stop")
+    held = hang.waiting(LOAD, ("load", "etl.py", 31), state="t", wchan="ptrace_stop")
     polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 50 * n}]} for n, row in enumerate(held)]  # fmt: skip
     [group] = read(tasks=[LOAD], samples=polls).groups
     assert group.first.kind == "debugger"
@@ -299,7 +299,7 @@ def test_one_call_after_the_other_at_one_line_is_no_hang(read: Read) -> None:
 
 
 def test_a_worker_that_was_idle_when_it_was_looked_at(read: Read) -> None:
-    idle = hang.looks(LOAD)
+    idle = hang.waiting(LOAD)
     assert read(tasks=[LOAD], samples=idle, finished=[hang.took("load", 24, 0.5)]).groups == ()
 
 
@@ -469,8 +469,8 @@ def ring(*beside: sample.Row) -> dict[str, list[sample.Row]]:
 
 def resting(task: sample.Row) -> list[sample.Row]:
     frames = [("_run_once", "asyncio/base_events.py", 1898, "python"), ("run_forever", "asyncio/base_events.py", 608, "python")]  # fmt: skip
-    loop = hang.standing(task["worker_pid"] + 9, "AsyncIO Thread: default", frames)
-    return [{**row, "threads": [*row["threads"], loop]} for row in hang.looks(task)]
+    loop = hang.idle_thread(task["worker_pid"] + 9, "AsyncIO Thread: default", frames)
+    return [{**row, "threads": [*row["threads"], loop]} for row in hang.waiting(task)]
 
 
 def test_a_deadlock_of_coroutines(read: Read) -> None:
@@ -496,7 +496,7 @@ def in_asyncio(task: sample.Row, rested: float) -> dict[str, list[sample.Row]]:
     thread = {"tid": pid, "rested_s": rested, "woken": False}
     return {
         "tasks": [task],
-        "samples": hang.looks(task, below=ASYNCIO),
+        "samples": hang.waiting(task, below=ASYNCIO),
         "clues": [hang.clues(task, sockets=[watched])],
         "rests": [{"node_id": sample.NODE, "pid": pid, "threads": [thread]}],
     }
@@ -518,7 +518,7 @@ def test_a_task_whose_coroutine_awaits_a_task_waits_for_that_one(read: Read) -> 
     """Though its loop watches a socket, too: a connection that is kept for later."""
     mine = in_asyncio(LOAD, 280.0)
     child = {**TRAINS[0], "parent_task_id": LOAD["task_id"], **OLD}
-    found = read(**{**mine, "tasks": [LOAD, child], "samples": [*mine["samples"], *hang.looks(child, ("nap", "train.py", 9))]})  # fmt: skip
+    found = read(**{**mine, "tasks": [LOAD, child], "samples": [*mine["samples"], *hang.waiting(child, ("nap", "train.py", 9))]})  # fmt: skip
     (waiting,) = [h for g in found.groups for h in g.behind if h.work.id == LOAD["task_id"]]
     assert waiting.targets[0].id == child["task_id"]
 
@@ -558,8 +558,8 @@ def test_threads_of_one_actor_in_one_method(read: Read) -> None:
     pool = sample.actor(1, "Pool", {})
     takes = [sample.call(n, "Pool.take", pool, worker_pid=850, **OLD) for n in (2, 3)]
     frames = [("Worker.get_objects", "ray/_private/worker.py", 1007, "ray"), ("Pool.take", "pool.py", 4, "user")]  # fmt: skip
-    [row] = hang.looks(takes[0], looks=1)
-    threads = [hang.standing(tid, f"Dummy-{tid}", frames) for tid in (811, 812)]
+    [row] = hang.waiting(takes[0], count=1)
+    threads = [hang.idle_thread(tid, f"Dummy-{tid}", frames) for tid in (811, 812)]
     awaits = [hang.clues(takes[0], LOAD, tid=tid)["awaits"][0] for tid in (811, 812)]
     seen = [{**row, "threads": [*row["threads"], *threads]}]
     clues = [{**hang.clues(takes[0]), "awaits": awaits}]
@@ -725,9 +725,9 @@ def requests(count: int, *threads: list[Any], rested: float = 200.0) -> dict[str
         {**sample.call(n, "Model.handle_request", REPLICA, worker_pid=901), "events": [], "told_by": "worker"}
         for n in range(count)
     ]  # fmt: skip
-    loop = hang.standing(909, "AsyncIO Thread: default", [("Thread.run", "threading.py", 982, "python")])  # fmt: skip
-    own = [hang.standing(910 + n, f"Thread-{n}", [*frames, *BOTTOM]) for n, frames in enumerate(threads)]  # fmt: skip
-    looks = hang.looks({"worker_pid": 901, "name": "ServeReplica:a:Model"})
+    loop = hang.idle_thread(909, "AsyncIO Thread: default", [("Thread.run", "threading.py", 982, "python")])  # fmt: skip
+    own = [hang.idle_thread(910 + n, f"Thread-{n}", [*frames, *BOTTOM]) for n, frames in enumerate(threads)]  # fmt: skip
+    looks = hang.waiting({"worker_pid": 901, "name": "ServeReplica:a:Model"})
     samples = [{**row, "threads": [*row["threads"], loop, *own]} for row in looks]
     threads_rested = [{"tid": t["tid"], "rested_s": rested, "woken": True} for t in own]
     rests = [{"node_id": sample.NODE, "pid": 901, "threads": threads_rested}]
@@ -768,8 +768,8 @@ def ranks(*tops: tuple[str, str, int, str], works: bool = False) -> dict[str, li
     for number, top in enumerate(tops, 1):
         actor = sample.actor(number, "RayTrainWorker", {}, placement_group_id="e" * 32)
         worker = {**DRIVER, "worker_id": f"{number}" * 56, "worker_type": "WORKER", "pid": actor["pid"], "actor_id": actor["actor_id"]}  # fmt: skip
-        thread = hang.standing(actor["pid"] + 9, "TrainingThread", [top, ("loop", "train.py", 13, "user"), RUNNER, *BOTTOM])  # fmt: skip
-        looks = hang.looks({"worker_pid": actor["pid"], "name": "RayTrainWorker"})
+        thread = hang.idle_thread(actor["pid"] + 9, "TrainingThread", [top, ("loop", "train.py", 13, "user"), RUNNER, *BOTTOM])  # fmt: skip
+        looks = hang.waiting({"worker_pid": actor["pid"], "name": "RayTrainWorker"})
         busy = {"active": True, "state": "R"} if works and number == len(tops) else {}
         more = {"worker_id": worker["worker_id"]}
         samples = [{**row, **more, "threads": [*row["threads"], {**thread, **busy}]} for row in looks]  # fmt: skip

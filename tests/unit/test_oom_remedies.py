@@ -8,21 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor.model.values import Event, Source
-from raydoctor.rules.shared.oom.kills import Holder, Report
+from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 from raydoctor.rules.shared.oom.remedies import remedies
 
 _EVENT = Event("oom.kill", Source("logs/raylet.out", "raylet-out"), 1, 0, "")
 _NUMBER = re.compile(r"(\d+\.\d\d) GiB")
 
 
-def _report(each: list[float], others: float, threshold: float, *, actor: bool = False) -> Report:
+def _report(
+    each: list[float], others: float, threshold: float, *, actor: bool = False
+) -> OomReport:
     """A report of workers that hold `each`, beside `others` GiB, on a node that reached its threshold."""
     used = round(sum(each) + others, 2)
     name = "Cache.load" if actor else "train"
-    holders = tuple(Holder(n, gb, f"ray::{name}", actor=actor) for n, gb in enumerate(each, 1))
+    holders = tuple(MemoryUser(n, gb, f"ray::{name}", actor=actor) for n, gb in enumerate(each, 1))
     limit = threshold / 0.8
     victims = holders[:1]
-    return Report(
+    return OomReport(
         _EVENT, "n", "10.0.0.2", used, limit, min(threshold, used), victims, holders, 1, 0.0, 0.0
     )
 

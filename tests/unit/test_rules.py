@@ -6,6 +6,8 @@ The checks are those that plugin authors run: `raydoctor rules test`.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from raydoctor.case import signals
 from raydoctor.case.rule import Rule
 from raydoctor.diagnosis import rulecheck, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.model import entities
 
 CATALOGUE = Catalogue(rules.load())
 SHARED = {*signals.FACTS, *unexplained.signals(())}
@@ -31,6 +34,25 @@ def test_rule(rule: Rule) -> None:
 def test_names_are_unique() -> None:
     names = [r.name for r in CATALOGUE.rules]
     assert len(names) == len(set(names))
+
+
+def test_every_rule_declares_its_entities() -> None:
+    assert [r.name for r in CATALOGUE.rules if r.explains is None or r.caused_by is None] == []
+
+
+def test_every_entity_kind_has_a_meaning() -> None:
+    assert tuple(entities.MEANINGS) == get_args(entities.EntityKind)
+
+
+def test_every_entity_kind_is_explained_and_a_cause() -> None:
+    """Or `raydoctor/model/entities.py` lists it, with the reason."""
+    explained = Counter(kind for rule in CATALOGUE.rules for kind in rule.explains or ())
+    causes = {kind for rule in CATALOGUE.rules for kind in rule.caused_by or ()}
+    kinds = set(entities.MEANINGS)
+    assert kinds - set(explained) == entities.STORY_ONLY
+    assert causes <= set(explained), "a cause that no rule explains"
+    alone = {kind for kind, count in explained.items() if count == 1}
+    assert alone - causes == entities.IDENTITY_ONLY, "neither a cause nor shared by two rules"
 
 
 def test_signals_of_no_rule() -> None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE
-from raydoctor.model import ids
+from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event, Subject
+from raydoctor.model.values import Event, Remedy, Subject
 
 BY_KILL = "because it was killed by `ray.kill`"
 BY_EXIT = "exit_actor() is called"
@@ -169,3 +169,25 @@ def all_events(found: Iterable[Death]) -> tuple[Event, ...]:
 def last_words(case: Case, worker: str) -> list[Event]:
     """Records of an actor's process that exited on request (`ray.kill`, `exit_actor`, last reference gone)."""
     return case.about(Entity("worker", worker), "actor.left")
+
+
+LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
+
+
+def detached(title: str, cls: str, name: str) -> Remedy:
+    """Create the actor detached, so that it needs neither handles nor its owner, and end it with `ray.kill`."""
+    return Remedy(
+        title,
+        (
+            paste.python(
+                '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
+                actor=cls,
+                name=name,
+            ),
+            paste.python(
+                "ray.kill(ray.get_actor({name}))   # when it is no longer needed: Ray does not end it",
+                name=name,
+            ),
+        ),
+        doc=LIFETIMES,
+    )

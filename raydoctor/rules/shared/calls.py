@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.cluster import resources
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Subject
@@ -81,7 +81,7 @@ def busy(case: Case) -> list[Worker]:
 
 
 def _worker(case: Case, event: Event) -> Worker:
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     return Worker(
         id=worker,
         pid=event.pid or 0,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET
 from raydoctor.model import ids
@@ -81,10 +81,10 @@ class DeadRaylet(NamedTuple):
 def dead_raylets(case: Case) -> list[DeadRaylet]:
     """Raylets whose log is in the capture, whose end other processes report, and which got no SIGTERM before."""
     found = []
-    by_pid = _grouped(case.of("raylet.seen_dead"), lambda e: e["raylet_pid"])
-    deaths = _grouped(case.of("node.dead"), node_of_death)
-    checks = _grouped(case.of("node.health_failed"), lambda e: e["node"])
-    last_words = _grouped(case.of(*_LAST_WORDS), lambda e: case.node_of(e.source))
+    by_pid = evidence.grouped(case.of("raylet.seen_dead"), lambda e: e["raylet_pid"])
+    deaths = evidence.grouped(case.of("node.dead"), node_of_death)
+    checks = evidence.grouped(case.of("node.health_failed"), lambda e: e["node"])
+    last_words = evidence.grouped(case.of(*_LAST_WORDS), lambda e: case.node_of(e.source))
     driver_left = _driver_shut_down(case)
     for started in case.of("raylet.started"):
         node, pid = started["node"], started.pid
@@ -98,14 +98,6 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
             ip = case.ledger.node_ips.get(node, started["ip"])
             found.append(DeadRaylet(node, ip, pid, started, tuple(seen), tuple(said)))
     return found
-
-
-def _grouped(events: Iterable[Event], key: Callable[[Event], str]) -> dict[str, list[Event]]:
-    """Events by a key, in one pass: a cluster may have thousands of nodes."""
-    groups: dict[str, list[Event]] = {}
-    for event in events:
-        groups.setdefault(key(event), []).append(event)
-    return groups
 
 
 def _driver_shut_down(case: Case) -> float:

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
-from raydoctor.rules.shared.traceback import Frame
+from raydoctor.rules.shared.traceback import TracebackFrame
 
 _CORE = ("core-worker", "core-driver", "core-io")
 _OUTPUT = ("worker-err", "io-worker", "worker-echo", "driver", "job-driver")
@@ -132,7 +132,7 @@ class Crash(NamedTuple):
     """The native function that crashed, if the binary has symbols."""
     words: str = ""
     """The reason given for `abort()`."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[TracebackFrame, ...] = ()
     """Python's stack, innermost first."""
     modules: tuple[str, ...] = ()
     """Packages with native code that the program, not Ray, loaded."""
@@ -141,13 +141,13 @@ class Crash(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The running task or class; without the worker's own files, from the driver's prefix."""
+        """The running task or class; without the worker's own files, from the driver's prefix; else empty."""
         if self.exit and self.exit.names:
             return self.exit.names[-1]
-        return next((e["who"] for e in self.events if e["who"]), "worker")
+        return next((e["who"] for e in self.events if e["who"]), "")
 
     @property
-    def place(self) -> Frame | None:
+    def place(self) -> TracebackFrame | None:
         """The innermost line of the user's program, or else the innermost line."""
         return next((f for f in self.frames if f.is_user_code), next(iter(self.frames), None))
 
@@ -183,10 +183,14 @@ def of_driver(case: Case, job: str) -> Crash | None:
 
 def of_lone_output(case: Case) -> Iterator[Crash]:
     """Drivers of which only the output is left: handler and stack together, without a worker's prefix."""
-    by_file: dict[str, list[Event]] = {}
-    for event in case.of("crash.printed", "crash.python", "crash.words"):
-        if event.source.role in ("driver", "job-driver") and not event["who"]:
-            by_file.setdefault(event.source.path, []).append(event)
+    by_file = evidence.grouped(
+        (
+            e
+            for e in case.of("crash.printed", "crash.python", "crash.words")
+            if e.source.role in ("driver", "job-driver") and not e["who"]
+        ),
+        lambda e: e.source.path,
+    )
     for events in by_file.values():
         crash = _crash(events, None)
         if crash and crash.handler and crash.python:
@@ -247,11 +251,11 @@ def _stack(event: Event) -> str:
     return found[0] if found else event.message
 
 
-def _frames(event: Event | None) -> list[Frame]:
+def _frames(event: Event | None) -> list[TracebackFrame]:
     if event is None:
         return []
     matches = (_FRAME.match(line) for line in _stack(event).splitlines())
-    return [Frame(m["file"], int(m["line"]), m["function"]) for m in matches if m]
+    return [TracebackFrame(m["file"], int(m["line"]), m["function"]) for m in matches if m]
 
 
 def _modules(event: Event | None) -> tuple[tuple[str, ...], int]:

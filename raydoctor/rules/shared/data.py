@@ -110,7 +110,7 @@ def operator(name: str) -> str:
     return found["name"] if found else name
 
 
-def told(case: Case, *kinds: str) -> Iterator[Event]:
+def records(case: Case, *kinds: str) -> Iterator[Event]:
     """Records of Ray Data's logger and its own exceptions: other output may be the program's."""
     for event in case.of(*kinds):
         own = event.source.role == "data" or event.level or event.message.startswith("ray.data.")

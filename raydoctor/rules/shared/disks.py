@@ -30,7 +30,7 @@ class Use(NamedTuple):
     truncated: bool
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`31 old sessions in /tmp/ray: 12.0 GiB`."""
         least = "at least " if self.truncated else ""
         is_many = self.what == "old sessions"
@@ -38,7 +38,7 @@ class Use(NamedTuple):
         return f"{what} in {self.path}: {least}{size(self.bytes)}"
 
 
-class Disk(NamedTuple):
+class RayDisk(NamedTuple):
     """One file system of one node, with everything that Ray uses it for."""
 
     event: Event
@@ -90,10 +90,10 @@ class Disk(NamedTuple):
         """The large uses by Ray that fill it."""
         in_use = self.used * self.capacity
         large = [u for u in self.uses if u.bytes >= in_use * _WORTH_LISTING]
-        return tuple(Link(use.event, use.told) for use in large[:most])
+        return tuple(Link(use.event, use.summary) for use in large[:most])
 
 
-def disks(case: Case) -> list[Disk]:
+def disks(case: Case) -> list[RayDisk]:
     """File systems to which Ray writes its session or its objects, at the time of the collection."""
     rows = [e for e in live.rows(case, "disks") if e["use"] in ("spill", "session")]
     groups: dict[tuple[str, str, str], list[Event]] = {}
@@ -105,11 +105,11 @@ def disks(case: Case) -> list[Disk]:
     return [_disk(case, group, label not in spilling) for (label, *_), group in groups.items()]
 
 
-def _disk(case: Case, rows: list[Event], is_default: bool) -> Disk:
+def _disk(case: Case, rows: list[Event], is_default: bool) -> RayDisk:
     first = next((row for row in rows if row["use"] == "spill"), rows[0])
     nodes = {row["node_id"] for row in rows} - {""}
     threshold = live.number(first, "threshold")
-    return Disk(
+    return RayDisk(
         event=first,
         node=nodes.pop() if len(nodes) == 1 else _only_node(case, first),
         path=first["path"],

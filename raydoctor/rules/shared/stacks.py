@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.cluster import samples
 from raydoctor.cluster.samples import SampledFrame
@@ -40,7 +40,7 @@ EVENT_LOOP = kind.EVENT_LOOP
 _FRAME = pattern(r"^\s{1,20}(?P<function>\S.{0,1000}?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
 
 
-class Thread(NamedTuple):
+class DumpedThread(NamedTuple):
     """One thread of a dump."""
 
     name: str
@@ -49,7 +49,7 @@ class Thread(NamedTuple):
     frames: tuple[SampledFrame, ...]
 
     @property
-    def look(self) -> samples.SampledThread:
+    def sample(self) -> samples.SampledThread:
         """The same thread as a live sample has it."""
         is_active, has_gil = "active" in self.state, "gil" in self.state
         return samples.SampledThread(0, self.name, is_active, has_gil, self.frames)
@@ -62,21 +62,21 @@ class Thread(NamedTuple):
     @property
     def doing(self) -> tuple[Kind, str]:
         """(kind, summary): what the thread is doing, in general terms."""
-        done = kind.doing_of(self.look)
+        done = kind.doing_of(self.sample)
         return done.kind, done.plain.summary
 
     @property
     def words(self) -> str:
         """What it is doing, as exactly as its stack shows: `waits for an item of a queue`."""
-        return kind.doing_of(self.look).activity.summary
+        return kind.doing_of(self.sample).activity.summary
 
 
-class Dump(NamedTuple):
+class StackDump(NamedTuple):
     """The stack of one process at one moment."""
 
     pid: int
     title: str
-    threads: tuple[Thread, ...]
+    threads: tuple[DumpedThread, ...]
     event: Event
 
     @property
@@ -90,44 +90,46 @@ class Dump(NamedTuple):
         return self.title.removeprefix("ray::").split()[0].removesuffix("()") if self.title else ""
 
     @property
-    def main(self) -> Thread | None:
+    def main(self) -> DumpedThread | None:
         """The thread that runs plain tasks and methods."""
         return next((t for t in self.threads if t.name == "MainThread"), None)
 
     @property
-    def busy(self) -> Thread | None:
+    def busy(self) -> DumpedThread | None:
         """The thread in user code: the main one or one of a threaded actor, but not an event loop."""
         ordered = sorted(self.threads, key=lambda t: t.name != "MainThread")
         own = (t for t in ordered if t.user is not None and not t.name.startswith(EVENT_LOOP))
-        return next((t for t in own if not kind.is_background(t.look)), None)
+        return next((t for t in own if not kind.is_background(t.sample)), None)
 
 
-def dumps(case: Case) -> list[Dump]:
+def dumps(case: Case) -> list[StackDump]:
     """Every stack in the capture, in the order of its files."""
     taken = [
-        Dump(event.pid or 0, event["title"], tuple(_threads(event.message)), event)
+        StackDump(event.pid or 0, event["title"], tuple(_threads(event.message)), event)
         for event in case.of("stack.dump")
     ]
     return taken + [_printed(case, event) for event in case.of("stack.printed")]
 
 
-def _printed(case: Case, event: Event) -> Dump:
+def _printed(case: Case, event: Event) -> StackDump:
     """A stack that a worker printed itself; the main thread is the one in Ray's main loop."""
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    worker = evidence.worker_of(event)
     names = case.names.get(worker, ())
     threads = []
     for match in _PRINTED_THREAD.finditer(event.message):
         lines = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
         frames = tuple(SampledFrame(f["function"], f["file"], int(f["line"])) for f in lines if f)
         main = any(f.function == "main_loop" for f in frames)
-        threads.append(Thread("MainThread" if main else match["id"], "", frames))
-    return Dump(event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event)
+        threads.append(DumpedThread("MainThread" if main else match["id"], "", frames))
+    return StackDump(
+        event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event
+    )
 
 
-def _threads(text: str) -> Iterator[Thread]:
+def _threads(text: str) -> Iterator[DumpedThread]:
     for match in _THREAD.finditer(text):
         frames = [f for line in match["frames"].splitlines() if (f := _FRAME.match(line))]
-        yield Thread(
+        yield DumpedThread(
             match["name"] or "",
             match["state"],
             tuple(SampledFrame(f["function"], f["file"], int(f["line"] or 0)) for f in frames),

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import ceil
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import RAYLET
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event
+from raydoctor.model.text import size as size_of
+from raydoctor.model.values import Event, Remedy
 
+_MIB = 1024**2
 RAYLET_TOLD = (*RAYLET, "event", "raylet-echo")
 """Raylet errors: its own log, the event file, and the driver's copy of `raylet.err`."""
 
@@ -185,9 +189,7 @@ def node_of(case: Case, event: Event) -> str:
 
 def by_node(case: Case, events: Iterable[Event]) -> dict[str, list[Event]]:
     """Events by the node of their raylet; those whose node is unknown join the only one known."""
-    found: dict[str, list[Event]] = {}
-    for event in events:
-        found.setdefault(node_of(case, event), []).append(event)
+    found = evidence.grouped(events, lambda e: node_of(case, e))
     if "" in found and len(found) == 2:
         nameless = found.pop("")
         known = next(iter(found))
@@ -248,4 +250,49 @@ def where(case: Case, node: str) -> str:
         return ""
     return f" on node {case.ledger.node_ips.get(node, '')} ({evidence.short(node)})".replace(
         "  ", " "
+    )
+
+
+# ---------------------------------------------------------------- remedies
+
+MEMORY_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
+FEWER = Remedy(
+    "Find the code that keeps the objects in scope, and delete references that are no longer needed",
+    (
+        "RAY_record_ref_creation_sites=1 python your_script.py",
+        "ray memory --group-by STACK_TRACE",
+        "del refs                                   # in the program, once a result has been used",
+    ),
+    doc=MEMORY_DOC,
+)
+SPILLING_ON = Remedy(
+    "Switch spilling on, so that objects in scope can go to disk",
+    (
+        "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
+        "unset RAY_automatic_object_spilling_enabled",
+    ),
+    risk="disruptive",
+    doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
+)
+
+
+def larger(needed: float) -> tuple[Remedy, ...]:
+    """A store of this many bytes, in whole MiB; nothing if the need is unknown (0)."""
+    if not needed:
+        return ()
+    size = ceil(needed / _MIB) * _MIB
+    return (
+        Remedy(
+            f"Give the object store {size_of(size)}, if the node has that much memory",
+            (
+                paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
+                paste.python(
+                    "ray.init(object_store_memory={size})       # where the script starts Ray",
+                    size=size,
+                ),
+                "docker run --shm-size=…                    # in a container, at least as much",
+            ),
+            risk="disruptive",
+            doc=MEMORY_DOC,
+        ),
     )

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
-from raydoctor.rules.shared.traceback import Frame, Raised, parse
+from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
 
 ERROR_TEXT = Signal(
     "task.error_text",
@@ -56,7 +56,7 @@ _TRAIN_WORKER = "_RayTrainWorker__execute."
 """The method in which Ray Train V1 runs a training function."""
 
 
-class Failure(NamedTuple):
+class TaskFailure(NamedTuple):
     """One printed failure of a task or method."""
 
     function: str
@@ -89,12 +89,12 @@ class Printed(NamedTuple):
     """A failure and its records."""
 
     event: Event
-    failure: Failure
+    failure: TaskFailure
     inside: tuple[Event, ...] = ()
     """Records within its text: the nested exceptions."""
 
 
-def kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
+def kind_and_place(seen: Printed) -> tuple[str, TracebackFrame | None]:
     """The exception's class, and the line of the program that raised it."""
     raised = seen.failure.raised
     if raised is None:
@@ -111,9 +111,7 @@ def error_entity(seen: Printed) -> Entity:
 def printed(case: Case) -> Iterator[Printed]:
     """Every task failure that a driver's output shows, each text once."""
     kinds = ("driver.exception", "task.error_text", "task.retried")
-    by_file: dict[str, list[Event]] = {}
-    for event in case.of(*kinds):
-        by_file.setdefault(event.source.path, []).append(event)
+    by_file = evidence.grouped(case.of(*kinds), lambda e: e.source.path)
     for path in sorted(by_file):
         yield from _in_file(sorted(by_file[path], key=lambda e: (e.line, kinds.index(e.kind))))
 
@@ -135,7 +133,7 @@ def _in_file(events: list[Event]) -> Iterator[Printed]:
         yield Printed(found.event, found.failure, tuple(inside))
 
 
-def _is_of_a_task(event: Event, failure: Failure) -> bool:
+def _is_of_a_task(event: Event, failure: TaskFailure) -> bool:
     """Whether a task or method failed: other rules report constructors and other exceptions."""
     if failure.function.endswith(".__init__"):
         return False
@@ -145,7 +143,7 @@ def _is_of_a_task(event: Event, failure: Failure) -> bool:
     )
 
 
-def parse_failure(text: str) -> Failure | None:
+def parse_failure(text: str) -> TaskFailure | None:
     """Read the text that begins in this record; None if it names no task."""
     lines = [_OF_GROUP.sub("", line) for line in text.splitlines()]
     heads = [
@@ -173,12 +171,14 @@ def parse_failure(text: str) -> Failure | None:
             (function, raised), cause = cause, None
         if function.startswith(_TRAIN_WORKER):
             inner = function_of(raised)
-            return Failure(inner, raised, cause, (), False, pid, begin + length, is_remote=False)
+            return TaskFailure(
+                inner, raised, cause, (), False, pid, begin + length, is_remote=False
+            )
         passed_on = tuple(f for f in dict.fromkeys(path) if f != function)
-        return Failure(function, raised, cause, passed_on, by_input, pid, begin + length)
+        return TaskFailure(function, raised, cause, passed_on, by_input, pid, begin + length)
     if not heads:
         return _of_group(lines)
-    return Failure(path[-1], None, cause, tuple(path[:-1]), by_input, None, heads[-1] + 1)
+    return TaskFailure(path[-1], None, cause, tuple(path[:-1]), by_input, None, heads[-1] + 1)
 
 
 def function_of(raised: Raised) -> str:
@@ -187,7 +187,7 @@ def function_of(raised: Raised) -> str:
     return own[0] if own else "the training function"
 
 
-def _of_group(lines: list[str]) -> Failure | None:
+def _of_group(lines: list[str]) -> TaskFailure | None:
     """An `ExceptionGroup` prints no `ray::f()`: its outermost frame gives the task's name."""
     if "Exception Group Traceback" not in lines[0]:
         return None
@@ -195,7 +195,7 @@ def _of_group(lines: list[str]) -> Failure | None:
     own = [frame for frame in raised.frames if frame.is_user_code] if raised else []
     if raised is None or not own:
         return None
-    return Failure(own[0].function, raised, lines=_end_of(raised, lines))
+    return TaskFailure(own[0].function, raised, lines=_end_of(raised, lines))
 
 
 def _end_of(raised: Raised, segment: list[str]) -> int:

@@ -31,7 +31,7 @@ _INSIDE_LIBRARY = pattern(
 )
 
 
-class Frame(NamedTuple):
+class TracebackFrame(NamedTuple):
     """One frame of a traceback."""
 
     file: str
@@ -63,7 +63,7 @@ class Raised(NamedTuple):
     """The class with its module, as Python prints it."""
     message: str
     """Its first line."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[TracebackFrame, ...] = ()
     """Outermost first."""
     cause: Raised | None = None
     """The exception that it was raised from, or while handling."""
@@ -74,7 +74,7 @@ class Raised(NamedTuple):
         return self.type.rpartition(".")[2]
 
     @property
-    def place(self) -> Frame | None:
+    def place(self) -> TracebackFrame | None:
         """The innermost line of the user's program, or else the innermost line."""
         own = [frame for frame in self.frames if frame.is_user_code]
         return own[-1] if own else self.frames[-1] if self.frames else None
@@ -100,11 +100,13 @@ def parse(text: str) -> Raised | None:
     exceptions ends the chain: the text below it belongs to another failure.
     """
     raised: Raised | None = None
-    frames: list[Frame] = []
+    frames: list[TracebackFrame] = []
     begun = False
     for line in text.splitlines():
         if match := _FRAME.match(line):
-            frames.append(Frame(match["file"], int(match["line"]), match["function"] or ""))
+            frames.append(
+                TracebackFrame(match["file"], int(match["line"]), match["function"] or "")
+            )
             begun = True
         elif _HEADER.match(line) and not line.startswith(_RAYS_OWN):
             begun = True

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
-from raydoctor.rules.shared.task_error import Failure, Printed, function_of, parse_failure
+from raydoctor.rules.shared.task_error import Printed, TaskFailure, function_of, parse_failure
 from raydoctor.rules.shared.traceback import parse
 
 _ROW = (
@@ -145,7 +145,7 @@ class Rank(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attempt:
+class TrainAttempt:
     """One start of a run's workers, up to its failure."""
 
     event: Event
@@ -175,11 +175,11 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Run:
+class TrainRun:
     """One `trainer.fit()`."""
 
     name: str
-    attempts: list[Attempt]
+    attempts: list[TrainAttempt]
     raised: list[Event]
     """The exceptions that the driver printed."""
 
@@ -194,14 +194,12 @@ def is_loss_of_peer(seen: Printed) -> bool:
     return not seen.failure.is_remote and bool(raised and _PEER.search(raised.message))
 
 
-def runs(case: Case) -> list[Run]:
+def runs(case: Case) -> list[TrainRun]:
     """Failed runs in the order of their first failure."""
     raised = case.of("train.raised")
-    by_name: dict[str, list[Event]] = {}
-    for event in case.of("train.decision"):
-        by_name.setdefault(event["run_name"], []).append(event)
+    by_name = evidence.grouped(case.of("train.decision"), lambda e: e["run_name"])
     if not by_name and raised:
-        printed_only = [Run("", [_attempt(case, event, [])], [event]) for event in raised]
+        printed_only = [TrainRun("", [_attempt(case, event, [])], [event]) for event in raised]
         return [*printed_only, *_runs_of_v1(case)]
     found = []
     for name, decisions in by_name.items():
@@ -212,7 +210,7 @@ def runs(case: Case) -> list[Run]:
         ]
         last = decisions[-1]
         own = [e for e in raised if last.at is not None and _within(e, last)]
-        found.append(Run(name, attempts, own or (raised if len(by_name) == 1 else [])))
+        found.append(TrainRun(name, attempts, own or (raised if len(by_name) == 1 else [])))
     return [*found, *_runs_of_v1(case)]
 
 
@@ -236,8 +234,8 @@ def _shared(decisions: Sequence[Event], errors: Sequence[Event]) -> Iterator[lis
         begin = max(limit, end)
 
 
-def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
-    attempt = Attempt(event, gave_up=_field(event, "decision") in ("RAISE", ""))
+def _attempt(case: Case, event: Event, errors: list[Event]) -> TrainAttempt:
+    attempt = TrainAttempt(event, gave_up=_field(event, "decision") in ("RAISE", ""))
     own: dict[int, Event] = {}
     for error in errors:
         if error["world_rank"].isdecimal():
@@ -255,7 +253,7 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
     return attempt
 
 
-def _part_followers(attempt: Attempt) -> None:
+def _part_followers(attempt: TrainAttempt) -> None:
     """Keep the ranks that failed in the same way as the first one; the others followed it."""
     first = attempt.ranks[0] if attempt.ranks else None
     if first is None:
@@ -306,27 +304,27 @@ def _printed(event: Event, text: str) -> Printed:
     raised = parse(text)
     function = function_of(raised) if raised else "the training function"
     cause = (function, raised.cause) if raised and raised.cause else None
-    return Printed(event, Failure(function, raised, cause, pid=event.pid, is_remote=False))
+    return Printed(event, TaskFailure(function, raised, cause, pid=event.pid, is_remote=False))
 
 
 # ---------------------------------------------------------------- V1
 
 
-def _runs_of_v1(case: Case) -> Iterator[Run]:
+def _runs_of_v1(case: Case) -> Iterator[TrainRun]:
     raised = case.of("train.raised_v1")
     failures = [e for e in case.of("driver.exception") if _V1_TASK in e.message]
-    by_trial: dict[str, list[Attempt]] = {}
+    by_trial: dict[str, list[TrainAttempt]] = {}
     covered: list[Event] = []
     for trial in case.of("train.trial_failed"):
         below = [e for e in failures if e.source is trial.source and e.line > trial.line]
         first = min(below, key=lambda e: e.line, default=None)
         if first and (rank := _rank_of_v1(case, first)):
-            attempt = Attempt(trial, [rank], gave_up=False)
+            attempt = TrainAttempt(trial, [rank], gave_up=False)
             by_trial.setdefault(trial["trial"], []).append(attempt)
             covered += below
     for name, attempts in by_trial.items():
         attempts[-1].gave_up = bool(raised)
-        yield Run(name, attempts, [*raised, *dict.fromkeys(covered)])
+        yield TrainRun(name, attempts, [*raised, *dict.fromkeys(covered)])
 
 
 def _rank_of_v1(case: Case, event: Event) -> Rank | None:
@@ -349,7 +347,7 @@ def _number(case: Case, pid: int | None) -> int:
     return int(found.pop()) if len(found) == 1 else _UNKNOWN
 
 
-def world_size(case: Case, attempt: Attempt) -> int | None:
+def world_size(case: Case, attempt: TrainAttempt) -> int | None:
     """The number of ranks, if a log contains it."""
     size = next((r.world_size for r in attempt.ranks if r.world_size), None)
     ranks = [int(e["rank"]) for e in case.of("train.rank")]

@@ -174,7 +174,7 @@ def retries(case: Case, needs: resources.Needs) -> list[Event]:
 _BUNDLE = pattern(r"(?P<one>\{[^{}]*\})(?: \* (?P<times>\d+))?")
 
 
-class Group(NamedTuple):
+class ListedGroup(NamedTuple):
     """A pending placement group as the autoscaler lists it."""
 
     strategy: str
@@ -183,15 +183,17 @@ class Group(NamedTuple):
     event: Event
 
 
-def pending_groups(case: Case) -> list[Group]:
+def pending_groups(case: Case) -> list[ListedGroup]:
     """Placement groups that the autoscaler's status lists as pending, each with its last record."""
-    found: dict[tuple[str, str], Group] = {}
+    found: dict[tuple[str, str], ListedGroup] = {}
     for event in case.of("pg.demand"):
         bundles = tuple(
             (resources.key(resources.python_amounts(b["one"])[0]), int(b["times"] or 1))
             for b in _BUNDLE.finditer(event["bundles"])
         )
-        found[(event["strategy"], event["bundles"])] = Group(event["strategy"], bundles, event)
+        found[(event["strategy"], event["bundles"])] = ListedGroup(
+            event["strategy"], bundles, event
+        )
     return list(found.values())
 
 
@@ -203,7 +205,7 @@ def group_bundles(case: Case) -> set[frozenset[tuple[str, float]]]:
 # ---------------------------------------------------------------- holders
 
 
-class Holder(NamedTuple):
+class DumpedHolder(NamedTuple):
     """A worker that holds resources: an actor, or a task that is running or waiting."""
 
     name: str
@@ -221,16 +223,16 @@ _HOLDER = pattern(
 )
 
 
-def holders_in(state: Event) -> list[Holder]:
+def holders_in(state: Event) -> list[DumpedHolder]:
     """The holders in a raylet's last dump of its state."""
     text = state.message.partition("Resource usage {")[2].partition("\n}")[0]
     return [
-        Holder(m["name"], int(m["pid"]), resources.amounts(m["held"]))
+        DumpedHolder(m["name"], int(m["pid"]), resources.amounts(m["held"]))
         for m in _HOLDER.finditer(text)
     ]
 
 
-def holders(case: Case) -> tuple[list[Holder], Event | None]:
+def holders(case: Case) -> tuple[list[DumpedHolder], Event | None]:
     """The holders in the last dump of each node, and the dump with most of them. Empty after their job's end.
 
     (The raylet also dumps them when it prints STARVED, but in the same form as the dump that it writes to its log
@@ -260,7 +262,7 @@ def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
     return names, list(last.values())
 
 
-def held_by(found: Iterable[Holder], most: int = 3) -> str:
+def held_by(found: Iterable[DumpedHolder], most: int = 3) -> str:
     """`2 Simulator actors, 1 train task`."""
     counts: dict[tuple[str, str], int] = {}
     for holder in found:

@@ -24,46 +24,46 @@ _LOOP: list[_Frame] = [
 ]
 
 
-def looks(
+def waiting(
     of: Row,
     *frames: tuple[str, str, int],
-    looks: int = 3,
+    count: int = 3,
     below: Sequence[_Frame] = _MAIN,
     **more: object,
 ) -> list[Row]:
     """Rows of `samples`: a process with these frames, innermost first, in every sample."""
     own = [(*frame, _whose(frame[1])) for frame in frames]
-    thread = {**standing(of["worker_pid"], "MainThread", [*own, *below]), **more}
-    return [_sample(of, number, thread) for number in range(looks)]
+    thread = {**idle_thread(of["worker_pid"], "MainThread", [*own, *below]), **more}
+    return [_sample(of, number, thread) for number in range(count)]
 
 
-def working(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]:
+def working(of: Row, *frames: tuple[str, str, int], count: int = 3) -> list[Row]:
     """Rows of a process whose Python code is running in every sample."""
     own = [(*frame, _whose(frame[1])) for frame in frames]
     thread = {
-        **standing(of["worker_pid"], "MainThread", [*own, *_MAIN]),
+        **idle_thread(of["worker_pid"], "MainThread", [*own, *_MAIN]),
         "active": True,
         "gil": True,
     }
     runs = {**thread, "state": "R", "wchan": "0", "syscall": None}
-    return [_sample(of, n, {**runs, "cpu_seconds": 0.4 + n}) for n in range(looks)]
+    return [_sample(of, n, {**runs, "cpu_seconds": 0.4 + n}) for n in range(count)]
 
 
 def getting(of: Row, *frames: tuple[str, str, int]) -> list[Row]:
     """A process whose user frames call `ray.get`."""
     own = [(*frame, "user") for frame in frames]
-    return looks(of, below=[*_GET, *own, *_MAIN])
+    return waiting(of, below=[*_GET, *own, *_MAIN])
 
 
-def blocking(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]:
+def blocking(of: Row, *frames: tuple[str, str, int], count: int = 3) -> list[Row]:
     """An async actor whose event loop is blocked at these frames."""
-    main = standing(of["worker_pid"], "MainThread", [*_MAIN])
+    main = idle_thread(of["worker_pid"], "MainThread", [*_MAIN])
     own = [(*frame, _whose(frame[1])) for frame in frames]
-    loop = standing(of["worker_pid"] + 9, "AsyncIO Thread: default", [*own, *_LOOP])
-    return [_sample(of, number, main, loop) for number in range(looks)]
+    loop = idle_thread(of["worker_pid"] + 9, "AsyncIO Thread: default", [*own, *_LOOP])
+    return [_sample(of, number, main, loop) for number in range(count)]
 
 
-def standing(tid: int, name: str, frames: Sequence[_Frame]) -> Row:
+def idle_thread(tid: int, name: str, frames: Sequence[_Frame]) -> Row:
     """One waiting thread."""
     return {
         "tid": tid, "name": name, "active": False, "gil": False, "state": "S", "wchan": "futex_wait_queue", "syscall": 202,

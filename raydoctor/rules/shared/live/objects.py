@@ -42,7 +42,7 @@ _OF_LIBRARIES = (
 _BEGUN = ("RUNNING", "FINISHED", "FAILED")
 
 
-class _Group(NamedTuple):
+class _EqualObjects(NamedTuple):
     """The key by which objects count as copies of one value."""
 
     owner: str
@@ -74,14 +74,14 @@ class Held(NamedTuple):
 
 def waiting_arguments(case: Case) -> Iterator[Held]:
     """Groups of arguments that look like one value, the largest first."""
-    groups: dict[_Group, list[Event]] = {}
+    groups: dict[_EqualObjects, list[Event]] = {}
     readers: dict[str, Event] = {}
     for row in live.rows(case, "objects"):
         size = live.whole(row, "object_size") or 0
         if _READER.search(row["call_site"]):
             readers.setdefault(row["object_id"], row)
         elif size >= _LARGE and row["reference_type"] == _WAITS and _is_put(row["object_id"]):
-            group = _Group(f"{row['type']} pid {row['pid']}", size, row["call_site"])
+            group = _EqualObjects(f"{row['type']} pid {row['pid']}", size, row["call_site"])
             groups.setdefault(group, []).append(row)
     for group, rows in sorted(groups.items(), key=lambda g: -len(g[1]) * g[0].size):
         if len(rows) >= _MANY and len(rows) * group.size >= _TOGETHER:
@@ -91,7 +91,7 @@ def waiting_arguments(case: Case) -> Iterator[Held]:
                 yield held
 
 
-def _held(case: Case, group: _Group, rows: list[Event], read: list[Event]) -> Held:
+def _held(case: Case, group: _EqualObjects, rows: list[Event], read: list[Event]) -> Held:
     names = Counter(m["function"] for e in read if (m := _READER.search(e["call_site"])))
     function = (
         names.most_common(1)[0][0].removeprefix("__main__.") if names else _waiting_for(case, rows)

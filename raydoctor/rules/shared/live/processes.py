@@ -26,12 +26,12 @@ class GpuShare(NamedTuple):
     bytes: float
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`12.0 GiB of GPU 0`."""
         return f"{size(self.bytes)} of GPU {self.gpu}"
 
 
-class Process(NamedTuple):
+class RayProcess(NamedTuple):
     """One row of `processes`."""
 
     event: Event
@@ -66,14 +66,14 @@ class Process(NamedTuple):
         return sum(share.bytes for share in self.gpus)
 
 
-def processes(case: Case) -> dict[str, list[Process]]:
+def processes(case: Case) -> dict[str, list[RayProcess]]:
     """Label of the collected node -> its running processes, by pid."""
     shares: dict[tuple[str, str, str], list[GpuShare]] = {}
     for row in live.rows(case, "gpu-processes"):
         share = GpuShare(row, row["gpu"], live.number(row, "memory") or 0.0)
         # In a container nvidia-smi may print the host's pids, so the title must be equal as well.
         shares.setdefault((row.source.node, row["pid"], row["title"]), []).append(share)
-    found: dict[str, list[Process]] = {}
+    found: dict[str, list[RayProcess]] = {}
     for row in live.rows(case, "processes"):
         if row["state"] != "Z":
             held = shares.get((row.source.node, row["pid"], row["title"]), ())
@@ -81,9 +81,9 @@ def processes(case: Case) -> dict[str, list[Process]]:
     return {label: sorted(those, key=lambda p: p.pid) for label, those in found.items()}
 
 
-def _process(row: Event, gpus: Iterable[GpuShare]) -> Process:
+def _process(row: Event, gpus: Iterable[GpuShare]) -> RayProcess:
     private = live.number(row, "private")
-    return Process(
+    return RayProcess(
         row,
         live.whole(row, "pid") or 0,
         live.whole(row, "ppid") or 0,
@@ -110,8 +110,8 @@ class Defunct(NamedTuple):
 
     event: Event
     pid: int
-    workers: tuple[Process, ...]
-    others: tuple[Process, ...]
+    workers: tuple[RayProcess, ...]
+    others: tuple[RayProcess, ...]
     """Processes that these workers started."""
 
 

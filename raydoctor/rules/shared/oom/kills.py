@@ -105,7 +105,7 @@ _ONE_KILL = 5.0
 """Seconds within which two records with equal numbers describe one kill. Infinite retries repeat the numbers later."""
 
 
-class Holder(NamedTuple):
+class MemoryUser(NamedTuple):
     """A process that held memory when the monitor killed workers."""
 
     pid: int
@@ -134,7 +134,7 @@ class Holder(NamedTuple):
         return "an idle worker" if self.function == "IDLE" else self.function
 
 
-class Report(NamedTuple):
+class OomReport(NamedTuple):
     """One report of the memory monitor: what was in use, and which workers it killed."""
 
     event: Event
@@ -143,8 +143,8 @@ class Report(NamedTuple):
     used_gb: float
     limit_gb: float
     threshold_gb: float
-    victims: tuple[Holder, ...]
-    holders: tuple[Holder, ...]
+    victims: tuple[MemoryUser, ...]
+    holders: tuple[MemoryUser, ...]
     """Top memory users, largest first, joined with the report's entry for the same worker."""
     killed: int
     store_gb: float
@@ -153,7 +153,7 @@ class Report(NamedTuple):
     """Further records of the same kill."""
 
 
-def parse(event: Event, text: str) -> Report | None:
+def parse(event: Event, text: str) -> OomReport | None:
     """Parse a report in any of its forms; None if the text holds none."""
     head = _HEAD.search(text)
     if not head:
@@ -168,7 +168,7 @@ def parse(event: Event, text: str) -> Report | None:
     victims = tuple(h for h in considered if h.killed) or _named_victim(head, text)
     counted = _COUNT.search(text)
     store, idle = _STORE.search(text), _IDLE_GB.search(text)
-    return Report(
+    return OomReport(
         event,
         head["node"],
         head["ip"],
@@ -183,14 +183,14 @@ def parse(event: Event, text: str) -> Report | None:
     )
 
 
-def _considered(text: str) -> tuple[Holder, ...]:
+def _considered(text: str) -> tuple[MemoryUser, ...]:
     """Workers that the killing policy considered; 2.55 lists only the killed ones, unmarked."""
     only_chosen = "Considered workers: [" not in text
     found = []
     for m in _CONSIDERED.finditer(text):
         cpus = re.search(r"CPU: ([\d.]+)", m["resources"] or "")
         found.append(
-            Holder(
+            MemoryUser(
                 int(m["pid"]),
                 float(m["gb"]),
                 m["name"] or "ray::IDLE",
@@ -203,7 +203,7 @@ def _considered(text: str) -> tuple[Holder, ...]:
     return tuple(found)
 
 
-def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
+def _named_victim(head: re.Match[str], text: str) -> tuple[MemoryUser, ...]:
     """Up to 2.54 the first sentence names the one victim."""
     victim = _VICTIM.search(head["victim"] or "")
     if not victim:
@@ -211,7 +211,7 @@ def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
     worker = _KILLED_WORKER.search(text)
     actor = victim["kind"] == "actor"
     return (
-        Holder(
+        MemoryUser(
             int(victim["pid"]),
             float(head["victim_gb"]),
             victim["name"],
@@ -223,7 +223,7 @@ def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
     )
 
 
-def _holders(text: str, known: Iterable[Holder]) -> tuple[Holder, ...]:
+def _holders(text: str, known: Iterable[MemoryUser]) -> tuple[MemoryUser, ...]:
     """The top-10 table, each pid joined with the report's entry for that worker."""
     by_pid = {h.pid: h for h in known}
     _, _, table = text.partition("Top 10 memory users:")
@@ -232,16 +232,16 @@ def _holders(text: str, known: Iterable[Holder]) -> tuple[Holder, ...]:
         if row := _USER.match(line):
             pid = int(row["pid"])
             worker = by_pid.get(pid)
-            holder = Holder(pid, float(row["gb"]), row["command"])
+            holder = MemoryUser(pid, float(row["gb"]), row["command"])
             found[pid] = worker._replace(gb=max(worker.gb, holder.gb)) if worker else holder
     for pid, worker in by_pid.items():
         found.setdefault(pid, worker)
     return tuple(sorted(found.values(), key=lambda h: -h.gb))
 
 
-def reports(case: Case) -> list[Report]:
+def reports(case: Case) -> list[OomReport]:
     """Every report in the capture, once: the raylet's own record first, then copies of it elsewhere."""
-    found: list[Report] = []
+    found: list[OomReport] = []
     for event, text in _texts(case):
         report = parse(event, text)
         if report is None:
@@ -267,7 +267,7 @@ def _texts(case: Case) -> Iterator[tuple[Event, str]]:
             yield event, event["what"]
 
 
-def _same(known: Report, other: Report) -> bool:
+def _same(known: OomReport, other: OomReport) -> bool:
     """Whether two records describe one kill: they share a victim, or the same numbers at about the same time."""
     shared = {(h.pid, h.worker[:8]) for h in known.victims} & {
         (h.pid, h.worker[:8]) for h in other.victims
@@ -279,13 +279,13 @@ def _same(known: Report, other: Report) -> bool:
     return known.node == other.node and (bool(shared) if both_name_victims else numbers and near)
 
 
-def episodes(found: list[Report]) -> Iterator[list[Report]]:
+def episodes(found: list[OomReport]) -> Iterator[list[OomReport]]:
     """Reports of one node that follow each other within minutes."""
-    by_node: dict[str, list[Report]] = {}
+    by_node: dict[str, list[OomReport]] = {}
     for report in found:
         by_node.setdefault(report.node, []).append(report)
     for those in by_node.values():
-        episode: list[Report] = []
+        episode: list[OomReport] = []
         for report in those:
             timed = episode and report.event.at and episode[-1].event.at
             if timed and (report.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
@@ -295,7 +295,7 @@ def episodes(found: list[Report]) -> Iterator[list[Report]]:
         yield episode
 
 
-def exits_of(case: Case, episode: list[Report], victims: list[Holder]) -> list[WorkerExit]:
+def exits_of(case: Case, episode: list[OomReport], victims: list[MemoryUser]) -> list[WorkerExit]:
     """Recorded exits of the victims: by worker id, by pid, or as out-of-memory exits on that node at that time."""
     workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
     nodes = {r.node for r in episode}
@@ -313,7 +313,7 @@ def exits_of(case: Case, episode: list[Report], victims: list[Holder]) -> list[W
     return found
 
 
-def summaries(case: Case, episode: list[Report]) -> tuple[Event, ...]:
+def summaries(case: Case, episode: list[OomReport]) -> tuple[Event, ...]:
     """Ray's once-a-minute counts of those nodes."""
     nodes = {r.node for r in episode}
     return tuple(e for e in case.of("oom.summary") if e["node"] in nodes)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from raydoctor.model import paste
 from raydoctor.model.values import Remedy
-from raydoctor.rules.shared.oom.kills import Holder, Report
+from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _EARLY = 0.7
@@ -27,9 +27,9 @@ def gib(amount: float) -> str:
     return f"{amount:.2f} GiB"
 
 
-def hungriest(report: Report) -> tuple[str, list[Holder]]:
+def hungriest(report: OomReport) -> tuple[str, list[MemoryUser]]:
     """The function (or process) that held most, and its processes."""
-    groups: dict[str, list[Holder]] = {}
+    groups: dict[str, list[MemoryUser]] = {}
     for holder in report.holders:
         groups.setdefault(holder.function if holder.is_worker else holder.name, []).append(holder)
     if not groups:
@@ -42,7 +42,7 @@ class Fit(NamedTuple):
     """How much memory the largest function may use on a node, and how many of its processes that holds; in GiB."""
 
     name: str
-    holders: list[Holder]
+    holders: list[MemoryUser]
     each: float
     """The largest of its processes."""
     need: float
@@ -63,7 +63,7 @@ class Fit(NamedTuple):
         return min(_hundredths(self.room) // _hundredths(self.need), self.running - 1)
 
 
-def _fit(name: str, holders: list[Holder], worst: Report) -> Fit:
+def _fit(name: str, holders: list[MemoryUser], worst: OomReport) -> Fit:
     each = max(h.gb for h in holders)
     need = math.ceil(round(each * (100 + _GROWTH), 6)) / 100
     others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
@@ -76,7 +76,7 @@ def _hundredths(amount: float) -> int:
     return round(amount * 100)
 
 
-def remedies(worst: Report) -> tuple[Remedy, ...]:
+def remedies(worst: OomReport) -> tuple[Remedy, ...]:
     """What would have kept this node below its threshold, with the report's own numbers."""
     name, holders = hungriest(worst)
     if not holders:
@@ -122,7 +122,7 @@ def _fewer(fit: Fit) -> Remedy:
     )
 
 
-def _beside(worst: Report, name: str) -> str:
+def _beside(worst: OomReport, name: str) -> str:
     """The largest other process of weight: ` beside build_index (1.61 GiB)`."""
     others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
     return f" beside {others[0].function} ({gib(others[0].gb)})" if others else ""
@@ -169,7 +169,7 @@ def _one_actor(fit: Fit, beside: str) -> Remedy:
     )
 
 
-def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
+def _not_a_worker(name: str, holder: MemoryUser, worst: OomReport) -> Remedy:
     command = name if len(name) <= 60 else name[:57] + "…"
     return Remedy(
         f"Reduce the memory of pid {holder.pid} ({command}): it is not a worker, so Ray cannot free its {gib(holder.gb)}",
@@ -185,7 +185,7 @@ def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
     )
 
 
-def _more_memory(worst: Report, needed: float | None) -> Remedy:
+def _more_memory(worst: OomReport, needed: float | None) -> Remedy:
     """A larger node, or Ray's default threshold where a lower one was set.
 
     `needed`: GiB that must stay below the threshold; rounded to half GiB, and at least a quarter more than now.

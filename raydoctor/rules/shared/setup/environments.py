@@ -71,7 +71,7 @@ _SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Failure:
+class SetupFailure:
     """One cause and all records of it."""
 
     error: SetupError
@@ -91,7 +91,7 @@ class Failure:
         """The environments that failed for this cause, as the agent writes them."""
         return {e["env"] for e in self.events if e["env"]}
 
-    def join(self, other: Failure) -> None:
+    def join(self, other: SetupFailure) -> None:
         """Add a failure that this one caused."""
         self.attempts = sorted([*self.attempts, *other.attempts], key=order)
         self.kept += other.kept
@@ -104,13 +104,13 @@ class Failure:
         return next((t for e in self.events if (t := tool_of(e["env"]))), "")
 
 
-def failures(case: Case) -> list[Failure]:
+def failures(case: Case) -> list[SetupFailure]:
     """Every cause of failed setups; errors that follow a timed-out attempt are joined with it."""
-    found: dict[tuple[str, str], Failure] = {}
+    found: dict[tuple[str, str], SetupFailure] = {}
     for event in _records(case):
         error = read(event["what"])
         said = "" if error.kind == "timeout" else error.said
-        _place(found.setdefault((error.kind, said), Failure(error)), event)
+        _place(found.setdefault((error.kind, said), SetupFailure(error)), event)
     late = found.get(("timeout", ""))
     for key, failure in list(found.items()):
         if late and failure is not late and failure.environments & late.environments:
@@ -124,7 +124,7 @@ def _records(case: Case) -> Iterable[Event]:
     yield from (e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError")
 
 
-def _place(failure: Failure, event: Event) -> None:
+def _place(failure: SetupFailure, event: Event) -> None:
     places = {
         ATTEMPT.kind: failure.attempts,
         REFUSED.kind: failure.refused,
@@ -133,7 +133,7 @@ def _place(failure: Failure, event: Event) -> None:
     places.get(event.kind, failure.seen).append(event)
 
 
-def links(failure: Failure) -> Iterator[Link]:
+def links(failure: SetupFailure) -> Iterator[Link]:
     """From the first attempt to the driver."""
     error = failure.error.said
     attempts = failure.attempts
@@ -150,7 +150,7 @@ def links(failure: Failure) -> Iterator[Link]:
         yield Link(failure.kept[0], f"a request got the failure that the agent keeps: {error}")
 
 
-def affected(case: Case, failure: Failure) -> list[str]:
+def affected(case: Case, failure: SetupFailure) -> list[str]:
     """Tasks and actors that failed at that moment, from their submitters' logs."""
     ends = [*failure.attempts[-1:], *failure.refused, *failure.kept]
     names = {
@@ -162,7 +162,7 @@ def affected(case: Case, failure: Failure) -> list[str]:
     return sorted(names)
 
 
-def made_later(case: Case, failure: Failure) -> bool:
+def made_later(case: Case, failure: SetupFailure) -> bool:
     """Whether each environment that failed was created later."""
     last: dict[str, float] = {}
     for event in (*failure.attempts, *failure.kept):
@@ -175,7 +175,7 @@ def made_later(case: Case, failure: Failure) -> bool:
     )
 
 
-def wrappers(case: Case, failure: Failure) -> list[Event]:
+def wrappers(case: Case, failure: SetupFailure) -> list[Event]:
     """Errors of tasks that repeat the failure."""
     return [
         e for e in case.of("driver.exception")
