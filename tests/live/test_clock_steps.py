@@ -24,6 +24,8 @@ from raydoctor.act.tracking import watcher as _watcher
 from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.act.workers import running as _running
 from raydoctor.act.zombies import leftovers, sweep, sweep_nodes
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from raydoctor.observe.processes import kinship, proc
 from raydoctor.observe.watching import watching
 from raydoctor.observe.watching.clocks import Clocks
@@ -223,13 +225,8 @@ def test_a_suspended_machine_makes_no_task_older() -> None:
 def test_no_task_gets_older_in_a_poll_when_the_clock_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Wire:
-        """A GCS whose tasks began by the time of day, and then the clock was set."""
-
-        common_messages = SimpleNamespace(TaskStatus=None)
-        rows: tuple[str, ...] = ()
-
-    cluster = _running.Cluster(Wire(), b"job", 0.0)  # type: ignore[arg-type]
+    wire = Wire(Access())
+    cluster = _running.Cluster(_running.RayMessages(), wire, wire, "", b"job", 0.0)
     monkeypatch.setattr(cluster.__class__, "_of_gcs", lambda self, wanted: ())
     monkeypatch.setattr(cluster.__class__, "_of_workers", lambda self, wanted: ())
     cluster.running(lambda task: True)

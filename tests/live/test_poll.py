@@ -20,7 +20,9 @@ from raydoctor.act.poll.bar import bar
 from raydoctor.act.poll.limits import LADDERS, TimeLimits
 from raydoctor.act.poll.poll import poll
 from raydoctor.act.poll.results import Result, Summary
-from raydoctor.act.workers.running import Cluster, Run
+from raydoctor.act.workers.running import Cluster, RayMessages, Run
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
 
@@ -637,7 +639,7 @@ def test_what_loads_for_ever_counts_as_running_at_last(
     """RUNNING for 17 s; it may load for 30 s."""
     now = time.time()
     language = SimpleNamespace(Value=lambda name: 0)
-    wire: Any = SimpleNamespace(common_messages=SimpleNamespace(Language=language))
+    messages, wire = RayMessages(SimpleNamespace(Language=language)), Wire(Access())
     events = [
         SimpleNamespace(event_name="task:deserialize_arguments", end_time=int((now + at) * 1e9))
         for at in loaded
@@ -649,15 +651,16 @@ def test_what_loads_for_ever_counts_as_running_at_last(
         state_updates=SimpleNamespace(worker_id=b"w", worker_pid=17, node_id=b"\x01"),
         profile_events=SimpleNamespace(events=events),
     )
-    run = Cluster(wire, b"job", loading=30.0)._run(event, {"RUNNING": now - 17})
+    cluster = Cluster(messages, wire, wire, "", b"job", loading=30.0)
+    run = cluster._run(event, {"RUNNING": now - 17})
     assert run.started_at - time.monotonic() == pytest.approx(expected, abs=0.5)
 
 
 @pytest.mark.parametrize("skew", [-3600.0, 3600.0])
 def test_a_clock_that_is_off_does_not_make_a_task_old(skew: float) -> None:
     """The owner, whose clock is ours, sent it two seconds ago."""
-    wire: Any = None
-    cluster = Cluster(wire, b"job", loading=0.0)
+    wire = Wire(Access())
+    cluster = Cluster(RayMessages(), wire, wire, "", b"job", loading=0.0)
     event = SimpleNamespace(
         task_id=b"task",
         attempt_number=0,

@@ -23,7 +23,7 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.gcs import gcs, state
-from raydoctor.observe.gcs.programs import gcs_messages, gcs_rows
+from raydoctor.observe.gcs.programs import gcs_messages, gcs_rows, gcs_wire
 from raydoctor.observe.gcs.programs.gcs_messages import Messages
 from raydoctor.observe.processes import discover
 from tests.helpers.waiting import PATIENCE
@@ -192,6 +192,31 @@ def test_numbers_are_those_of_the_version(
     assert _number(of, "CoreWorkerStats", "pid") == pid
     calls = ("RequestOwnerToCancelTask", "CancelRemoteTask", "RemoteCancelTask")
     assert [name for name in calls if hasattr(of.rpc, f"{name}Request")] == [cancel]
+
+
+TASKS = gcs_wire.TaskFilter(b"job", [b"task"], "train", "RUNNING", ["NIL"])
+
+
+@pytest.mark.parametrize(
+    ("version", "filters"),
+    [
+        ("2.9.3", {"job_id", "task_ids", "name", "exclude_driver"}),
+        ("2.40.0", {"job_id", "task_ids", "name", "exclude_driver", "state"}),
+        (
+            "2.41.0",
+            {"job_filters", "task_filters", "task_name_filters", "exclude_driver", "state_filters"},
+        ),
+    ],
+)
+def test_a_request_carries_the_fields_that_the_version_has(version: str, filters: set[str]) -> None:
+    of = Messages(version)
+    call = gcs_wire.task_events(of, TASKS, 7)
+    assert call.path == "/ray.rpc.TaskInfoGcsService/GetTaskEvents"
+    assert call.request.limit == 7
+    assert {field.name for field, _ in call.request.filters.ListFields()} == filters
+    assert gcs_wire.filters_states(of) == ("state_filters" in filters)
+    whole = gcs_wire.call_of(of, "WorkerInfoGcsService", "GetAllWorkerInfo", filters={}, no="x")
+    assert whole.request.SerializeToString() in (b"", b"\x12\x00")
 
 
 def test_all_versions_load() -> None:

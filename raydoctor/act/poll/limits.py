@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from raydoctor.act.workers.running import LAG, Run, Source, is_method
+from raydoctor.observe.gcs.programs.gcs_wire import CallError
 
 Step = Literal["cancel", "force", "kill"]
 Reason = Literal["timeout", "cancelled"]
@@ -178,7 +179,8 @@ class TimeLimits:
             self._source.close()
 
     def _report(self, error: Exception) -> None:
-        problem = _words(error)
+        has_code = isinstance(error, CallError)  # with its code, which says more than its type
+        problem = str(error) if has_code else f"{type(error).__name__}: {error}"
         if not self.problem:
             _log.warning("time limits cannot be enforced at present: %s", problem)
         self.problem = problem
@@ -299,11 +301,3 @@ def _confirmed(source: Source, runs: list[Run]) -> list[Run]:
     except Exception:  # a gRPC error: the addresses of workers come from the GCS
         return runs
     return [run for run, is_running in zip(runs, reported, strict=True) if is_running is not False]
-
-
-def _words(error: Exception) -> str:
-    """A gRPC error in one line: its code and details."""
-    code, details = getattr(error, "code", None), getattr(error, "details", None)
-    if callable(code) and callable(details):
-        return f"{getattr(code(), 'name', code())}: {details()}"
-    return f"{type(error).__name__}: {error}"

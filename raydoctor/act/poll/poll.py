@@ -52,9 +52,11 @@ from raydoctor.act.poll.bar import Bar, bar
 from raydoctor.act.poll.limits import LADDERS, Backend, EndingTask, TimeLimits
 from raydoctor.act.poll.results import Result, Status, Summary, TaskTimeoutError, kinds
 from raydoctor.act.poll.submit import Flight, Queue
-from raydoctor.act.workers.running import LOADING, Cluster, Nobody, Source, Wire
+from raydoctor.act.workers.running import LOADING, Cluster, Nobody, RayMessages, Source
 from raydoctor.act.workers.worker import RayBackend
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs.programs.gcs_wire import Wire
 
 OnTimeout = Literal["cancel", "force", "report"]
 Task = Any
@@ -387,10 +389,11 @@ def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Ba
     def connect() -> tuple[Source, Backend]:
         from ray.core.generated import common_pb2, core_worker_pb2, gcs_service_pb2
 
-        messages = gcs_service_pb2, core_worker_pb2, common_pb2
-        wire = Wire(*messages, _channels(), address)
+        messages = RayMessages(gcs_service_pb2, core_worker_pb2, common_pb2)
         loading = LOADING if ray._raylet.Config.enable_timeline() else 0.0
-        return Cluster(wire, bytes.fromhex(job), loading), RayBackend(ray, node)
+        gcs, workers = (Wire(Access(), _channels()) for _ in range(2))
+        cluster = Cluster(messages, gcs, workers, address, bytes.fromhex(job), loading)
+        return cluster, RayBackend(ray, node)
 
     return connect
 

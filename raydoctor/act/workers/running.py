@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
+from raydoctor.observe.gcs.programs.gcs_wire import TaskFilter, Wire
+
 LAG = 1.2
 """Seconds by which the GCS may be behind."""
 LOADING = 30.0
@@ -33,12 +36,7 @@ _DEADLINE = 5.0
 _WORKER_DEADLINE = 1.0
 _WORKERS = 1_000
 """More are not asked one by one: each is a connection."""
-_EQUAL = 0
 _ENDED = ("FINISHED", "FAILED")
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),  # 4 MB otherwise: 4,000 tasks
-    ("grpc.enable_http_proxy", 0),  # as Ray does
-)
 
 
 class Run(NamedTuple):
@@ -93,62 +91,35 @@ class Nobody:
         """Nothing to close."""
 
 
-@dataclass(slots=True)
-class Wire:
-    """Ray's messages, and how Ray itself opens a channel (with its token and its TLS)."""
+class RayMessages:
+    """Ray's own message classes, found where `call_of` looks for them: `rpc.TaskEvents`."""
 
-    gcs_messages: Any
-    worker_messages: Any
-    common_messages: Any
-    open_channel: Callable[..., Any]
-    address: str
-    """The GCS's."""
-    _channel: Any = None
+    def __init__(self, *modules: Any) -> None:
+        self._modules = modules
 
-    def ask_gcs(self, method: str, request: Any, reply: Any) -> Any:
-        """Call the GCS and wait for its answer."""
-        if self._channel is None:
-            self._channel = self.open_channel(self.address, _OPTIONS)
-        return self._call(self._channel, method, request, reply, _DEADLINE).result()
+    @property
+    def rpc(self) -> RayMessages:
+        """The package `ray.rpc`, which Ray spreads over several modules."""
+        return self
 
-    def ask_workers(self, workers: Sequence[Any]) -> list[list[bytes] | None]:
-        """What each worker runs, a list of task ids; None for one that does not answer.
-
-        Channels are not kept: gRPC writes to our standard error when a worker goes.
-        """
-        messages, method = self.worker_messages, "CoreWorkerService/GetCoreWorkerStats"
-        channels, calls = [], []
-        for worker in workers:
-            where = worker.worker_address
-            request = messages.GetCoreWorkerStatsRequest(
-                intended_worker_id=where.worker_id, include_task_info=True, limit=0
-            )
-            channels.append(self.open_channel(f"{where.ip_address}:{where.port}", _OPTIONS))
-            reply = messages.GetCoreWorkerStatsReply
-            calls.append(self._call(channels[-1], method, request, reply, _WORKER_DEADLINE))
-        told = [None if c.exception() else list(c.result().running_task_ids) for c in calls]
-        for channel in channels:
-            channel.close()
-        return told
-
-    @staticmethod
-    def _call(channel: Any, method: str, request: Any, reply: Any, timeout: float) -> Any:
-        call = channel.unary_unary(
-            f"/ray.rpc.{method}", type(request).SerializeToString, reply.FromString
-        )
-        return call.future(request, timeout=timeout)
-
-    def close(self) -> None:
-        """Close the channel."""
-        if self._channel is not None:
-            self._channel.close()
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError for a message that this version of Ray does not have."""
+        for module in self._modules:
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"this version of Ray has no {name}")
 
 
 @dataclass(slots=True)
 class Cluster:
     """What runs of one job, as the cluster tells it."""
 
-    wire: Wire
+    of: RayMessages
+    gcs: Wire
+    workers: Wire
+    """Its channels are closed after each use: gRPC writes to our standard error when a worker goes."""
+    address: str
+    """The GCS's."""
     job: bytes
     loading: float = LOADING
     """Seconds that a task may load, 0 where Ray does not tell when that has ended."""
@@ -174,44 +145,30 @@ class Cluster:
     def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
         """Whether its worker says that it runs; None where it does not answer, False where it is gone."""
         if any(run.worker not in self._known for run in runs):
-            self._workers()
+            self._alive()
         alive = list({run.worker for run in runs} & self._known.keys())
-        told = self.wire.ask_workers([self._known[worker] for worker in alive])
+        told = self._tasks_of([self._known[worker] for worker in alive])
         tasks = dict(zip(alive, told, strict=True))
         return [_is_among(run.task, tasks.get(run.worker, [])) for run in runs]
 
     def close(self) -> None:
         """Ask no more."""
-        self.wire.close()
+        self.gcs.close()
+        self.workers.close()
 
     # -------------------------------------------------------------- the GCS
 
     def _of_gcs(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
-        messages = self.wire.gcs_messages
-        request = messages.GetTaskEventsRequest(limit=-1, filters=self._filters())
+        call = gcs_wire.task_events(self.of, TaskFilter(self.job, state="RUNNING"))
         asked = time.monotonic()
-        reply = self.wire.ask_gcs(
-            "TaskInfoGcsService/GetTaskEvents", request, messages.GetTaskEventsReply
-        )
+        reply = self.gcs.ask(self.address, call, _DEADLINE)
         self.cost = time.monotonic() - asked
-        names = self.wire.common_messages.TaskStatus
+        names = self.of.TaskStatus
         for event in reply.events_by_task:
             if wanted(event.task_id):
                 times = _times(event.state_updates, names)
                 if "RUNNING" in times and not any(state in times for state in _ENDED):
                     yield self._run(event, times)
-
-    def _filters(self) -> Any:
-        kind = self.wire.gcs_messages.GetTaskEventsRequest.Filters
-        known = kind.DESCRIPTOR.fields_by_name
-        if "state_filters" in known:
-            return kind(
-                exclude_driver=True,
-                job_filters=[{"predicate": _EQUAL, "job_id": self.job}],
-                state_filters=[{"predicate": _EQUAL, "state": "RUNNING"}],
-            )
-        state = {"state": "RUNNING"} if "state" in known else {}
-        return kind(exclude_driver=True, job_id=self.job, **state)
 
     def _run(self, event: Any, times: dict[str, float]) -> Run:
         where = event.state_updates
@@ -243,16 +200,16 @@ class Cluster:
         return self._first_seen.setdefault(key, now - ago)
 
     def _python(self) -> int:
-        return int(self.wire.common_messages.Language.Value("PYTHON"))
+        return int(self.of.Language.Value("PYTHON"))
 
     # -------------------------------------------------------------- the workers
 
     def _of_workers(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
         now = time.monotonic()
-        workers = self._workers()
+        workers = self._alive()
         if len(workers) > _WORKERS:
             return
-        told = zip(workers, self.wire.ask_workers(workers), strict=True)
+        told = zip(workers, self._tasks_of(workers), strict=True)
         for task, worker in ((task, worker) for worker, tasks in told for task in tasks or ()):
             if wanted(task):
                 where = worker.worker_address
@@ -263,19 +220,30 @@ class Cluster:
                     started_at=self._first_seen.setdefault((task, -1), now),
                     worker=where.worker_id,
                     pid=worker.pid,
-                    node=(where.node_id if hasattr(where, "node_id") else where.raylet_id).hex(),
+                    node=gcs_rows.node_of(where),
                 )
 
-    def _workers(self) -> list[Any]:
-        messages = self.wire.gcs_messages
-        reply = self.wire.ask_gcs(
-            "WorkerInfoGcsService/GetAllWorkerInfo",
-            messages.GetAllWorkerInfoRequest(),
-            messages.GetAllWorkerInfoReply,
-        )
-        alive = [each for each in reply.worker_table_data if each.is_alive]
+    def _alive(self) -> list[Any]:
+        call = gcs_wire.call_of(self.of, "WorkerInfoGcsService", "GetAllWorkerInfo")
+        workers = self.gcs.ask(self.address, call, _DEADLINE).worker_table_data
+        alive = [each for each in workers if each.is_alive]
         self._known = {each.worker_address.worker_id: each for each in alive}
         return alive
+
+    def _tasks_of(self, workers: Sequence[Any]) -> list[list[bytes] | None]:
+        """What each worker runs, a list of task ids; None for one that does not answer."""
+        addresses = [worker.worker_address for worker in workers]
+        calls = [
+            self.workers.start(
+                gcs_wire.host_port(each),
+                gcs_wire.worker_stats(self.of, each.worker_id),
+                _WORKER_DEADLINE,
+            )
+            for each in addresses
+        ]
+        replies = [gcs_wire.reply_or_none(call) for call in calls]
+        self.workers.close()
+        return [None if reply is None else list(reply.running_task_ids) for reply in replies]
 
 
 def _is_among(task: bytes, tasks: list[bytes] | None) -> bool | None:
@@ -290,10 +258,5 @@ def _loaded(event: Any) -> float:
 
 def _times(states: Any, names: Any) -> dict[str, float]:
     """When each state began, in epoch seconds."""
-    if "state_ts_ns" in states.DESCRIPTOR.fields_by_name:
-        return {names.Name(state): ns / 1e9 for state, ns in states.state_ts_ns.items()}
-    return {  # Ray <= 2.9: a field for each
-        field.name.removesuffix("_ts").upper(): value / 1e9
-        for field, value in states.ListFields()
-        if field.name.endswith("_ts")
-    }
+    since = {name: gcs_rows.since(states, name, number) for name, number in names.items()}
+    return {name: ns / 1e9 for name, ns in since.items() if ns is not None}

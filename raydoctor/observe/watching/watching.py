@@ -20,15 +20,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from raydoctor.model import ids
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
-
-if TYPE_CHECKING:
-    from raydoctor.observe.gcs.programs.gcs_messages import Messages
-    from raydoctor.observe.gcs.programs.gcs_wire import Wire
+from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
+from raydoctor.observe.gcs.programs.gcs_messages import Messages
+from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, TaskFilter, Wire
 
 _CALL = 3.0
 """Seconds for a question to the GCS."""
@@ -41,7 +40,6 @@ _RESTED = 5
 """Looks for which a worker is believed to run on what it ran for as many before."""
 _IDLE = b"ray::IDLE"
 _TITLE = 100
-_EQUAL = 0
 _PEERS = 200
 """Finished attempts of a function that its usual time is taken from."""
 _REPLY = 200
@@ -165,14 +163,14 @@ class Watcher:
 
     def close(self) -> None:
         """Let the connections go."""
-        for channel in self._wire.channels.values():
-            channel.close()
+        self._wire.close()
 
     def look(self) -> Snapshot:
         """Raises LookError where the GCS does not answer."""
         at, steady = time.time(), time.monotonic()
-        filters = self._filters("GetAllWorkerInfo", is_alive=True)
-        workers = self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters)
+        workers = self._start(
+            "WorkerInfoGcsService", "GetAllWorkerInfo", filters={"is_alive": True}
+        )
         living, state = self._nodes_and_demands()
         alive = [each for each in _result(workers).worker_table_data if each.is_alive]
         silent = self._hear(alive[:_WORKERS])
@@ -251,16 +249,19 @@ class Watcher:
 
     def running(self) -> list[Attempt]:
         """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
-        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
-        if "state_filters" not in known:  # Ray <= 2.40 would tell all tasks, finished ones too
+        if not gcs_wire.filters_states(self._of):  # all tasks would come, finished ones too
             return []
-        states = [{"predicate": _EQUAL, "state": "RUNNING"}]
-        return self._attempts(self._start_tasks(exclude_driver=True, state_filters=states))
+        return self._attempts(
+            self._begin(gcs_wire.task_events(self._of, TaskFilter(state="RUNNING")))
+        )
 
     def told(self, tasks: Sequence[str]) -> dict[str, Attempt]:
         """The last attempt of each task that the GCS knows."""
         found: dict[str, Attempt] = {}
-        for each in self._asked_for(tasks[:_REPLY]):
+        keys = [bytes.fromhex(each) for each in tasks[:_REPLY]]
+        groups = [[key] for key in keys] if gcs_wire.filters_states(self._of) else [keys]
+        filters = [TaskFilter(ids=group, exclude_driver=False) for group in groups if group]
+        for each in [self._begin(gcs_wire.task_events(self._of, only)) for only in filters]:
             for row in self._attempts(each):
                 if row.task not in found or row.attempt >= found[row.task].attempt:
                     found[row.task] = row
@@ -268,15 +269,11 @@ class Watcher:
 
     def peers(self, function: str) -> Peers | None:
         """How long its last finished attempts took. Costs by the number of tasks that the GCS holds."""
-        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
-        if not {"task_name_filters", "state_filters"} <= set(known):
+        if not gcs_wire.filters_states(self._of):
             return None
-        named = [{"predicate": _EQUAL, "task_name": function}]
-        done = [{"predicate": _EQUAL, "state": "FINISHED"}]
-        call = self._start_tasks(
-            exclude_driver=True, limit=_PEERS, task_name_filters=named, state_filters=done
-        )
-        took = sorted(_durations(_result(call).events_by_task, self._of.rpc.TaskStatus))
+        call = gcs_wire.task_events(self._of, TaskFilter(name=function, state="FINISHED"), _PEERS)
+        found = _result(self._begin(call)).events_by_task
+        took = sorted(_durations(found, self._of.rpc.TaskStatus))
         return Peers(len(took), took[len(took) // 2]) if took else None
 
     # -------------------------------------------------------------- calls
@@ -284,54 +281,25 @@ class Watcher:
     @property
     def _of(self) -> Messages:
         """The messages of the cluster's version. Raises LookError where the GCS does not answer."""
-        from raydoctor.observe.gcs.programs.gcs_messages import Messages
-        from raydoctor.observe.gcs.programs.gcs_wire import CallError, metadata
-
         if self._known is None:
             newest = Messages()
             try:
-                about = metadata(newest, self._wire, self._cluster.gcs_address, _CALL)
+                about = gcs_wire.metadata(newest, self._wire, self._cluster.gcs_address, _CALL)
             except CallError as failed:
                 raise LookError(failed.code, failed.detail) from failed
             self._known = newest.of_version(about.get("ray_version", ""))
         return self._known
 
     def _start(self, service: str, method: str, **fields: Any) -> Any:
-        """Begin a call to the GCS; fields that this version of Ray has not are left out."""
-        from raydoctor.observe.gcs.programs.gcs_wire import Call
+        """Begin a call to the GCS."""
+        return self._begin(gcs_wire.call_of(self._of, service, method, **fields))
 
-        of = self._of.autoscaler if service.startswith("autoscaler.") else self._of.rpc
-        request = getattr(of, f"{method}Request")
-        known = request.DESCRIPTOR.fields_by_name
-        kept = {name: value for name, value in fields.items() if name in known}
-        path = f"/ray.rpc.{service}/{method}"
-        call = Call(path, request(**kept), getattr(of, f"{method}Reply"))
+    def _begin(self, call: Call) -> Any:
         return self._wire.start(self._cluster.gcs_address, call, _CALL)
 
-    def _filters(self, method: str, **fields: Any) -> dict[str, Any]:
-        """`filters` of a request, as far as this version of Ray knows them."""
-        request = getattr(self._of.rpc, f"{method}Request")
-        filters = getattr(request, "Filters", None)
-        known = filters.DESCRIPTOR.fields_by_name if filters else ()
-        kept = {name: value for name, value in fields.items() if name in known}
-        return {"filters": filters(**kept)} if filters and kept else {}
-
-    def _start_tasks(self, limit: int = -1, **fields: Any) -> Any:
-        filters = self._filters("GetTaskEvents", **fields)
-        return self._start("TaskInfoGcsService", "GetTaskEvents", limit=limit, **filters)
-
-    def _asked_for(self, tasks: Sequence[str]) -> list[Any]:
-        """Questions about tasks by their ids: several ids in one mean "all of them" since Ray 2.4x."""
-        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
-        keys = [bytes.fromhex(each) for each in tasks]
-        if "task_filters" not in known:
-            return [self._start_tasks(task_ids=keys)] if keys else []
-        only = [[{"predicate": _EQUAL, "task_id": key}] for key in keys]
-        return [self._start_tasks(task_filters=each) for each in only]
-
-    def _attempts(self, call: Any) -> list[Attempt]:
+    def _attempts(self, started: Any) -> list[Attempt]:
         states = self._of.rpc.TaskStatus
-        return [_told(event, states) for event in _result(call).events_by_task]
+        return [_told(event, states) for event in _result(started).events_by_task]
 
     def _title(self, worker: Any) -> bytes:
         """`ray::IDLE`, `ray::train`: what a worker of this machine calls itself; empty elsewhere."""
@@ -349,20 +317,9 @@ class Watcher:
             os.close(file)
 
     def _start_stats(self, worker: Any) -> Any:
-        from raydoctor.observe.gcs.programs.gcs_wire import Call
-
         where = worker.worker_address
-        request = self._of.rpc.GetCoreWorkerStatsRequest(
-            intended_worker_id=where.worker_id,
-            include_memory_info=False,
-            # What runs is told with the tasks that it owns only: of these none, to a driver neither.
-            include_task_info=not _is_driver(worker),
-            limit=0,
-        )
-        path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
-        call = Call(path, request, self._of.rpc.GetCoreWorkerStatsReply)
-        ip = f"[{where.ip_address}]" if ":" in where.ip_address else where.ip_address
-        return self._wire.start(f"{ip}:{where.port}", call, _WORKER_CALL)
+        call = gcs_wire.worker_stats(self._of, where.worker_id, tasks=not _is_driver(worker))
+        return self._wire.start(gcs_wire.host_port(where), call, _WORKER_CALL)
 
 
 # ------------------------------------------------------------------ the wire
@@ -370,8 +327,6 @@ class Watcher:
 
 def _connected(cluster: Cluster) -> Wire:
     """The connections, with the token where the cluster wants it."""
-    from raydoctor.observe.gcs.programs import gcs_wire
-
     if not cluster.gcs_address:
         raise RaydoctorError(
             "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
@@ -385,14 +340,12 @@ def _connected(cluster: Cluster) -> Wire:
     except ImportError as error:
         hint = f"{sys.executable} -m pip install grpcio protobuf"
         raise RaydoctorError(f"gRPC cannot be used: {error}", hint) from error
-    return gcs_wire.Wire(cluster.access())
+    return Wire(cluster.access())
 
 
 def _result(call: Any) -> Any:
-    from raydoctor.observe.gcs.programs.gcs_wire import CallError, result
-
     try:
-        return result(call)
+        return gcs_wire.result(call)
     except CallError as failed:
         raise LookError(failed.code, failed.detail) from failed
 
@@ -411,8 +364,6 @@ def _answer(call: Any) -> Any:
 
 
 def _nodes(messages: Iterable[Any]) -> Iterator[Node]:
-    from raydoctor.observe.gcs.programs import gcs_rows
-
     for each in messages:
         if gcs_rows.enum(each, "state") == "ALIVE":
             ip, port = each.node_manager_address, each.metrics_export_port
@@ -435,8 +386,6 @@ def _demands(requests: Iterable[Any]) -> Iterator[Demand]:
 
 
 def _told(event: Any, states: Any) -> Attempt:
-    from raydoctor.observe.gcs.programs import gcs_rows
-
     row = gcs_rows.task(event, states)
     started = row["start_time_ms"]
     return Attempt(
@@ -452,8 +401,6 @@ def _told(event: Any, states: Any) -> Attempt:
 
 
 def _durations(events: Iterable[Any], states: Any) -> Iterator[float]:
-    from raydoctor.observe.gcs.programs import gcs_rows
-
     for event in events:
         row = gcs_rows.task(event, states)
         if row["start_time_ms"] and row["end_time_ms"]:
@@ -469,6 +416,4 @@ def _worker_id(worker: Any) -> str:
 
 
 def _node_id(worker: Any) -> str:
-    from raydoctor.observe.gcs.programs import gcs_rows
-
     return gcs_rows.node_of(worker.worker_address)

@@ -26,21 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydoctor.observe.collector.programs.peers import access_of
-    from raydoctor.observe.gcs.programs import gcs_rows
+    from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
     from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, id_of
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
     from raydoctor.observe.gcs.programs.gcs_tables import jobs
     from raydoctor.observe.gcs.programs.gcs_tasks import owned_tasks, tasks
-    from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire
+    from raydoctor.observe.gcs.programs.gcs_wire import CallError, TaskFilter, Wire
 else:
     _OBSERVE = Path(__file__).parents[3] / "observe"
     sys.path[:0] = [str(_OBSERVE / room / "programs") for room in ("gcs", "collector")]
     import gcs_rows
+    import gcs_wire
     from gcs_client import LIMIT, Gcs, Row, id_of
     from gcs_messages import Messages
     from gcs_tables import jobs
     from gcs_tasks import owned_tasks, tasks
-    from gcs_wire import Call, CallError, Wire
+    from gcs_wire import CallError, TaskFilter, Wire
     from peers import access_of
 
 _FIRST_RETURN = b"\x01\x00\x00\x00"
@@ -82,25 +83,15 @@ class CancelClient:
         where = self.worker(name).worker_address
         if method == "GetCoreWorkerStats":
             fields["intended_worker_id"] = where.worker_id
-        of = self.of.rpc
-        call = Call(
-            f"/ray.rpc.CoreWorkerService/{method}",
-            getattr(of, f"{method}Request")(**fields),
-            getattr(of, f"{method}Reply"),
-        )
-        ip = f"[{where.ip_address}]" if ":" in where.ip_address else where.ip_address
-        return self.wire.ask(f"{ip}:{where.port}", call, timeout)
+        call = gcs_wire.call_of(self.of, "CoreWorkerService", method, **fields)
+        return self.wire.ask(gcs_wire.host_port(where), call, timeout)
 
 
 def attempts(cluster: CancelClient, request: Row) -> list[Row]:
     """The attempts of a task as the GCS has them, a second late."""
     task, gcs = bytes.fromhex(request["task"]), cluster.gcs()
-    filters = cluster.of.rpc.GetTaskEventsRequest.Filters
-    if "task_filters" in filters.DESCRIPTOR.fields_by_name:
-        only = filters(task_filters=[{"predicate": 0, "task_id": task}])
-    else:  # Ray <= 2.40
-        only = filters(task_ids=[task])
-    reply = gcs.ask(gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=-1, filters=only))
+    only = TaskFilter(ids=[task], exclude_driver=False)
+    reply = gcs.ask(gcs_wire.task_events(cluster.of, only))
     names = cluster.of.rpc.TaskStatus
     rows = [gcs_rows.task(event, names) for event in reply.events_by_task]
     return sorted(rows, key=lambda row: row["attempt_number"])

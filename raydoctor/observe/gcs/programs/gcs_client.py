@@ -6,11 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from raydoctor.observe.gcs.programs import gcs_wire
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
-    from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire, metadata, result
+    from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire
 else:  # a program finds what is beside it
+    import gcs_wire
     from gcs_messages import Messages
-    from gcs_wire import Call, CallError, Wire, metadata, result
+    from gcs_wire import Call, CallError, Wire
 
 
 Row = dict[str, Any]
@@ -49,15 +51,8 @@ class Gcs:
         """Functions that ran when the tasks were asked for."""
 
     def call(self, service: str, method: str, **fields: Any) -> Call:
-        """A method of the GCS; fields that this version has not are left out."""
-        of = self.of.autoscaler if service.startswith("autoscaler.") else self.of.rpc
-        request = getattr(of, f"{method}Request")
-        known = request.DESCRIPTOR.fields_by_name
-        return Call(
-            f"/ray.rpc.{service}/{method}",
-            request(**{name: value for name, value in fields.items() if name in known}),
-            getattr(of, f"{method}Reply"),
-        )
+        """A call of a method of the GCS; fields that this version of Ray does not have are dropped."""
+        return gcs_wire.call_of(self.of, service, method, **fields)
 
     def start(self, call: Call) -> Any:
         """Begin a call to the GCS."""
@@ -65,7 +60,7 @@ class Gcs:
 
     def ask(self, call: Call) -> Any:
         """Call the GCS and wait."""
-        return result(self.start(call))
+        return gcs_wire.result(self.start(call))
 
     def probe(self) -> Row:
         """Whether the GCS answers and takes the token; asks for the cluster's version, too."""
@@ -75,9 +70,9 @@ class Gcs:
             deadline = min(self.timeout, _PROBE_DEADLINE)
             call = self.call("NodeInfoGcsService", "GetAllNodeInfo")
             nodes = self.wire.start(self.address, call, deadline)
-            self.about = metadata(self.of, self.wire, self.address, deadline)
+            self.about = gcs_wire.metadata(self.of, self.wire, self.address, deadline)
             known, self.of = self.of, self.of.of_version(self.about.get("ray_version", ""))
-            self._nodes = list(result(nodes).node_info_list) if self.of is known else None
+            self._nodes = list(gcs_wire.result(nodes).node_info_list) if self.of is known else None
         except CallError as failed:
             outcome = {
                 "UNAUTHENTICATED": "unauthenticated",
@@ -126,17 +121,11 @@ class Gcs:
 
     def _start_stats(self, worker: Any, of_tasks: bool) -> Any:
         address = worker.worker_address
-        of = self.of.rpc
         memory = "objects" in self.wanted
-        request = of.GetCoreWorkerStatsRequest(
-            intended_worker_id=address.worker_id,
-            include_memory_info=memory,
-            include_task_info=True,  # without it, no word on what runs
-            limit=LIMIT if memory or of_tasks else 0,  # of objects, and of tasks that it owns
-        )
-        path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
-        call = Call(path, request, of.GetCoreWorkerStatsReply)
-        return self.wire.start(_target(address), call, min(self.timeout, _WORKER_DEADLINE))
+        limit = LIMIT if memory or of_tasks else 0  # of objects, and of tasks that it owns
+        call = gcs_wire.worker_stats(self.of, address.worker_id, memory=memory, limit=limit)
+        deadline = min(self.timeout, _WORKER_DEADLINE)
+        return self.wire.start(gcs_wire.host_port(address), call, deadline)
 
     def want(self, tables: list[str]) -> None:
         """Begin a request: what workers said before was without their objects."""
@@ -152,14 +141,9 @@ def id_of(worker: Any) -> bytes:
 
 def _answer(started: Any) -> tuple[Any, str]:
     try:
-        return result(started), ""
+        return gcs_wire.result(started), ""
     except CallError as failed:
         return None, failed.code
-
-
-def _target(address: Any) -> str:
-    ip = address.ip_address
-    return f"[{ip}]:{address.port}" if ":" in ip else f"{ip}:{address.port}"
 
 
 def first(rows: list[Row], total: int | None = None) -> Table:

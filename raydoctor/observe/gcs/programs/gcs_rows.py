@@ -123,21 +123,21 @@ def task(message: Any, states: Any) -> Row:
 def is_finished(message: Any, states: Any) -> bool:
     """Whether a `TaskEvents` is of a task that is done: told before a row is made of it."""
     updates = message.state_updates
-    done, failed = (_since(updates, name, states.Value(name)) for name in ("FINISHED", "FAILED"))
+    done, failed = (since(updates, name, states.Value(name)) for name in ("FINISHED", "FAILED"))
     return done is not None and failed is None
 
 
 def is_waiting(message: Any, states: Any) -> bool:
     """Whether a `TaskEvents` is of a task that has not begun, nor failed."""
     updates = message.state_updates
-    begun = (_since(updates, name, states.Value(name)) for name in ("RUNNING", "FAILED"))
-    return all(since is None for since in begun)
+    begun = (since(updates, name, states.Value(name)) for name in ("RUNNING", "FAILED"))
+    return all(began is None for began in begun)
 
 
 def took(message: Any, states: Any) -> float | None:
     """Seconds that the code of a `TaskEvents` ran; None of one that has not finished."""
     updates = message.state_updates
-    begun, done = (_since(updates, name, states.Value(name)) for name in ("RUNNING", "FINISHED"))
+    begun, done = (since(updates, name, states.Value(name)) for name in ("RUNNING", "FINISHED"))
     return None if begun is None or done is None else max(0.0, (done - begun) / 1e9)
 
 
@@ -177,7 +177,7 @@ def _times(updates: Any, states: Any) -> Row:
     """When the task came into each state, in milliseconds, and the state it is in: the last one."""
     events = []
     for number, name in sorted((number, name) for name, number in states.items()):
-        nanoseconds = _since(updates, name, number)
+        nanoseconds = since(updates, name, number)
         if nanoseconds is not None:
             events.append({"state": name, "created_ms": nanoseconds // 1e6})
     at = {each["state"]: each["created_ms"] for each in events}
@@ -190,7 +190,8 @@ def _times(updates: Any, states: Any) -> Row:
     }
 
 
-def _since(updates: Any, name: str, number: int) -> int | None:
+def since(updates: Any, name: str, number: int) -> int | None:
+    """When a task came into a state, in nanoseconds since the epoch; None if it never did."""
     for times in ("state_ts_ns", "state_ts"):  # the second in Ray 2.32 only
         if times in updates.DESCRIPTOR.fields_by_name:
             known = getattr(updates, times)

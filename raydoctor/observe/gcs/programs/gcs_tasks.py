@@ -6,13 +6,14 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raydoctor.observe.gcs.programs import gcs_rows
+    from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
     from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, Table, first
-    from raydoctor.observe.gcs.programs.gcs_wire import Call, result
+    from raydoctor.observe.gcs.programs.gcs_wire import Call, TaskFilter, result
 else:  # a program finds what is beside it
     import gcs_rows
+    import gcs_wire
     from gcs_client import LIMIT, Gcs, Row, Table, first
-    from gcs_wire import Call, result
+    from gcs_wire import Call, TaskFilter, result
 
 
 LIMIT_WAITING = 10_000
@@ -31,7 +32,6 @@ _MOST_RARE = 3
 LIMIT_AT_ONCE = 5_000
 """Tasks that are not finished: more are asked for state by state."""
 _WAITING = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")
-_EQUAL, _NOT_EQUAL = 0, 1
 
 
 def tasks(gcs: Gcs) -> Table:
@@ -88,15 +88,9 @@ def _task_call(gcs: Gcs, limit: int, state: str = "", others: tuple[str, ...] = 
     A call costs 0.6 s where the GCS holds its 100,000 tasks, whatever it is asked for (2.60.0): it
     copies them all, and then takes the last first.
     """
-    filters = gcs.of.rpc.GetTaskEventsRequest.Filters
-    known = filters.DESCRIPTOR.fields_by_name
-    fields: dict[str, Any] = {"exclude_driver": True}
-    if "state_filters" in known:
-        wanted = [(_EQUAL, state)] if state else [(_NOT_EQUAL, other) for other in others]
-        fields["state_filters"] = [{"predicate": how, "state": name} for how, name in wanted]
-    else:  # Ray <= 2.40 cannot: all of them come, and are chosen from here
+    if not gcs_wire.filters_states(gcs.of):  # all of them come, and are chosen from here
         limit = -1
-    return gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=limit, filters=filters(**fields))
+    return gcs_wire.task_events(gcs.of, TaskFilter(state=state, not_in=others), limit)
 
 
 def _task_replies(gcs: Gcs) -> list[Any]:
@@ -161,7 +155,8 @@ def finished(gcs: Gcs) -> Table:
     found = _by_function(last.events_by_task, names, gcs.running)
     rare = sorted(name for name in gcs.running if len(found.get(name, ())) < _RARE)
     if last.num_truncated > 0:
-        asked = [gcs.start(_finished_call(gcs, LIMIT_PEERS, name)) for name in rare[:_MOST_RARE]]
+        calls = [_finished_call(gcs, LIMIT_PEERS, name) for name in rare[:_MOST_RARE]]
+        asked = [gcs.start(call) for call in calls]
         for each in asked:
             found |= _by_function(result(each).events_by_task, names, rare)
     return first([_peers(name, found[name][:LIMIT_PEERS]) for name in sorted(found)])
@@ -169,16 +164,7 @@ def finished(gcs: Gcs) -> Table:
 
 def _finished_call(gcs: Gcs, limit: int, name: str = "") -> Call:
     """Tasks that finished, the last first; of one name, as far as this version can tell them apart."""
-    filters = gcs.of.rpc.GetTaskEventsRequest.Filters
-    known = filters.DESCRIPTOR.fields_by_name
-    fields: dict[str, Any] = {"exclude_driver": True}
-    if "state_filters" in known:
-        fields["state_filters"] = [{"predicate": _EQUAL, "state": "FINISHED"}]
-    if name and "task_name_filters" in known:
-        fields["task_name_filters"] = [{"predicate": _EQUAL, "task_name": name}]
-    elif name and "name" in known:
-        fields["name"] = name
-    return gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=limit, filters=filters(**fields))
+    return gcs_wire.task_events(gcs.of, TaskFilter(name=name, state="FINISHED"), limit)
 
 
 def _function(row: Row) -> str:
