@@ -62,7 +62,9 @@ class DaemonLog(NamedTuple):
     @property
     def end(self) -> float:
         """When its last record was written, in the node's own time."""
-        return max(_times(self.text[-_PART:]), default=0.0)
+        # A table is one record with one stamp, and may be longer than a part.
+        parts = (self.text[-_PART:], self.text)
+        return next((max(times) for part in parts if (times := [*_times(part)])), 0.0)
 
     def has(self, *marks: bytes) -> bool:
         """Whether any of these texts is in it."""

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock
 
 GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
+RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
@@ -329,7 +332,8 @@ def test_the_disk_of_a_folder_that_is_not_there_yet(
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(alone / "a" / "b"))
     assert found("disk").found.startswith(str(alone))
-    monkeypatch.setenv("RAY_local_fs_capacity_threshold", "0.0001")
+    (alone / "file").write_bytes(bytes(1 << 20))  # the disk may be empty otherwise
+    monkeypatch.setenv("RAY_local_fs_capacity_threshold", "0.0000001")
     assert found("disk").outcome == "fail"
 
 
@@ -353,7 +357,7 @@ TOKEN = "3f1c9a7e5b2d48069c8e7a1f4d3b2c10"  # of this test's own cluster
 def _ray() -> Iterator[RealRay]:
     """A head that demands a token."""
     with real_ray({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}) as ray:
-        ray.start()
+        ray.start(lean=True)
         yield ray
 
 
@@ -400,6 +404,27 @@ def test_a_token_that_is_missing_wrong_or_not_sent(
     assert (wrong.outcome, wrong.found) == ("fail", "the cluster refuses the one in RAY_AUTH_TOKEN")
     unsent = checks_of(ray, RAY_AUTH_TOKEN=TOKEN)["token"]
     assert (unsent.outcome, unsent.fix) == ("warn", "export RAY_AUTH_MODE=token")
+
+
+@pytest.mark.ray
+def test_a_diagnosis_with_a_token_that_is_missing_wrong_and_right(ray: RealRay) -> None:
+    """Not of `check`, but this cluster demands one."""
+    command = [RAYDOCTOR, "diagnose", "--address", ray.address, "--format", "json"]
+    unset = {k: v for k, v in ray.environment.items() if not k.startswith("RAY_AUTH_")}
+    for token, roots in (("", ["auth-token"]), ("c" * 64, ["auth-token"]), (TOKEN, [])):
+        began = clock()
+        done = subprocess.run(
+            command, env={**unset, "RAY_TMPDIR": str(ray.folder / "none"), **({"RAY_AUTH_TOKEN": token} if token else {})},
+            capture_output=True, text=True, check=False, timeout=PATIENCE,
+        )  # fmt: skip
+        assert clock() - began < 15
+        found = json.loads(done.stdout)["diagnoses"]
+        below = {name for each in found for name in each["consequences"]}
+        assert [
+            each["rule"] for each in found if each["id"] not in below and each["severity"] != "info"
+        ] == roots
+        assert TOKEN not in done.stdout
+        assert "c" * 64 not in done.stdout
 
 
 @LINUX

@@ -75,7 +75,7 @@ def diagnosed(rule: str, cluster: Cluster, table: Piece, folder: Path) -> list[D
 def two() -> Iterator[tuple[RealRay, RealRay]]:
     with real_ray() as one, real_ray({"RAY_AUTH_MODE": "disabled"}) as other:
         one.start()
-        other.start(dashboard=False)
+        other.start(dashboard=False, lean=True)
         one.run(DRIVER)
         one.wait_for("READY")
         yield one, other

@@ -75,7 +75,9 @@ def script(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) 
 def ray() -> Iterator[RealRay]:
     with real_ray({"RAY_local_fs_capacity_threshold": "0.97"}) as cluster:
         (cluster.folder / SPILL).mkdir()
-        cluster.start(f"--object-spilling-directory={cluster.folder / SPILL}", dashboard=False)
+        cluster.start(
+            f"--object-spilling-directory={cluster.folder / SPILL}", dashboard=False, lean=True
+        )
         yield cluster
 
 

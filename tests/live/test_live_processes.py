@@ -83,7 +83,7 @@ def rows(ray: RealRay) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RealRay]:
     with real_ray() as ray:
-        ray.start(dashboard=False)
+        ray.start(dashboard=False, lean=True)
         ray.run(DRIVER)
         ray.wait_for("READY")
         yield ray

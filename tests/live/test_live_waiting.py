@@ -6,7 +6,6 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ import ray, time
 ray.init()
 
 @ray.remote
-def short(): time.sleep(0.2)
+def short(): time.sleep(0.3)
 
 @ray.remote(num_cpus=0, resources={"desk": 1})
 class Desk:
@@ -39,8 +38,8 @@ class Desk:
 
 desk, idle = Desk.remote(), Desk.remote()
 ray.get([desk.ping.remote(), idle.ping.remote()])
-queue = [short.remote() for _ in range(1000)]
-calls = [desk.work.remote() for _ in range(100)]
+queue = [short.remote() for _ in range(1000)]  # the most that is listed
+calls = [desk.work.remote() for _ in range(300)]
 ray.get(queue[0])
 print("busy", flush=True)
 time.sleep(9999)
@@ -128,19 +127,16 @@ class Clinic(NamedTuple):
 
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
-    """Two clusters that wait at the same time: in one the busy program is alone, in one beside what is stuck."""
-    with real_ray() as calm, real_ray() as ray:
-        with ThreadPoolExecutor(2) as pool:
-            for up in pool.map(lambda each: each.start(RESOURCES, env=SOON), (calm, ray)):
-                assert up.poll() is None
-        for each in (calm, ray):
-            each.run(BUSY)
+    """First the busy program is alone, then beside what is stuck."""
+    with real_ray() as ray:
+        ray.start(RESOURCES, lean=True, env=SOON)
+        ray.run(BUSY)
+        ray.wait_for("busy")
+        time.sleep(now.AGE + 3)
+        busy = look(ray, tmp_path_factory.mktemp("busy"))
         ray.run(STUCK)
-        calm.wait_for("busy")
         ray.wait_for("stuck", "driver-1.txt")
         time.sleep(now.AGE + 3)
-        busy = look(calm, tmp_path_factory.mktemp("busy"))
-        calm.end()
         yield Clinic(busy, look(ray, tmp_path_factory.mktemp("stuck")))
 
 

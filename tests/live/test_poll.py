@@ -267,7 +267,7 @@ class Told:
 @pytest.fixture(scope="module")
 def told() -> Iterator[Told]:
     with real_ray() as ray:
-        ray.start('--resources={"apart": 4}', cpus=4, dashboard=False)
+        ray.start('--resources={"apart": 4}', cpus=4, dashboard=False, lean=True)
         for program, log in DRIVERS:
             ray.run(program, log=log, env={"XDG_STATE_HOME": str(ray.folder / "state")})
             if program == HUNG:

@@ -226,7 +226,7 @@ def test_a_driver_that_was_too_quick_for_a_look_is_known_by_its_log(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RealRay]:
     with real_ray() as ray:
-        ray.start(dashboard=False)
+        ray.start(dashboard=False, lean=True)
         yield ray
 
 

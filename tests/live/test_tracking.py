@@ -339,7 +339,7 @@ print("all done")
 def told() -> Iterator[dict[str, Any]]:
     """What happened on a real Ray."""
     with real_ray() as ray:
-        ray.start(dashboard=False)
+        ray.start(dashboard=False, lean=True)
         ray.run(PROGRAM, ",".join(HOW), str(ray.folder))
         ray.wait_for("all done", seconds=120)
         answers = (ray.folder / "driver-0.txt").read_text().splitlines()[-2]
