@@ -147,7 +147,7 @@ print(input())
         until(lambda: gil.sample(process.pid).is_stuck)
         before = Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii")
         start = arm.start_of(process.pid)
-        with pytest.raises(OSError, match="taken back"):
+        with pytest.raises(OSError, match="undone"):
             by_gdb.inject(process.pid, start, "print('entered')", now=False, holds_gil=False)
         assert Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii") == before
         assert is_as_it_was(process.pid)
@@ -174,13 +174,13 @@ def test_a_call_of_gdbs_that_holds_the_gil_is_not_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The thread would keep the GIL, and wait for it for ever."""
-    waits, gdb = blocked.Call(0, 0, 1, 1), SlowGdb()
+    waits, gdb = blocked.SystemCall(0, 0, 1, 1), SlowGdb()
     monkeypatch.setattr(blocked, "current", lambda pid: None)  # it runs
     assert by_gdb._taken_back(gdb, 1, waits) == b"did=called"  # type: ignore[arg-type]
     assert not gdb.signals
     monkeypatch.setattr(blocked, "current", lambda pid: waits)  # the call has not begun
     gdb = SlowGdb()
-    with pytest.raises(OSError, match="taken back"):
+    with pytest.raises(OSError, match="undone"):
         by_gdb._taken_back(gdb, 1, waits)  # type: ignore[arg-type]
     assert gdb.signals == 1
 

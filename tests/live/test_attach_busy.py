@@ -329,7 +329,7 @@ def stopped(number: int, first: int = 0, result: int = RESTART) -> Registers:
 
 
 def way(registers: Registers, *, lasts: bool, **plan: object) -> str:
-    call = blocked.Call(registers.orig_rax, registers.rdi, registers.rsp, registers.rip)
+    call = blocked.SystemCall(registers.orig_rax, registers.rdi, registers.rsp, registers.rip)
     return inject_main._way(registers, call if lasts else None, {**PLAN, **plan})
 
 
@@ -399,8 +399,8 @@ def test_a_stack_that_is_nearly_full_is_left_alone() -> None:
 # ------------------------------------------------------------------ large and hostile files
 
 
-def mapped(path: Path) -> elf.Mapping:
-    return elf.Mapping(0x10000, 0x20000, 0, str(path))
+def mapped(path: Path) -> elf.CodeMapping:
+    return elf.CodeMapping(0x10000, 0x20000, 0, str(path))
 
 
 @pytest.fixture
@@ -420,7 +420,7 @@ def test_a_large_library_is_not_read_as_a_whole(library: Path) -> None:
     os.truncate(library, 1536 << 20)
     code = (
         "import resource, sys, os; from raydoctor.act.attach import elf\n"
-        f"m = elf.Mapping(0, 4096, 0, {str(library)!r})\n"
+        f"m = elf.CodeMapping(0, 4096, 0, {str(library)!r})\n"
         "with elf.Library(os.getpid(), m) as l: l.unused(); l.symbols(['Py_AddPendingCall'])\n"
         "used = resource.getrusage(resource.RUSAGE_SELF)\n"
         # Not ru_maxrss, which begins with what the test's own process has.
