@@ -23,6 +23,7 @@ from raydoctor.model.values import Gap
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _MOST_GAPS = 100
 """Gaps that the members of one archive can cause; further ones are only counted."""
+_SUFFIXES = join_names(ARCHIVE_SUFFIXES, len(ARCHIVE_SUFFIXES))
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ def _unpack(archive: Path, shown: str, into: Path, work: _Unpacking, depth: int)
             raise RaydoctorError(
                 f"cannot read {shown}: {_reason(error)}",
                 "Check that the copy is complete (compare its size with the original). raydoctor reads "
-                f"{join_names(ARCHIVE_SUFFIXES, len(ARCHIVE_SUFFIXES))}.",
+                f"{_SUFFIXES}.",
             ) from None
         work.refuse(_lost(shown, error))
 

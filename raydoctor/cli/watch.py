@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from raydoctor.cli._lines import LineWriter
     from raydoctor.cli._screen import Screen, Signals
     from raydoctor.watch.event import WatchEvent
-    from raydoctor.watch.guard import TimeLimits
+    from raydoctor.watch.guard import GuardLimits
     from raydoctor.watch.rounds import Watch
 
 _INTERRUPTED = 130
@@ -133,9 +133,9 @@ def command(
 
 def _limits(
     *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
-) -> TimeLimits | None:
+) -> GuardLimits | None:
     """The limits of the guard. Raises click.UsageError for options that need --timeout."""
-    from raydoctor.watch.guard import TimeLimits, check_limits
+    from raydoctor.watch.guard import GuardLimits, check_limits
 
     exclude, kill_actor = rest["exclude"], rest["kill_actor"]
     if timeout is None:
@@ -145,7 +145,7 @@ def _limits(
             )
         return None
     mode: Any = on_timeout or "report"
-    limits = TimeLimits(timeout, mode, names, exclude, kill_actor, rest["grace"])
+    limits = GuardLimits(timeout, mode, names, exclude, kill_actor, rest["grace"])
     check_limits(limits)
     return limits
 

@@ -24,7 +24,7 @@ from raydoctor.model import ids
 from raydoctor.model import text as _text
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
-from raydoctor.observe.watching.clocks import Clocks, Running
+from raydoctor.observe.watching.clocks import Clocks, RunningClock
 from raydoctor.observe.watching.watching import Attempt
 from raydoctor.watch.event import WatchEvent, event
 
@@ -53,7 +53,7 @@ _RAYS_OWN = (
 )
 
 
-class TimeLimits(NamedTuple):
+class GuardLimits(NamedTuple):
     """The time limit of tasks, and what happens to tasks that exceed it."""
 
     timeout: float
@@ -70,7 +70,7 @@ class TimeLimits(NamedTuple):
 class CancelResult(NamedTuple):
     """The result of one cancel."""
 
-    running: Running
+    running: RunningClock
     ended: bool
     by: str = ""
     """The step that ended the task; empty if it had ended by itself."""
@@ -82,14 +82,14 @@ class CancelResult(NamedTuple):
     """Number of its subprocesses that still run."""
 
 
-End = Callable[[Cluster, Running, TimeLimits], CancelResult]
+End = Callable[[Cluster, RunningClock, GuardLimits], CancelResult]
 
 
 @dataclass(slots=True)
 class TimeLimitGuard:
     """Enforces the limits while a watch runs."""
 
-    limits: TimeLimits
+    limits: GuardLimits
     end: End = field(default_factory=lambda: end_task)
     """Ends one task; tests replace it."""
     reported: int = 0
@@ -134,10 +134,10 @@ class TimeLimitGuard:
             events += self._finished()
         return events
 
-    def _is_due(self, running: Running, now: float) -> bool:
+    def _is_due(self, running: RunningClock, now: float) -> bool:
         return running.age(now) > self.limits.timeout and running.key not in self._done
 
-    def _treat(self, cluster: Cluster, running: Running, now: float) -> Iterator[WatchEvent]:
+    def _treat(self, cluster: Cluster, running: RunningClock, now: float) -> Iterator[WatchEvent]:
         """Report an overdue task, and start its cancel if the mode and the task allow it."""
         if running.told is None and now - running.seen < _LAG:
             return
@@ -153,7 +153,7 @@ class TimeLimitGuard:
         if not is_left:
             self._start(cluster, running)
 
-    def _start(self, cluster: Cluster, running: Running) -> None:
+    def _start(self, cluster: Cluster, running: RunningClock) -> None:
         self._under_way.add(running.key)
 
         def work() -> None:
@@ -178,7 +178,7 @@ class TimeLimitGuard:
 # ------------------------------------------------------------------ which tasks are limited
 
 
-def is_meant(running: Running, limits: TimeLimits) -> bool:
+def is_meant(running: RunningClock, limits: GuardLimits) -> bool:
     """Whether the limit applies to this task. To a task of unknown name it applies if no names are given."""
     names = _names(running)
     if not names:
@@ -192,7 +192,7 @@ def is_meant(running: Running, limits: TimeLimits) -> bool:
     )
 
 
-def _names(running: Running) -> list[str]:
+def _names(running: RunningClock) -> list[str]:
     told = running.told
     if told is None:
         return []
@@ -200,7 +200,7 @@ def _names(running: Running) -> list[str]:
     return [*full, *(name.rpartition(".")[2] for name in full)]
 
 
-def _why_not(running: Running) -> str:
+def _why_not(running: RunningClock) -> str:
     """Why a task is only reported, whatever the mode; empty if it may be cancelled."""
     if ids.is_creation_task(running.run.task):
         return "an actor creation cannot be cancelled"
@@ -209,12 +209,12 @@ def _why_not(running: Running) -> str:
     return ""
 
 
-def title(running: Running) -> str:
+def title(running: RunningClock) -> str:
     """The name of a task for people."""
     return running.told.name if running.told else f"task {_text.short_id(running.run.task)}…"
 
 
-def facts(running: Running, now: float) -> dict[str, Any]:
+def facts(running: RunningClock, now: float) -> dict[str, Any]:
     """A running task as a JSON object."""
     run, told = running.run, running.told
     return {
@@ -230,7 +230,7 @@ def facts(running: Running, now: float) -> dict[str, Any]:
     }
 
 
-def _overdue(running: Running, limits: TimeLimits, now: float) -> WatchEvent:
+def _overdue(running: RunningClock, limits: GuardLimits, now: float) -> WatchEvent:
     """The event of a task that exceeds its limit, with the action taken."""
     does = {"report": "only reported", "cancel": "cancelling", "force": "cancelling by force"}
     why = "" if limits.mode == "report" else _why_not(running)
@@ -267,7 +267,7 @@ def _outcome(made: CancelResult) -> WatchEvent:
 # ------------------------------------------------------------------ cancelling
 
 
-def end_task(cluster: Cluster, running: Running, limits: TimeLimits) -> CancelResult:
+def end_task(cluster: Cluster, running: RunningClock, limits: GuardLimits) -> CancelResult:
     """Cancel a task as far as the limits allow. Raises RaydoctorError if the cluster cannot be queried."""
     from raydoctor.act.audit import Audit
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
@@ -299,7 +299,9 @@ def end_task(cluster: Cluster, running: Running, limits: TimeLimits) -> CancelRe
     return _of(running, made, time.monotonic() - began, limits)
 
 
-def _of(running: Running, made: Cancellation, seconds: float, limits: TimeLimits) -> CancelResult:
+def _of(
+    running: RunningClock, made: Cancellation, seconds: float, limits: GuardLimits
+) -> CancelResult:
     why = made.problem or next((each.why for each in reversed(made.steps) if each.why), "")
     if not made.ended:
         why = f"{why or 'no step had an effect'}{_more(running, limits)}"
@@ -308,7 +310,7 @@ def _of(running: Running, made: Cancellation, seconds: float, limits: TimeLimits
     return CancelResult(running, made.ended, made.by, round(seconds, 2), why, steps, left)
 
 
-def _more(running: Running, limits: TimeLimits) -> str:
+def _more(running: RunningClock, limits: GuardLimits) -> str:
     """The option that may end the task after all; empty if there is none."""
     if limits.mode == "cancel":
         return "; --on-timeout force may end it"
@@ -316,7 +318,7 @@ def _more(running: Running, limits: TimeLimits) -> str:
     return "; --kill-actor may end it" if is_method and not limits.kill_actor else ""
 
 
-def check_limits(limits: TimeLimits) -> None:
+def check_limits(limits: GuardLimits) -> None:
     """Raises RaydoctorError if the limits contradict each other."""
     if limits.kill_actor and limits.mode != "force":
         raise RaydoctorError(

@@ -22,7 +22,7 @@ from raydoctor.observe.processes import discover
 from raydoctor.observe.watching.watching import LookError, Snapshot, Watcher
 from raydoctor.watch.budget import WatchBudget
 from raydoctor.watch.event import WatchEvent, event
-from raydoctor.watch.guard import TimeLimitGuard, TimeLimits
+from raydoctor.watch.guard import GuardLimits, TimeLimitGuard
 from raydoctor.watch.view import WatchOptions, WatchView
 from raydoctor.watch.watched_cluster import WatchedCluster
 
@@ -46,7 +46,7 @@ class Watch:
 
     address: str | None = None
     every: float = 2.0
-    limits: TimeLimits | None = None
+    limits: GuardLimits | None = None
     options: WatchOptions = field(default_factory=WatchOptions)
     state: State = "up"
     problem: str = ""

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from raydoctor.observe.watching.clocks import Running
+from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.gauges import Gauge
 from raydoctor.observe.watching.watching import Peers, Snapshot
 
@@ -41,7 +41,7 @@ class WatchProblem(NamedTuple):
 class TaskLine(NamedTuple):
     """A running task, as pages show it."""
 
-    running: Running
+    running: RunningClock
     name: str
     peers: Peers | None
     hang: str

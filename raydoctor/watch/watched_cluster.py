@@ -18,10 +18,10 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.machine import storage
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.watching import gauges as watch_gauges
-from raydoctor.observe.watching.clocks import Clocks, Running
-from raydoctor.observe.watching.gauges import Gauge, Metrics, User
+from raydoctor.observe.watching.clocks import Clocks, RunningClock
+from raydoctor.observe.watching.gauges import Gauge, Metrics, ResourceUser
 from raydoctor.observe.watching.logs import Logs
-from raydoctor.observe.watching.process_table import Table
+from raydoctor.observe.watching.process_table import ProcessTable
 from raydoctor.observe.watching.watching import Peers, Snapshot, Watcher
 from raydoctor.watch import background, changes
 from raydoctor.watch import guard as guards
@@ -71,14 +71,14 @@ class WatchedCluster:
         self.view: WatchView | None = None
         self._guard = guard
         self._lineage = ClusterLineage(cluster)
-        self._processes = Table()
+        self._processes = ProcessTable()
         self._logs = Logs(cluster.session_dir)
         self._logs_next = 0.0
         self._stuck_since = 0.0
         """When tasks began to wait while none runs; 0 while some run."""
         self._config = watcher.config() or storage.system_config(cluster)
         self._threshold = watch_gauges.memory_threshold(cluster, self._config)
-        self._things: list[User] = []
+        self._things: list[ResourceUser] = []
         """Ray's own files and folders that fill this machine's disks, if queried."""
         self._peers: dict[str, tuple[float, Peers | None]] = {}
         self._peers_next = 0.0
@@ -94,7 +94,7 @@ class WatchedCluster:
         self._metrics = background.BackgroundQuery[Metrics](self._ask_metrics, _METRICS_EVERY)
         self._gauges = background.BackgroundQuery[list[Gauge]](self._ask_gauges, _GAUGES_EVERY)
         self._leftovers = background.BackgroundQuery[int](_count_leftovers, _LEFTOVERS_EVERY)
-        self._fillers = background.BackgroundQuery[list[User]](
+        self._fillers = background.BackgroundQuery[list[ResourceUser]](
             lambda: watch_gauges.fillers(self.cluster), _FILLERS_EVERY
         )
 
@@ -195,7 +195,7 @@ class WatchedCluster:
             lines.append(TaskLine(running, self._name(running), peers, hang))
         return lines
 
-    def _name(self, running: Running) -> str:
+    def _name(self, running: RunningClock) -> str:
         process = self._table.get(running.run.pid)
         is_here = running.run.node in self.cluster.node_ids
         if running.told is None and is_here and process and process.name.startswith("ray::"):

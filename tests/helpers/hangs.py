@@ -23,7 +23,7 @@ from raydoctor.case.signals import FACTS
 from raydoctor.cluster import samples
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.stacks import stacks
-from raydoctor.observe.stacks.stacks import Manner, Wanted
+from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
 from raydoctor.read import build
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -104,7 +104,7 @@ def _told(path: Path) -> Told:
 
 def look(told: Iterable[Told], manner: Manner) -> dict[str, str]:
     """The tables of these processes, by the name of their file."""
-    wanted = [Wanted(each.pid) for each in told]
+    wanted = [ProcessToSample(each.pid) for each in told]
     pieces = (p for p in stacks.samples(wanted, manner) if isinstance(p, Piece))
     return {Path(piece.path).name: piece.data.decode() for piece in pieces}
 

@@ -23,7 +23,7 @@ from raydoctor.cli import execute
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.nodes import there
-from raydoctor.observe.nodes.there import Answer
+from raydoctor.observe.nodes.there import RemoteReply
 from raydoctor.render import attach as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
@@ -345,10 +345,10 @@ def test_another_node_is_asked(
     """What it answers is told as if it were here, with the way to its port."""
     asked: list[Any] = []
 
-    def ask(*given: Any) -> Iterator[Answer]:
+    def ask(*given: Any) -> Iterator[RemoteReply]:
         asked.append(given)
         why = "" if answer else "raydoctor is not installed there"
-        yield Answer("b" * 56, answer, why)
+        yield RemoteReply("b" * 56, answer, why)
 
     monkeypatch.setattr(there, "ask", ask)
     found = FoundProcess("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "b" * 56, "a" * 56)

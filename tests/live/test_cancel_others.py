@@ -22,8 +22,8 @@ from raydoctor.act.cancel.owner import AskError, Owners, Row
 from raydoctor.act.workers import running as poll
 from raydoctor.act.workers import worker as _worker
 from raydoctor.observe.collector.cluster import Cluster
-from raydoctor.observe.watching.clocks import Running
-from raydoctor.observe.watching.watching import Attempt, Run
+from raydoctor.observe.watching.clocks import RunningClock
+from raydoctor.observe.watching.watching import Attempt, ReportedTask
 from raydoctor.watch import guard
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
@@ -217,7 +217,8 @@ def test_a_poll_asks_again_before_each_kill(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(_worker, "end_worker", end_worker)
     runs = [
-        poll.Run(task, 0, "f", 0.0, b"w", pid, "here") for task, pid in ((b"one", 1), (b"two", 2))
+        poll.WorkerTask(task, 0, "f", 0.0, b"w", pid, "here")
+        for task, pid in ((b"one", 1), (b"two", 2))
     ]
     told = _worker.RayBackend(None, "here").kill(runs, lambda run: run.task in running_now)
     assert ended == [1]
@@ -234,7 +235,9 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
     from raydoctor.act.cancel import elsewhere
 
     told = Attempt(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
-    overdue = Running(Run(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, told)
+    overdue = RunningClock(
+        ReportedTask(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, told
+    )
     ran = []
 
     def run(*arguments: object) -> ladder.Cancellation:
@@ -245,7 +248,7 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
     monkeypatch.setattr(targets, "by_id", lambda *a: target(12, attempt=attempt))
     monkeypatch.setattr(elsewhere, "run_where_it_runs", run)
     monkeypatch.setattr(Audit, "write", lambda *a, **k: None)
-    made = guard.end_task(Cluster(), overdue, guard.TimeLimits(10.0, "force"))
+    made = guard.end_task(Cluster(), overdue, guard.GuardLimits(10.0, "force"))
     assert made.ended
     assert bool(ran) == is_cancelled
 

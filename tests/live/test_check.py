@@ -40,9 +40,11 @@ def say(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, out, err
 
 
-def running(answers: bool | None = True, others: int = 0, **kinds: str) -> preflight.Running:
+def running(answers: bool | None = True, others: int = 0, **kinds: str) -> preflight.LocalCluster:
     pids = {kind: 100 + n for n, kind in enumerate(kinds)}
-    return preflight.Running("/tmp/ray/session_x", "10.0.0.2:6379", kinds, pids, answers, others)
+    return preflight.LocalCluster(
+        "/tmp/ray/session_x", "10.0.0.2:6379", kinds, pids, answers, others
+    )
 
 
 def row(origin: str, answers: bool | None, **rest: Any) -> dict[str, Any]:
@@ -115,12 +117,12 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 20 * GIB, 24 * GIB, (("/dev/shm", 100 * MIB),))), "ok", "100 MiB"),
         (preflight.shared_memory(preflight.SharedMemory(64 << 20, 0, 24 * GIB, (("/tmp/ray", 300 * MIB),))), "warn", "lies in /tmp/ray"),
         (preflight.memory(None), "n/a", "Linux"),
-        (preflight.memory(preflight.Memory(24 * GIB, 3 * GIB, 24 * GIB, None)), "ok", "3.0 GiB of 24.0 GiB"),
-        (preflight.memory(preflight.Memory(64 * GIB, 3 * GIB, 8 * GIB, 8 * GIB)), "ok", "the machine has 64.0 GiB"),
-        (preflight.memory(preflight.Memory(64 * GIB, 3 * GIB, 64 * GIB, 8 * GIB)), "warn", "RAY_memory_usage_threshold=0.11"),
-        (preflight.memory(preflight.Memory(24 * GIB, 21 * GIB, 24 * GIB, None)), "warn", "from 95% on"),
-        (preflight.memory(preflight.Memory(24 * GIB, 23 * GIB, 24 * GIB, None)), "fail", "at once"),
-        (preflight.memory(preflight.Memory(24 * GIB, 13 * GIB, 24 * GIB, None, 0.5)), "fail", "at once"),
+        (preflight.memory(preflight.AvailableMemory(24 * GIB, 3 * GIB, 24 * GIB, None)), "ok", "3.0 GiB of 24.0 GiB"),
+        (preflight.memory(preflight.AvailableMemory(64 * GIB, 3 * GIB, 8 * GIB, 8 * GIB)), "ok", "the machine has 64.0 GiB"),
+        (preflight.memory(preflight.AvailableMemory(64 * GIB, 3 * GIB, 64 * GIB, 8 * GIB)), "warn", "RAY_memory_usage_threshold=0.11"),
+        (preflight.memory(preflight.AvailableMemory(24 * GIB, 21 * GIB, 24 * GIB, None)), "warn", "from 95% on"),
+        (preflight.memory(preflight.AvailableMemory(24 * GIB, 23 * GIB, 24 * GIB, None)), "fail", "at once"),
+        (preflight.memory(preflight.AvailableMemory(24 * GIB, 13 * GIB, 24 * GIB, None, 0.5)), "fail", "at once"),
         (preflight.swap(None, 0), "n/a", "not known"),
         (preflight.swap(0, 0), "ok", "none"),
         (preflight.swap(8 * GIB, 100 * MIB), "ok", "100 MiB of 8.0 GiB"),

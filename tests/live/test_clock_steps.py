@@ -29,7 +29,7 @@ from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from raydoctor.observe.processes import kinship, proc
 from raydoctor.observe.watching import watching
 from raydoctor.observe.watching.clocks import Clocks
-from raydoctor.observe.watching.watching import Run
+from raydoctor.observe.watching.watching import ReportedTask
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 STEPS = (3600.0, 1.0, -1.0, -86400.0)
@@ -192,10 +192,10 @@ def _deed() -> dict[str, object]:
 # ------------------------------------------------------------------ time limits
 
 TASK, WORKER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28
-RUN = Run(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
+RUN = ReportedTask(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
 
 
-def seen_at(at: float, steady: float, *runs: Run) -> watching.Snapshot:
+def seen_at(at: float, steady: float, *runs: ReportedTask) -> watching.Snapshot:
     return watching.Snapshot(at, "s", (), runs, len(runs), (), 1, 1, (), steady)
 
 
@@ -226,7 +226,7 @@ def test_no_task_gets_older_in_a_poll_when_the_clock_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wire = Wire(Access())
-    cluster = _running.Cluster(_running.RayMessages(), wire, wire, "", b"job", 0.0)
+    cluster = _running.JobCluster(_running.RayMessages(), wire, wire, "", b"job", 0.0)
     monkeypatch.setattr(cluster.__class__, "_of_gcs", lambda self, wanted: ())
     monkeypatch.setattr(cluster.__class__, "_of_workers", lambda self, wanted: ())
     cluster.running(lambda task: True)

@@ -179,7 +179,9 @@ def test_the_order_of_vs_code(debuggee: Debuggee) -> None:
 
 def halted(debuggee: Debuggee) -> bool:
     """Whether its main thread is held by debugpy, as an outsider sees it."""
-    (row,) = stacks.rows([stacks.Wanted(debuggee.place.pid)], variables=False, native=False)
+    (row,) = stacks.rows(
+        [stacks.ProcessToSample(debuggee.place.pid)], variables=False, native=False
+    )
     return any("_do_wait_suspend" in each["function"] for each in row["threads"][0]["frames"])
 
 

@@ -662,7 +662,7 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
     sleepers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "FIRST", 1)
-    wanted = [stacks.Wanted(pid) for pid in sleepers]
+    wanted = [stacks.ProcessToSample(pid) for pid in sleepers]
     told = [
         (piece.path.rpartition("-")[2], [row["pid"] for row in json.loads(piece.data)["rows"]])
         for piece in sampling.looks(wanted, stacks.Manner(looks=1))
@@ -707,7 +707,7 @@ def test_workers_of_ray_train_are_looked_at_while_a_training_runs() -> None:
 
 
 def test_looks_have_an_end_however_many_there_are() -> None:
-    many = Suspects(here=[stacks.Wanted(pid) for pid in range(2000)])
+    many = Suspects(here=[stacks.ProcessToSample(pid) for pid in range(2000)])
     assert sampling.seconds(many, Sampling(looks=3, every=1.0), timeout=10) <= 40
 
 

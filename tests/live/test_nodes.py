@@ -224,9 +224,9 @@ def test_a_field_does_not_keep_what_its_record_lost() -> None:
 
 def wanted(
     folder: Path, seconds: float = 30, packed: int = 1 << 20, tag: str = ""
-) -> on_node.Wanted:
+) -> on_node.NodeRequest:
     """What a node with that session is asked."""
-    return on_node.Wanted(tuple(known()), seconds, 20_000, packed, "", str(folder), tag)
+    return on_node.NodeRequest(tuple(known()), seconds, 20_000, packed, "", str(folder), tag)
 
 
 def session(folder: Path, **files: str) -> Path:

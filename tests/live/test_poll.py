@@ -20,7 +20,7 @@ from raydoctor.act.poll.bar import bar
 from raydoctor.act.poll.limits import LADDERS, TimeLimits
 from raydoctor.act.poll.poll import poll
 from raydoctor.act.poll.results import Result, Summary
-from raydoctor.act.workers.running import Cluster, RayMessages, Run
+from raydoctor.act.workers.running import JobCluster, RayMessages, WorkerTask
 from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from tests.helpers.real_ray import RealRay, real_ray
@@ -458,27 +458,27 @@ def test_a_result_gives_its_value_or_raises() -> None:
 
 
 TASK = b"8 bytes." + b"\xff" * 12 + b"job."
-RUN = Run(TASK, 0, "work", 0.0, b"worker", 17, "node")
+RUN = WorkerTask(TASK, 0, "work", 0.0, b"worker", 17, "node")
 
 
 @dataclass(slots=True)
 class Machine:
     """A cluster with one task, and all that is done to it."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[WorkerTask] = field(default_factory=list)
     answers: list[bool | None] = field(default_factory=list)
     """What the worker says, one a question; the last for ever."""
     done: list[str] = field(default_factory=list)
     failures: int = 0
     cost: float = 0.0
 
-    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+    def running(self, wanted: Callable[[bytes], bool]) -> list[WorkerTask]:
         if self.failures:
             self.failures -= 1
             raise OSError("gone")
         return [run for run in self.runs if wanted(run.task)]
 
-    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+    def confirm(self, runs: Sequence[WorkerTask]) -> list[bool | None]:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return [answer] * len(runs)
 
@@ -489,13 +489,15 @@ class Machine:
         self.done.append("force" if force else "cancel")
         return ""
 
-    def remember(self, run: Run) -> None:
+    def remember(self, run: WorkerTask) -> None:
         self.done.append("remember")
 
     def sweep(self, task: bytes) -> None:
         self.done.append("sweep")
 
-    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
+    def kill(
+        self, runs: Sequence[WorkerTask], still: Callable[[WorkerTask], bool]
+    ) -> dict[bytes, str]:
         self.done.append("kill")
         return dict.fromkeys((run.task for run in runs), "")
 
@@ -518,7 +520,7 @@ def guarded(
     return guard, until
 
 
-def running_for(seconds: float, **other: Any) -> Run:
+def running_for(seconds: float, **other: Any) -> WorkerTask:
     return RUN._replace(started_at=time.monotonic() - seconds, **other)
 
 
@@ -651,7 +653,7 @@ def test_what_loads_for_ever_counts_as_running_at_last(
         state_updates=SimpleNamespace(worker_id=b"w", worker_pid=17, node_id=b"\x01"),
         profile_events=SimpleNamespace(events=events),
     )
-    cluster = Cluster(messages, wire, wire, "", b"job", loading=30.0)
+    cluster = JobCluster(messages, wire, wire, "", b"job", loading=30.0)
     run = cluster._run(event, {"RUNNING": now - 17})
     assert run.started_at - time.monotonic() == pytest.approx(expected, abs=0.5)
 
@@ -660,7 +662,7 @@ def test_what_loads_for_ever_counts_as_running_at_last(
 def test_a_clock_that_is_off_does_not_make_a_task_old(skew: float) -> None:
     """The owner, whose clock is ours, sent it two seconds ago."""
     wire = Wire(Access())
-    cluster = Cluster(RayMessages(), wire, wire, "", b"job", loading=0.0)
+    cluster = JobCluster(RayMessages(), wire, wire, "", b"job", loading=0.0)
     event = SimpleNamespace(
         task_id=b"task",
         attempt_number=0,

@@ -24,7 +24,7 @@ from raydoctor.observe.collector.run import Collector, run
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.stacks import pyspy, sampling, stacks, worker_stacks
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
-from raydoctor.observe.stacks.stacks import Manner, Wanted
+from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
 from raydoctor.observe.stacks.suspects import Sampling, Suspects, suspects
 from raydoctor.observe.stacks.thread_rows import thread_rows, whose_is
 from raydoctor.observe.stacks.threads import KernelThread
@@ -131,11 +131,13 @@ def _wait_until_all_hang(ray: RealRay) -> None:
     time.sleep(1.5)  # `locked` takes its lock after half a second
 
 
-def wanted(ray: RealRay, *names: str) -> list[Wanted]:
+def wanted(ray: RealRay, *names: str) -> list[ProcessToSample]:
     found = []
     for name in names:
         (process,) = ray.processes(f"ray::{name}")
-        found.append(Wanted(process.pid, process.create_time(), "", "here", f"ray::{name}"))
+        found.append(
+            ProcessToSample(process.pid, process.create_time(), "", "here", f"ray::{name}")
+        )
     return found
 
 
@@ -301,7 +303,7 @@ def test_who_ends_is_in_no_later_look(ray: RealRay) -> None:
         assert victim.stdout is not None
         victim.stdout.readline()
         process = psutil.Process(victim.pid)
-        subjects = [Wanted(victim.pid, process.create_time()), *wanted(ray, "base")]
+        subjects = [ProcessToSample(victim.pid, process.create_time()), *wanted(ray, "base")]
         found = []
         for item in stacks.samples(subjects, Manner(2, 0.1, timeout=20)):
             found.append(item)
@@ -343,13 +345,13 @@ def test_without_py_spy_the_kernel_still_tells(
 
 
 @pytest.fixture
-def sleeper() -> Iterator[Wanted]:
+def sleeper() -> Iterator[ProcessToSample]:
     code = "import threading, time; lock = threading.Lock(); lock.acquire(); print(1, flush=True); lock.acquire()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.1)
-        yield Wanted(process.pid)
+        yield ProcessToSample(process.pid)
         process.kill()
 
 
@@ -371,7 +373,7 @@ def failing(folder: Path, where: str, said: str) -> str:
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
 def test_native_frames_that_cannot_be_had_cost_no_stack(
-    sleeper: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sleeper: ProcessToSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "Error: Failed to get stack traces\nCaused by:\n    0: UNW_EBADREG: bad register number"
     broken = failing(tmp_path, "--native", said)
@@ -383,7 +385,7 @@ def test_native_frames_that_cannot_be_had_cost_no_stack(
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
-def test_native_frames_stand_above_those_of_python(sleeper: Wanted) -> None:
+def test_native_frames_stand_above_those_of_python(sleeper: ProcessToSample) -> None:
     (row,) = stacks.rows([sleeper], variables=False, native=True, timeout=20)
     whose = [frame["whose"] for frame in row["threads"][0]["frames"]]
     if row["how"] == "py-spy --native":  # py-spy cannot unwind at every moment
@@ -393,7 +395,7 @@ def test_native_frames_stand_above_those_of_python(sleeper: Wanted) -> None:
 
 
 @pytest.fixture
-def sleepers() -> Iterator[list[Wanted]]:
+def sleepers() -> Iterator[list[ProcessToSample]]:
     """Four of them."""
     code = "import time; print(1, flush=True); time.sleep(100)"
     started = [
@@ -402,7 +404,7 @@ def sleepers() -> Iterator[list[Wanted]]:
     for each in started:
         assert each.stdout is not None
         each.stdout.readline()
-    yield [Wanted(each.pid) for each in started]
+    yield [ProcessToSample(each.pid) for each in started]
     for each in started:
         each.kill()
         each.communicate()
@@ -410,7 +412,7 @@ def sleepers() -> Iterator[list[Wanted]]:
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
 def test_whoever_could_be_seen_in_time_is_told_of(
-    sleepers: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sleepers: list[ProcessToSample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is not seen in time: the others are, and what lies around them."""
     late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
@@ -427,7 +429,7 @@ def test_whoever_could_be_seen_in_time_is_told_of(
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
 def test_a_collector_that_is_cut_off_has_told_what_it_saw(
-    sleepers: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sleepers: list[ProcessToSample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a look that is not done, too."""
     late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
@@ -440,7 +442,7 @@ def test_a_collector_that_is_cut_off_has_told_what_it_saw(
 
 @pytest.mark.skipif(not LINUX, reason="another user's process")
 def test_a_refusal_is_told_with_what_to_do(
-    sleeper: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sleeper: ProcessToSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "Permission Denied: Try running again with elevated permissions by going 'sudo env'"
     refused = failing(tmp_path, "dump", said)
@@ -459,7 +461,7 @@ def test_a_call_that_a_look_interrupted_is_still_known() -> None:
     number = {"x86_64": 230, "aarch64": 115}[os.uname().machine]
 
     def told(pid: int) -> set[tuple[int, str]]:
-        found = list(stacks.samples([Wanted(pid)], Manner(3, 0.05, timeout=20)))
+        found = list(stacks.samples([ProcessToSample(pid)], Manner(3, 0.05, timeout=20)))
         threads = [row["threads"][0] for row in rows(found, "samples")]
         return {(thread["syscall"], thread["wchan"]) for thread in threads}
 
@@ -492,7 +494,7 @@ time.sleep(1000)
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            found = list(stacks.samples([Wanted(process.pid)], Manner(1, timeout=20)))
+            found = list(stacks.samples([ProcessToSample(process.pid)], Manner(1, timeout=20)))
             (sleep,) = psutil.Process(process.pid).children()
             sleep.kill()
             process.kill()
@@ -539,7 +541,7 @@ asyncio.run(go())
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(0.1)
-            found = list(stacks.samples([Wanted(process.pid)], Manner(2, 0.1, timeout=20)))
+            found = list(stacks.samples([ProcessToSample(process.pid)], Manner(2, 0.1, timeout=20)))
             process.kill()
     event = Event("live.samples", Source("", ""), 1, 0, "")
     looks = tuple(
@@ -555,7 +557,7 @@ asyncio.run(go())
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")
-def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: Wanted) -> None:
+def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: ProcessToSample) -> None:
     (clue,) = rows(list(stacks.samples([sleeper], Manner(1, timeout=20))), "clues")
     (lock,) = clue["locks"]
     assert (lock["tid"], lock["type"], lock["holder_tid"]) == (sleeper.pid, "Lock", None)

@@ -82,7 +82,7 @@ class Two:
         code = cli.execute([*words, "--address", self.ray.address, "--json"])
         return code, json.loads(capsys.readouterr().out)
 
-    def ask(self, function: str, request: Any, seconds: float) -> dict[str, there.Answer]:
+    def ask(self, function: str, request: Any, seconds: float) -> dict[str, there.RemoteReply]:
         """What both say, and one that is none."""
         cluster = live.find(self.ray.address)[0]
         asks = dict.fromkeys((self.near, self.far, NOBODY), request)
@@ -114,7 +114,7 @@ def two() -> Iterator[Two]:
 def test_json_goes_there_and_comes_back_while_all_cpus_are_taken(two: Two) -> None:
     found = two.ask("json:dumps", {"a": [1, "ü"]}, 15)
     for node in (two.near, two.far):
-        assert found[node] == there.Answer(node, '{"a": [1, "\\u00fc"]}')
+        assert found[node] == there.RemoteReply(node, '{"a": [1, "\\u00fc"]}')
     assert found[NOBODY].problem == "the cluster knows no such node"
     assert two.ray.processes("ray::raydoctor") == []
 

@@ -31,14 +31,14 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.watching.clocks import Clocks
 from raydoctor.observe.watching.gauges import Gauge, metrics
-from raydoctor.observe.watching.watching import Attempt, Run, Snapshot, Watcher
+from raydoctor.observe.watching.watching import Attempt, ReportedTask, Snapshot, Watcher
 from raydoctor.render import watch as render
 from raydoctor.render.page import plain_line
 from raydoctor.watch.background import BackgroundProcess, Pace
 from raydoctor.watch.budget import WatchBudget
 from raydoctor.watch.changes import diagnoses, levels, problems
 from raydoctor.watch.effort import Effort
-from raydoctor.watch.guard import CancelResult, TimeLimitGuard, TimeLimits, is_meant
+from raydoctor.watch.guard import CancelResult, GuardLimits, TimeLimitGuard, is_meant
 from raydoctor.watch.inspections import Inspections
 from raydoctor.watch.programs.inspect_cluster import inspect
 from raydoctor.watch.rounds import Watch
@@ -390,7 +390,7 @@ def read(file: int, frames: int) -> bytes:
 @pytest.mark.ray
 def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(ray.folder))
-    watch = Watch(ray.address, options=WatchOptions(False, False), limits=TimeLimits(1.0))
+    watch = Watch(ray.address, options=WatchOptions(False, False), limits=GuardLimits(1.0))
     watch.open()
     try:
         watch.round()
@@ -445,10 +445,10 @@ def test_what_uses_a_processor_is_at_work() -> None:
 
 
 TASK, WORKER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28
-RUN = Run(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
+RUN = ReportedTask(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
 
 
-def seen(at: float, *runs: Run, silent: tuple[str, ...] = ()) -> Snapshot:
+def seen(at: float, *runs: ReportedTask, silent: tuple[str, ...] = ()) -> Snapshot:
     return Snapshot(at, "s", (), runs, len(runs), (), 1, 1, silent)
 
 
@@ -500,12 +500,12 @@ def test_a_worker_that_is_stopped_keeps_its_clocks() -> None:
 
 
 def guarded(
-    limits: TimeLimits, *attempts: Attempt
+    limits: GuardLimits, *attempts: Attempt
 ) -> tuple[TimeLimitGuard, Clocks, list[str], Any]:
     """A guard whose deeds are only noted, of a task that has run for 100 s."""
     done: list[str] = []
 
-    def end(cluster: Cluster, running: Any, limits: TimeLimits) -> CancelResult:
+    def end(cluster: Cluster, running: Any, limits: GuardLimits) -> CancelResult:
         done.append(running.run.task)
         return CancelResult(running, True, "cancel", 0.1)
 
@@ -516,7 +516,7 @@ def guarded(
 
 
 def test_each_attempt_is_ended_once() -> None:
-    guard, clocks, done, ask = guarded(TimeLimits(10.0, "cancel"), attempt(0, 50.0))
+    guard, clocks, done, ask = guarded(GuardLimits(10.0, "cancel"), attempt(0, 50.0))
     for _ in range(3):
         guard.check(Cluster(), clocks, ask, 100.0)
         guard.wait(2.0)
@@ -525,7 +525,7 @@ def test_each_attempt_is_ended_once() -> None:
 
 def test_a_retry_that_nobody_saw_is_not_ended_for_its_elder() -> None:
     guard, clocks, done, ask = guarded(
-        TimeLimits(10.0, "force"), attempt(0, 50.0), attempt(1, 105.0)
+        GuardLimits(10.0, "force"), attempt(0, 50.0), attempt(1, 105.0)
     )
     clocks.see(seen(106.0, RUN))
     assert guard.check(Cluster(), clocks, ask, 107.0) == []
@@ -535,16 +535,16 @@ def test_a_retry_that_nobody_saw_is_not_ended_for_its_elder() -> None:
 @pytest.mark.parametrize(
     ("name", "limits", "is_so"),
     [
-        ("train.step", TimeLimits(1.0), True),
-        ("train.step", TimeLimits(1.0, names=("step",)), True),
-        ("train.step", TimeLimits(1.0, names=("st",)), False),
-        ("train.step", TimeLimits(1.0, exclude=("train.*",)), False),
-        ("JobSupervisor.run", TimeLimits(1.0), False),
-        ("ServeController.listen_for_change", TimeLimits(1.0, names=("*",)), False),
-        ("raydoctor: act.clean:respond", TimeLimits(1.0), False),
+        ("train.step", GuardLimits(1.0), True),
+        ("train.step", GuardLimits(1.0, names=("step",)), True),
+        ("train.step", GuardLimits(1.0, names=("st",)), False),
+        ("train.step", GuardLimits(1.0, exclude=("train.*",)), False),
+        ("JobSupervisor.run", GuardLimits(1.0), False),
+        ("ServeController.listen_for_change", GuardLimits(1.0, names=("*",)), False),
+        ("raydoctor: act.clean:respond", GuardLimits(1.0), False),
     ],
 )
-def test_who_is_meant(name: str, limits: TimeLimits, is_so: bool) -> None:
+def test_who_is_meant(name: str, limits: GuardLimits, is_so: bool) -> None:
     clocks = Clocks()
     clocks.see(seen(100.0, RUN))
     clocks.learn([attempt(0, 50.0, name)])
@@ -552,12 +552,12 @@ def test_who_is_meant(name: str, limits: TimeLimits, is_so: bool) -> None:
 
 
 def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
-    guard, clocks, done, _ = guarded(TimeLimits(10.0, "force"))
+    guard, clocks, done, _ = guarded(GuardLimits(10.0, "force"))
     clocks.see(seen(120.0, RUN))
     (event,) = guard.check(Cluster(), clocks, lambda tasks: {}, 120.0)
     assert event.facts["why_not"]
     assert done == []
-    guard, clocks, done, _ = guarded(TimeLimits(10.0, "force", names=("x",)))
+    guard, clocks, done, _ = guarded(GuardLimits(10.0, "force", names=("x",)))
     assert guard.check(Cluster(), clocks, lambda tasks: {}, 120.0) == []
 
 

@@ -478,10 +478,12 @@ def test_rule_pages_are_printable(doc: str, content: str) -> None:
         "root",
         "error",
         1,
+        (),
+        (),
         (signal,),
         (Remedy(content, (content,)),),
-        _nothing,
-        doc,
+        judge=_nothing,
+        doc=doc,
     )
     assert_shows(page.plain(rules.rule_page(rule, 80)))
     assert_shows(page.plain(rules.catalogue([rule], 80)))

@@ -13,7 +13,7 @@ from raydoctor.act.zombies import sweep, sweep_nodes
 from raydoctor.act.zombies.clean import Stale
 from raydoctor.act.zombies.leftovers import Leftover
 from raydoctor.act.zombies.sweep import SweepNode, SweepReport
-from raydoctor.observe.nodes.there import Answer
+from raydoctor.observe.nodes.there import RemoteReply
 
 WHO = Identity(812, 5.5)
 VIEW = SweepReport(
@@ -31,7 +31,7 @@ VIEW = SweepReport(
 def place(view: Any) -> sweep_nodes.SweptMachine:
     """What is made of an answer with this view."""
     return sweep_nodes._place(
-        SweepNode("ab", "10.0.0.2"), Answer("ab", {"view": view, "machine": "m"})
+        SweepNode("ab", "10.0.0.2"), RemoteReply("ab", {"view": view, "machine": "m"})
     )
 
 

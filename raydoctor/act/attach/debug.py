@@ -320,7 +320,7 @@ def _guarded(place: DebuggerAddress) -> Iterator[None]:
 def _is_held(pid: int) -> bool:
     """Whether debugpy still pauses a thread of the process, by py-spy."""
     for _ in range(_SAMPLES):
-        rows = stacks.rows([stacks.Wanted(pid)], variables=False, native=False)
+        rows = stacks.rows([stacks.ProcessToSample(pid)], variables=False, native=False)
         frames = (each for row in rows for thread in row["threads"] for each in thread["frames"])
         if not any(each["function"].endswith("_do_wait_suspend") for each in frames):
             return False

@@ -187,7 +187,7 @@ def _activity_or_problem(wanted: AttachTarget) -> Row:
 def _doing(wanted: AttachTarget) -> Row:
     """The threads of the process, and the kind of wait it hangs in; empty if it cannot be sampled."""
     tables: dict[str, list[Row]] = {}
-    for item in stacks.samples([stacks.Wanted(wanted.pid, wanted.started_at)], _SAMPLING):
+    for item in stacks.samples([stacks.ProcessToSample(wanted.pid, wanted.started_at)], _SAMPLING):
         if isinstance(item, Piece):
             table = json.loads(item.data)
             tables[table["table"]] = table["rows"]

@@ -28,7 +28,7 @@ def inspect(pid: int, started_at: float, options: DebugOptions) -> Inspection | 
     if not (options.stack or options.variables):
         return None
     found = stacks.rows(
-        [stacks.Wanted(pid, started_at)],
+        [stacks.ProcessToSample(pid, started_at)],
         variables=options.variables,
         native=False,
         timeout=_TIMEOUT,

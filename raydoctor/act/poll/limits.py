@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from raydoctor.act.workers.running import LAG, Run, Source, is_method
+from raydoctor.act.workers.running import LAG, TaskSource, WorkerTask, is_method
 from raydoctor.observe.gcs.programs.gcs_wire import CallError
 
 Step = Literal["cancel", "force", "kill"]
@@ -51,13 +51,15 @@ class Backend(Protocol):
     def cancel(self, ref: Any, force: bool) -> str:
         """Ray's cancel."""
 
-    def remember(self, run: Run) -> None:
+    def remember(self, run: WorkerTask) -> None:
         """Record the processes that its worker has started."""
 
     def sweep(self, task: bytes) -> None:
         """End processes that outlived the worker of this task."""
 
-    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
+    def kill(
+        self, runs: Sequence[WorkerTask], still: Callable[[WorkerTask], bool]
+    ) -> dict[bytes, str]:
         """End the workers of these tasks; `still` checks first that the worker runs that task."""
 
 
@@ -68,7 +70,7 @@ class EndingTask:
     task: bytes
     ref: Any
     reason: Reason
-    run: Run | None
+    run: WorkerTask | None
     """None if no sample had it as running."""
     ran: float
     """Seconds that it had run when it was found."""
@@ -92,11 +94,11 @@ class TimeLimits:
         limit: float | None,
         ladder: tuple[Step, ...],
         grace: float,
-        connect: Callable[[], tuple[Source, Backend]],
+        connect: Callable[[], tuple[TaskSource, Backend]],
     ) -> None:
         self._limit, self._ladder, self._grace = limit, ladder, grace
         self._connect = connect
-        self._source: Source | None = None
+        self._source: TaskSource | None = None
         self._backend: Backend | None = None
         self._watched: dict[bytes, list[Any]] = {}
         self._ending: dict[bytes, EndingTask] = {}
@@ -202,7 +204,7 @@ class TimeLimits:
         with self._lock:
             return [each.due for each in self._ending.values()]
 
-    def _try_to_sample(self, source: Source) -> None:
+    def _try_to_sample(self, source: TaskSource) -> None:
         """Take a sample; if that fails, tasks that are being ended continue without it."""
         try:
             self._sample(source)
@@ -212,7 +214,7 @@ class TimeLimits:
         else:
             self.problem = ""
 
-    def _sample(self, source: Source) -> None:
+    def _sample(self, source: TaskSource) -> None:
         """Find tasks that have run for too long, and the time of the next sample."""
         asked = time.monotonic()
         watched = self._watched
@@ -235,7 +237,7 @@ class TimeLimits:
         with self._lock:
             self._sample_at = max(time.monotonic() + rest, soonest)
 
-    def _overdue(self, run: Run) -> None:
+    def _overdue(self, run: WorkerTask) -> None:
         now = time.monotonic()
         with self._lock:
             if run.task in self._watched and run.task not in self._ending:
@@ -243,7 +245,7 @@ class TimeLimits:
                 ended = EndingTask(run.task, ref, "timeout", run, ran, self._ladder, now)
                 self._ending[run.task] = ended
 
-    def _escalate(self, backend: Backend, source: Source) -> None:
+    def _escalate(self, backend: Backend, source: TaskSource) -> None:
         """Take the next step with each task that is due."""
         now = time.monotonic()
         with self._lock:
@@ -273,7 +275,7 @@ class TimeLimits:
         each.actions.append(f"{words} ({why})" if why else words)
         each.due = time.monotonic() + (0.0 if why else self._grace)
 
-    def _kill(self, backend: Backend, source: Source, all_due: list[EndingTask]) -> None:
+    def _kill(self, backend: Backend, source: TaskSource, all_due: list[EndingTask]) -> None:
         if any(each.run is None for each in all_due):
             self._try_to_sample(source)
         running = {each.task: each.run for each in all_due if each.run is not None}
@@ -292,7 +294,7 @@ class TimeLimits:
                 self._given_up.append(each)
 
 
-def _confirmed(source: Source, runs: list[Run]) -> list[Run]:
+def _confirmed(source: TaskSource, runs: list[WorkerTask]) -> list[WorkerTask]:
     """Without those that their worker denies to run: a worker that does not answer still runs its task."""
     if not runs:
         return []

@@ -52,7 +52,7 @@ from raydoctor.act.poll.bar import Bar, bar
 from raydoctor.act.poll.limits import LADDERS, Backend, EndingTask, TimeLimits
 from raydoctor.act.poll.results import Result, Status, Summary, TaskTimeoutError, kinds
 from raydoctor.act.poll.submit import Flight, Queue
-from raydoctor.act.workers.running import LOADING, Cluster, Nobody, RayMessages, Source
+from raydoctor.act.workers.running import LOADING, JobCluster, Nobody, RayMessages, TaskSource
 from raydoctor.act.workers.worker import RayBackend
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.programs.peers import Access
@@ -374,7 +374,7 @@ def _ray() -> Any:
     return ray
 
 
-def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Backend]]:
+def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[TaskSource, Backend]]:
     """A function that connects to the cluster; the context is read here, in the caller's thread."""
     if ray.util.client.ray.is_connected():
         if timeout is not None:
@@ -386,13 +386,13 @@ def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Ba
     context = ray.get_runtime_context()
     address, job, node = context.gcs_address, context.get_job_id(), context.get_node_id()
 
-    def connect() -> tuple[Source, Backend]:
+    def connect() -> tuple[TaskSource, Backend]:
         from ray.core.generated import common_pb2, core_worker_pb2, gcs_service_pb2
 
         messages = RayMessages(gcs_service_pb2, core_worker_pb2, common_pb2)
         loading = LOADING if ray._raylet.Config.enable_timeline() else 0.0
         gcs, workers = (Wire(Access(), _channels()) for _ in range(2))
-        cluster = Cluster(messages, gcs, workers, address, bytes.fromhex(job), loading)
+        cluster = JobCluster(messages, gcs, workers, address, bytes.fromhex(job), loading)
         return cluster, RayBackend(ray, node)
 
     return connect

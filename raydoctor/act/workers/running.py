@@ -39,7 +39,7 @@ _WORKERS = 1_000
 _ENDED = ("FINISHED", "FAILED")
 
 
-class Run(NamedTuple):
+class WorkerTask(NamedTuple):
     """A task that runs."""
 
     task: bytes
@@ -57,17 +57,17 @@ def is_method(task: bytes) -> bool:
     return task[8:20] != b"\xff" * 12
 
 
-class Source(Protocol):
+class TaskSource(Protocol):
     """Who knows what runs."""
 
     @property
     def cost(self) -> float:
         """Seconds that the GCS took for its last answer."""
 
-    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+    def running(self, wanted: Callable[[bytes], bool]) -> list[WorkerTask]:
         """What runs of the wanted tasks. Raises whatever the wire raises."""
 
-    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+    def confirm(self, runs: Sequence[WorkerTask]) -> list[bool | None]:
         """Whether its worker itself says that it runs, now, for each; None where it does not answer."""
 
     def close(self) -> None:
@@ -79,11 +79,11 @@ class Nobody:
 
     cost = 0.0
 
-    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+    def running(self, wanted: Callable[[bytes], bool]) -> list[WorkerTask]:
         """Nothing."""
         return []
 
-    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+    def confirm(self, runs: Sequence[WorkerTask]) -> list[bool | None]:
         """Not known."""
         return [None] * len(runs)
 
@@ -111,7 +111,7 @@ class RayMessages:
 
 
 @dataclass(slots=True)
-class Cluster:
+class JobCluster:
     """What runs of one job, as the cluster tells it."""
 
     of: RayMessages
@@ -133,7 +133,7 @@ class Cluster:
     _looked: float = 0.0
     """When was looked last, on our monotonic clock; 0: never."""
 
-    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+    def running(self, wanted: Callable[[bytes], bool]) -> list[WorkerTask]:
         """What runs of the wanted tasks; the workers are asked where the GCS knows of none."""
         found = list(self._of_gcs(wanted)) or list(self._of_workers(wanted))
         self._looked = time.monotonic()
@@ -142,7 +142,7 @@ class Cluster:
         self._loading = {key: at for key, at in self._loading.items() if key in now}
         return found
 
-    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+    def confirm(self, runs: Sequence[WorkerTask]) -> list[bool | None]:
         """Whether its worker says that it runs; None where it does not answer, False where it is gone."""
         if any(run.worker not in self._known for run in runs):
             self._alive()
@@ -158,7 +158,7 @@ class Cluster:
 
     # -------------------------------------------------------------- the GCS
 
-    def _of_gcs(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
+    def _of_gcs(self, wanted: Callable[[bytes], bool]) -> Iterable[WorkerTask]:
         call = gcs_wire.task_events(self.of, TaskFilter(self.job, state="RUNNING"))
         asked = time.monotonic()
         reply = self.gcs.ask(self.address, call, _DEADLINE)
@@ -170,9 +170,9 @@ class Cluster:
                 if "RUNNING" in times and not any(state in times for state in _ENDED):
                     yield self._run(event, times)
 
-    def _run(self, event: Any, times: dict[str, float]) -> Run:
+    def _run(self, event: Any, times: dict[str, float]) -> WorkerTask:
         where = event.state_updates
-        return Run(
+        return WorkerTask(
             task=event.task_id,
             attempt=event.attempt_number,
             name=event.task_info.name or event.task_info.func_or_class_name,
@@ -204,7 +204,7 @@ class Cluster:
 
     # -------------------------------------------------------------- the workers
 
-    def _of_workers(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
+    def _of_workers(self, wanted: Callable[[bytes], bool]) -> Iterable[WorkerTask]:
         now = time.monotonic()
         workers = self._alive()
         if len(workers) > _WORKERS:
@@ -213,7 +213,7 @@ class Cluster:
         for task, worker in ((task, worker) for worker, tasks in told for task in tasks or ()):
             if wanted(task):
                 where = worker.worker_address
-                yield Run(
+                yield WorkerTask(
                     task=task,
                     attempt=-1,
                     name="",

@@ -14,7 +14,7 @@ from typing import Any
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, end, identity_of
-from raydoctor.act.workers.running import Run
+from raydoctor.act.workers.running import WorkerTask
 from raydoctor.observe.processes import proc
 
 _WORKER_LOG = re.compile(r"/(?:python-core-)?worker-([0-9a-f]{56})[-_][^/]*$")
@@ -81,7 +81,7 @@ class RayBackend:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    def remember(self, run: Run) -> None:
+    def remember(self, run: WorkerTask) -> None:
         """Note what its worker has started, while that can be told."""
         if run.node == self.node:
             self._trees[run.task] = tree(run.pid)[1:]
@@ -92,7 +92,9 @@ class RayBackend:
         if left:
             end_tree(left, f"poll {task.hex()}")
 
-    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
+    def kill(
+        self, runs: Sequence[WorkerTask], still: Callable[[WorkerTask], bool]
+    ) -> dict[bytes, str]:
         """End the workers of these tasks. By task: empty, or why it still runs.
 
         Each takes up to seconds, in which the worker of the next one may finish its task and take another:
@@ -112,7 +114,7 @@ class RayBackend:
                 told[task] = f"its node could not be reached: {type(error).__name__}"
         return told
 
-    def _kill_away(self, run: Run) -> Any:
+    def _kill_away(self, run: WorkerTask) -> Any:
         """Start a task on that node that needs no CPU, as the hung ones may have them all."""
 
         def end_worker_here(pid: int, worker: str, purpose: str) -> str:

@@ -21,7 +21,7 @@ from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import gcs
-from raydoctor.observe.nodes.there import Answer, Tell, ask
+from raydoctor.observe.nodes.there import RemoteReply, Tell, ask
 from raydoctor.observe.processes import proc
 
 _FUNCTION = "raydoctor.act.zombies.sweep_nodes:respond"
@@ -187,13 +187,13 @@ def machine() -> str:
 
 def _asked(
     cluster: Cluster, asks: Mapping[str, Any], seconds: float, report_progress: Tell
-) -> dict[str, Answer]:
+) -> dict[str, RemoteReply]:
     return {
         answer.node: answer for answer in ask(cluster, asks, _FUNCTION, seconds, report_progress)
     }
 
 
-def _place(node: SweepNode, answer: Answer) -> SweptMachine:
+def _place(node: SweepNode, answer: RemoteReply) -> SweptMachine:
     if answer.problem:
         return SweptMachine(node, None, answer.problem, answer.hint)
     try:
@@ -205,7 +205,7 @@ def _place(node: SweepNode, answer: Answer) -> SweptMachine:
         )
 
 
-def _after(place: SweptMachine, answer: Answer) -> SweptMachine:
+def _after(place: SweptMachine, answer: RemoteReply) -> SweptMachine:
     """The machine after the sweep; if it did not reply, as it was before, with the problem."""
     now = _place(place.node, answer)
     return place._replace(problem=now.problem, hint=now.hint) if now.view is None else now

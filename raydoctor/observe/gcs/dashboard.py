@@ -56,7 +56,7 @@ _LEFT_OUT = frozenset(
 """Big or private."""
 
 
-class Answer(NamedTuple):
+class DashboardReply(NamedTuple):
     """What an address said to a GET."""
 
     outcome: str
@@ -78,7 +78,7 @@ class Door(NamedTuple):
     """`missing` or `wrong`: what is the matter with the token."""
 
 
-def get(address: str, path: str, timeout: float, access: Access = _OWN) -> Answer:
+def get(address: str, path: str, timeout: float, access: Access = _OWN) -> DashboardReply:
     """GET within `timeout` seconds in all, without proxies and redirects; never raises for the network.
 
     The token goes only to a listener that `access` allows.
@@ -86,7 +86,7 @@ def get(address: str, path: str, timeout: float, access: Access = _OWN) -> Answe
     return request("GET", address, path, timeout, access)
 
 
-def request(method: str, address: str, path: str, timeout: float, access: Access) -> Answer:
+def request(method: str, address: str, path: str, timeout: float, access: Access) -> DashboardReply:
     """As `get`, with another method and without a body."""
     import http.client
 
@@ -104,21 +104,21 @@ def request(method: str, address: str, path: str, timeout: float, access: Access
     except (OSError, ValueError, http.client.HTTPException) as error:
         return _failure(error, timeout)
     if reply.status in (401, 403):
-        return Answer("unauthenticated", reply.status, body)
+        return DashboardReply("unauthenticated", reply.status, body)
     if reply.status >= 400:
         detail = f"HTTP {reply.status}: {body[:200].decode('utf-8', 'replace')}"
-        return Answer("error", reply.status, body, detail)
-    return Answer("ok", reply.status, body)
+        return DashboardReply("error", reply.status, body, detail)
+    return DashboardReply("ok", reply.status, body)
 
 
-def _failure(error: Exception, timeout: float) -> Answer:
+def _failure(error: Exception, timeout: float) -> DashboardReply:
     if isinstance(error, TimeoutError):
-        return Answer("timeout", detail=f"no answer within {timeout:g} s")
+        return DashboardReply("timeout", detail=f"no answer within {timeout:g} s")
     if isinstance(error, ConnectionRefusedError):
-        return Answer("refused")
+        return DashboardReply("refused")
     if isinstance(error, RefusedListenerError):
-        return Answer("error", detail=str(error))
-    return Answer("error", detail=f"{type(error).__name__}: {error}"[:300])
+        return DashboardReply("error", detail=str(error))
+    return DashboardReply("error", detail=f"{type(error).__name__}: {error}"[:300])
 
 
 def _headers(token: str) -> dict[str, str]:
@@ -169,7 +169,7 @@ def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
     deadline = time.monotonic() + min(timeout, _KNOCK)
     open_to_all = access.without_token()
 
-    def ask(path: str, most: float, access: Access = open_to_all) -> Answer:
+    def ask(path: str, most: float, access: Access = open_to_all) -> DashboardReply:
         return get(address, path, max(0.01, min(most, deadline - time.monotonic())), access)
 
     began = time.monotonic()
@@ -193,7 +193,9 @@ def _not_needed(address: str) -> Probe:
     return Probe("auth", address, "ok", 0.0, "token: not needed")
 
 
-def _auth(address: str, access: Access, ask: Callable[[str, float, Access], Answer]) -> Probe:
+def _auth(
+    address: str, access: Access, ask: Callable[[str, float, Access], DashboardReply]
+) -> Probe:
     """Whether the token is taken, by the cheapest endpoint that asks for it."""
     if not access.token:
         return Probe("auth", address, "unauthenticated", 0.0, "token: missing", "missing")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.programs.peers import Access
-from raydoctor.observe.gcs.dashboard import Answer, get
+from raydoctor.observe.gcs.dashboard import DashboardReply, get
 
 BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARGS")
 _NODES = 200
@@ -48,7 +48,7 @@ def counts(
     total: Counter[Count] = Counter()
     heard = set()
     for address, answer in parallel(calls, _TIMEOUT + 0.1):
-        if isinstance(answer, Answer) and answer.outcome == "ok":
+        if isinstance(answer, DashboardReply) and answer.outcome == "ok":
             heard.add(address)
             for count, amount in _tasks(answer.body, str(asked[address]["node_id"])):
                 total[count] += amount

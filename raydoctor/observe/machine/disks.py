@@ -29,7 +29,7 @@ _PATIENCE = 2.0
 _SHM = "/dev/shm"
 
 
-class _Place(NamedTuple):
+class _RayFolder(NamedTuple):
     """A folder and what Ray has it for."""
 
     use: str
@@ -41,7 +41,7 @@ class _Place(NamedTuple):
     """Of the object stores that lie there."""
 
 
-class _Mount(NamedTuple):
+class _DiskMount(NamedTuple):
     folder: str
     filesystem: str
     device: str
@@ -71,48 +71,48 @@ def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
     yield from gaps
 
 
-def _places(cluster: Cluster) -> list[_Place]:
+def _places(cluster: Cluster) -> list[_RayFolder]:
     """Every folder of interest, once for each use."""
     stores = storage.of_cluster(cluster)
     node = cluster.node_ids[0] if len(cluster.node_ids) == 1 else ""
     threshold = stores[0].threshold if stores else storage.THRESHOLD
-    places = [_Place("spill", path, s.node_id, s.threshold) for s in stores for path in s.spill]
+    places = [_RayFolder("spill", path, s.node_id, s.threshold) for s in stores for path in s.spill]
     if cluster.session_dir:
         # Where nothing else is known, objects are spilled below the session.
-        places.append(_Place("session", cluster.session_dir, node, threshold))
-        places.append(_Place("tmp", posixpath.dirname(cluster.session_dir), node, threshold))
+        places.append(_RayFolder("session", cluster.session_dir, node, threshold))
+        places.append(_RayFolder("tmp", posixpath.dirname(cluster.session_dir), node, threshold))
     places += _store_places(stores)
     if sys.platform.startswith("linux") and not any(p.path == _SHM for p in places):
-        places.append(_Place("shm", _SHM, node))
+        places.append(_RayFolder("shm", _SHM, node))
     return list({(p.use, p.path): p for p in places}.values())
 
 
-def _store_places(stores: list[Storage]) -> Iterator[_Place]:
+def _store_places(stores: list[Storage]) -> Iterator[_RayFolder]:
     """One for each folder that holds object stores, with the sum of their sizes."""
     for folder in dict.fromkeys(s.store for s in stores if s.store):
         there = [s for s in stores if s.store == folder]
         size = sum(s.store_bytes for s in there)
         use = "shm" if folder == _SHM else "store"
-        yield _Place(use, folder, there[0].node_id if len(there) == 1 else "", store_bytes=size)
+        yield _RayFolder(use, folder, there[0].node_id if len(there) == 1 else "", store_bytes=size)
 
 
 # ------------------------------------------------------------------ asking
 
 
-class _Answer(NamedTuple):
+class _DiskReply(NamedTuple):
     path: str
     """With links resolved."""
     told: os.statvfs_result
 
 
-def _asked(places: Iterable[_Place]) -> Iterator[tuple[_Place, _Answer | Gap | None]]:
+def _asked(places: Iterable[_RayFolder]) -> Iterator[tuple[_RayFolder, _DiskReply | Gap | None]]:
     """Ask for each path in a thread of its own, all at once: one may hang in the kernel."""
     places = list(places)
-    answers: queue.SimpleQueue[tuple[str, _Answer | OSError]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, _DiskReply | OSError]] = queue.SimpleQueue()
     paths = dict.fromkeys(place.path for place in places)
     for path in paths:
         threading.Thread(target=_ask, args=(path, answers), daemon=True).start()
-    found: dict[str, _Answer | OSError] = {}
+    found: dict[str, _DiskReply | OSError] = {}
     deadline = time.monotonic() + _PATIENCE
     with suppress(queue.Empty):
         while len(found) < len(paths):
@@ -122,15 +122,15 @@ def _asked(places: Iterable[_Place]) -> Iterator[tuple[_Place, _Answer | Gap | N
         yield place, _judged(place, found.get(place.path))
 
 
-def _ask(path: str, answers: queue.SimpleQueue[tuple[str, _Answer | OSError]]) -> None:
+def _ask(path: str, answers: queue.SimpleQueue[tuple[str, _DiskReply | OSError]]) -> None:
     try:
         resolved = os.path.realpath(path)
-        answers.put((path, _Answer(resolved, os.statvfs(resolved))))
+        answers.put((path, _DiskReply(resolved, os.statvfs(resolved))))
     except OSError as error:
         answers.put((path, error))
 
 
-def _judged(place: _Place, answer: _Answer | OSError | None) -> _Answer | Gap | None:
+def _judged(place: _RayFolder, answer: _DiskReply | OSError | None) -> _DiskReply | Gap | None:
     what = f"disk of {place.path}"
     if answer is None:
         why = f"the file system did not answer within {_PATIENCE:g} s"
@@ -145,7 +145,7 @@ def _judged(place: _Place, answer: _Answer | OSError | None) -> _Answer | Gap | 
 # ------------------------------------------------------------------ rows
 
 
-def _row(place: _Place, answer: _Answer, mounts: list[_Mount]) -> dict[str, Any]:
+def _row(place: _RayFolder, answer: _DiskReply, mounts: list[_DiskMount]) -> dict[str, Any]:
     told = answer.told
     mount = _mount_of(answer.path, mounts)
     capacity, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
@@ -166,7 +166,7 @@ def _row(place: _Place, answer: _Answer, mounts: list[_Mount]) -> dict[str, Any]
     }
 
 
-def _mounts() -> list[_Mount]:
+def _mounts() -> list[_DiskMount]:
     """What is mounted where, in the order of mounting: a later one hides an earlier one."""
     found = []
     with (
@@ -177,7 +177,7 @@ def _mounts() -> list[_Mount]:
             place, _, kind = line.partition(" - ")
             words, told = place.split(), kind.split()
             if len(words) > 4 and len(told) > 1:
-                found.append(_Mount(_unescaped(words[4]), told[0], _unescaped(told[1])))
+                found.append(_DiskMount(_unescaped(words[4]), told[0], _unescaped(told[1])))
     return found
 
 
@@ -187,8 +187,8 @@ def _unescaped(word: str) -> str:
     return word
 
 
-def _mount_of(path: str, mounts: list[_Mount]) -> _Mount:
-    best = _Mount("", "", "")
+def _mount_of(path: str, mounts: list[_DiskMount]) -> _DiskMount:
+    best = _DiskMount("", "", "")
     for mount in mounts:
         inside = path == mount.folder or path.startswith(mount.folder.rstrip("/") + "/")
         if inside and len(mount.folder) >= len(best.folder):

@@ -157,7 +157,7 @@ def _said(body: bytes) -> str:
     return (text.strip().splitlines() or ["no reason"])[0][:200]
 
 
-def _why(answer: dashboard.Answer) -> str:
+def _why(answer: dashboard.DashboardReply) -> str:
     if answer.outcome == "refused":
         return "nothing listens there"
     if answer.outcome == "unauthenticated":

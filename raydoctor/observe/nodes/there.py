@@ -37,7 +37,7 @@ Tell = Callable[[int, int], None]
 """Is told how many nodes of how many are done."""
 
 
-class Answer(NamedTuple):
+class RemoteReply(NamedTuple):
     """What a node told, or why it told nothing."""
 
     node: str
@@ -56,7 +56,7 @@ def ask(
     function: str,
     seconds: float,
     tell: Tell = lambda done, total: None,
-) -> Iterator[Answer]:
+) -> Iterator[RemoteReply]:
     """Call `function` (`raydoctor.act.zombies.clean:respond`) on nodes (ids), each with its own request.
 
     One answer for each node, as they come. `seconds` are the function's; before, a node has as many to run
@@ -101,30 +101,30 @@ def _request(asks: Mapping[str, Any], function: str, seconds: float) -> dict[str
     }
 
 
-def _answers(frame: Frame, waiting: Collection[str]) -> list[Answer]:
+def _answers(frame: Frame, waiting: Collection[str]) -> list[RemoteReply]:
     """What a frame says of nodes that are waited for."""
     told = frame.told
     if "nodes" in told:
         return _not_there(told["nodes"], waiting)
     if "node" not in told:
-        return [Answer(node, problem=str(told.get("problem", ""))) for node in waiting]
+        return [RemoteReply(node, problem=str(told.get("problem", ""))) for node in waiting]
     node = str(told["node"])
     if node not in waiting:
         return []
     if "problem" in told:
-        return [Answer(node, problem=str(told["problem"]), hint=_hint(told))]
+        return [RemoteReply(node, problem=str(told["problem"]), hint=_hint(told))]
     with suppress(zlib.error, ValueError):
         stream = zlib.decompressobj()
         text = stream.decompress(frame.data, _MOST_BYTES)
-        return [Answer(node, json.loads(text))]
-    return [Answer(node, problem="what it sent is damaged, or far too large")]
+        return [RemoteReply(node, json.loads(text))]
+    return [RemoteReply(node, problem="what it sent is damaged, or far too large")]
 
 
-def _not_there(known: Collection[Mapping[str, Any]], waiting: Collection[str]) -> list[Answer]:
+def _not_there(known: Collection[Mapping[str, Any]], waiting: Collection[str]) -> list[RemoteReply]:
     alive = {str(n["id"]): bool(n["alive"]) for n in known}
     dead = "it is dead, so that nobody there can be asked"
     return [
-        Answer(node, problem=dead if node in alive else "the cluster knows no such node")
+        RemoteReply(node, problem=dead if node in alive else "the cluster knows no such node")
         for node in waiting
         if not alive.get(node)
     ]

@@ -34,7 +34,7 @@ class Check(NamedTuple):
 # ---------------------------------------------------------------- the cluster here
 
 
-class Running(NamedTuple):
+class LocalCluster(NamedTuple):
     """The cluster of this machine, as its processes show it."""
 
     session: str
@@ -52,7 +52,7 @@ class Running(NamedTuple):
 _WHY = "raydoctor diagnose   # says what became of it"
 
 
-def cluster(running: Running | None, foreign: Sequence[str] = ()) -> Check:
+def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
     """Whether a cluster runs here, whole. `foreign`: users whose clusters run here and are not asked."""
     name = "cluster"
     if running is None:
@@ -76,7 +76,7 @@ def cluster(running: Running | None, foreign: Sequence[str] = ()) -> Check:
     return Check(name, "ok", f"{running.address or running.session} runs here{also}")
 
 
-def _not_running(running: Running) -> Check | None:
+def _not_running(running: LocalCluster) -> Check | None:
     """A daemon that is stopped, or has ended and still has a pid."""
     for kind in ("gcs_server", "raylet"):
         state, pid = running.kinds.get(kind), running.pids.get(kind, 0)
@@ -303,7 +303,7 @@ def shared_memory(found: SharedMemory | None) -> Check:
     return Check(name, "ok", f"{shown}; Ray's object store takes {text.size(wanted)}")
 
 
-class Memory(NamedTuple):
+class AvailableMemory(NamedTuple):
     """The machine's and the cgroup's, in bytes."""
 
     total: int
@@ -316,7 +316,7 @@ class Memory(NamedTuple):
     """RAY_memory_usage_threshold."""
 
 
-def memory(found: Memory | None) -> Check:
+def memory(found: AvailableMemory | None) -> Check:
     """How much is left before Ray's memory monitor kills, and whether the kernel kills first."""
     name = "memory"
     if found is None:

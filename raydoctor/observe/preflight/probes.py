@@ -162,13 +162,13 @@ def _rows(items: Iterable[Piece | Gap]) -> list[dict[str, Any]]:
     return []
 
 
-def _running(around: Surroundings, answers: bool | None) -> preflight.Running | None:
+def _running(around: Surroundings, answers: bool | None) -> preflight.LocalCluster | None:
     if not around.clusters:
         return None
     here = around.cluster
     # Of several raylets here, the one in the worst state tells.
     worst = sorted(here.daemons, key=lambda d: d.state in "TtZ")
-    return preflight.Running(
+    return preflight.LocalCluster(
         here.session_dir,
         here.gcs_address,
         {d.kind: d.state for d in worst},
@@ -235,14 +235,14 @@ def _ask(address: str, access: Access) -> _Answers:
     return _Answers(demanded, accepted, version if isinstance(version, str) else None)
 
 
-def _get(address: str, path: str, access: Access) -> dashboard.Answer:
+def _get(address: str, path: str, access: Access) -> dashboard.DashboardReply:
     """A page of the dashboard; its status is 0 where nobody answers in time."""
     if not address:
-        return dashboard.Answer("refused")
+        return dashboard.DashboardReply("refused")
     return dashboard.get(address, path, _REQUEST, access)
 
 
-def _document(answer: dashboard.Answer) -> dict[str, Any]:
+def _document(answer: dashboard.DashboardReply) -> dict[str, Any]:
     import json
 
     document: Any = None
@@ -424,7 +424,7 @@ def _memory(around: Surroundings) -> Iterator[Check]:
     threshold = _fraction(around.environ.get("RAY_memory_usage_threshold", ""), 0.95)
     if limit is None or limit >= total:
         limit, used = None, total - told.get("MemAvailable", total)
-    yield preflight.memory(preflight.Memory(total, used, seen, limit, threshold))
+    yield preflight.memory(preflight.AvailableMemory(total, used, seen, limit, threshold))
     swap = told.get("SwapTotal", 0)
     yield preflight.swap(swap, swap - told.get("SwapFree", swap))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from raydoctor.model import ids
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.stacks import pyspy
-from raydoctor.observe.stacks.memory import Memory, memory
+from raydoctor.observe.stacks.memory import ProcessMemory, memory
 from raydoctor.observe.stacks.pyspy import Dump
 
 _WORKER = "ray/_private/worker.py"
@@ -86,7 +86,7 @@ def _waits(thread: dict[str, Any]) -> Iterator[Wait]:
         return
 
 
-def _row(found: Memory | None, wait: Wait, unfinished: frozenset[str]) -> dict[str, Any]:
+def _row(found: ProcessMemory | None, wait: Wait, unfinished: frozenset[str]) -> dict[str, Any]:
     addresses, beyond = _addresses(found, wait)
     read = [_object(found, each) for each in addresses] if found else []
     objects = [each for each in read if each]
@@ -101,7 +101,7 @@ def _row(found: Memory | None, wait: Wait, unfinished: frozenset[str]) -> dict[s
     }
 
 
-def _addresses(found: Memory | None, wait: Wait) -> tuple[tuple[int, ...], int]:
+def _addresses(found: ProcessMemory | None, wait: Wait) -> tuple[tuple[int, ...], int]:
     """Of all that are waited for, and how many more there are."""
     if not wait.container or found is None:
         return wait.shown, 0
@@ -116,7 +116,7 @@ def _addresses(found: Memory | None, wait: Wait) -> tuple[tuple[int, ...], int]:
     return items, head[0] - count
 
 
-def _object(found: Memory, address: int) -> str:
+def _object(found: ProcessMemory, address: int) -> str:
     """The id of the ObjectRef there; empty where it is none."""
     kind = found.words(address + _TYPE)
     name = found.words(kind[0] + _TYPE_NAME) if kind else ()

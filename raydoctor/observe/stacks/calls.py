@@ -10,7 +10,7 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-from raydoctor.observe.stacks.memory import Memory
+from raydoctor.observe.stacks.memory import ProcessMemory
 from raydoctor.observe.stacks.threads import KernelThread
 
 _MOST_POLLED = 32
@@ -56,7 +56,7 @@ def _numbers() -> _Numbers:
     return {"x86_64": _X86, "aarch64": _ARM}.get(os.uname().machine, _NONE)
 
 
-def descriptors(pid: int, thread: KernelThread, found: Memory | None) -> list[int]:
+def descriptors(pid: int, thread: KernelThread, found: ProcessMemory | None) -> list[int]:
     """The descriptors that a thread's call is on."""
     numbers, call = _numbers(), thread.syscall
     if call is None or not thread.arguments:
@@ -83,7 +83,7 @@ def _watched(pid: int, descriptor: int) -> list[int]:
     return []
 
 
-def path_of(thread: KernelThread, found: Memory | None) -> str:
+def path_of(thread: KernelThread, found: ProcessMemory | None) -> str:
     """The path that a thread's call is given: it hangs in a file server, a disk, a FIFO nobody writes to."""
     where = _numbers().paths.get(-1 if thread.syscall is None else thread.syscall)
     if where is None or found is None or len(thread.arguments) <= where:

@@ -23,7 +23,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.observe.processes.redact import command_line
 from raydoctor.observe.stacks import pyspy
 from raydoctor.observe.stacks.calls import futex_of
-from raydoctor.observe.stacks.memory import Memory, memory
+from raydoctor.observe.stacks.memory import ProcessMemory, memory
 from raydoctor.observe.stacks.pyspy import Dump
 from raydoctor.observe.stacks.threads import KernelThread
 
@@ -111,7 +111,7 @@ def _places(thread: dict[str, Any], lock: _Lock) -> Iterator[Row]:
                 return
 
 
-def _parked(found: Memory, semaphore: int) -> _Lock | None:
+def _parked(found: ProcessMemory, semaphore: int) -> _Lock | None:
     """The lock for which a thread of Python 3.14 waits at that semaphore of its own."""
     (byte,) = found.words(semaphore - 8) or (0,)
     words = found.words(byte - _HEADER, 5) or (*found.words(byte - _HEADER, 3), 0, 0)
@@ -122,7 +122,7 @@ def _parked(found: Memory, semaphore: int) -> _Lock | None:
     return _Lock(byte - _HEADER, kind, owner, again + 1 if owner else 0)
 
 
-def _among_locals(found: Memory, look: Dump, semaphore: int) -> _Lock | None:
+def _among_locals(found: ProcessMemory, look: Dump, semaphore: int) -> _Lock | None:
     for thread in look.threads:
         for frame in pyspy.frames(thread):
             for variable in frame.get("locals") or ():
@@ -134,7 +134,7 @@ def _among_locals(found: Memory, look: Dump, semaphore: int) -> _Lock | None:
     return None
 
 
-def _lock(found: Memory, address: int, semaphore: int) -> _Lock | None:
+def _lock(found: ProcessMemory, address: int, semaphore: int) -> _Lock | None:
     """The lock object at an address, if it is one and has this semaphore."""
     words = found.words(address, 5) or (*found.words(address, 3), 0, 0)
     if len(words) != 5 or words[2] != semaphore:
@@ -145,13 +145,13 @@ def _lock(found: Memory, address: int, semaphore: int) -> _Lock | None:
     return _Lock(address, kind, *(words[3:] if kind == "RLock" else (0, 0)))
 
 
-def _type(found: Memory, address: int) -> str | None:
+def _type(found: ProcessMemory, address: int) -> str | None:
     """Which kind of lock objects of that type are; None: none."""
     name = found.words(address + 24)
     return _TYPES.get(found.text(name[0])) if name else None
 
 
-def _in_heap(found: Memory, pid: int, semaphore: int) -> _Lock | None:
+def _in_heap(found: ProcessMemory, pid: int, semaphore: int) -> _Lock | None:
     """A lock that is an attribute, a global, or in a closure: whatever points to the semaphore."""
     pointer = semaphore.to_bytes(8, "little")
     deadline, searched = time.thread_time() + _PATIENCE, 0
@@ -170,7 +170,7 @@ def _in_heap(found: Memory, pid: int, semaphore: int) -> _Lock | None:
 
 
 def _heap(pid: int) -> Iterator[tuple[int, int]]:
-    """Memory that the process may write, that no file is behind, and that is no thread's stack."""
+    """ProcessMemory that the process may write, that no file is behind, and that is no thread's stack."""
     line_of = pattern(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)")
     guard = 0
     with suppress(OSError), open(f"/proc/{pid}/maps") as stream:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 _TOP = 1 << 63
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """The memory of one process; what is not mapped is empty."""
 
     file: int
@@ -37,7 +37,7 @@ class Memory(NamedTuple):
 
 
 @contextmanager
-def memory(pid: int) -> Iterator[Memory | None]:
+def memory(pid: int) -> Iterator[ProcessMemory | None]:
     """The memory of a process while the block runs; None where it may not be read."""
     try:
         file = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
@@ -45,6 +45,6 @@ def memory(pid: int) -> Iterator[Memory | None]:
         yield None
         return
     try:
-        yield Memory(file)
+        yield ProcessMemory(file)
     finally:
         os.close(file)

@@ -18,7 +18,7 @@ from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.nodes import nodes, there
 from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks import rests, stacks
-from raydoctor.observe.stacks.stacks import Manner, Wanted
+from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
 from raydoctor.observe.stacks.suspects import Sampling, Suspects
 
 WHAT = "the stacks of workers"
@@ -76,7 +76,7 @@ def collectors(
 
 
 def looks(
-    wanted: Sequence[Wanted], manner: Manner, makers: Sequence[tuple[str, int]] = ()
+    wanted: Sequence[ProcessToSample], manner: Manner, makers: Sequence[tuple[str, int]] = ()
 ) -> Iterator[Piece | Gap]:
     """How long they have rested, before a look wakes them; then the looks.
 
@@ -113,7 +113,10 @@ def _joined(before: Piece | None, piece: Piece) -> Piece:
 
 
 def _elsewhere(
-    cluster: Cluster, others: Mapping[str, Sequence[Wanted]], manner: Manner, patience: float
+    cluster: Cluster,
+    others: Mapping[str, Sequence[ProcessToSample]],
+    manner: Manner,
+    patience: float,
 ) -> Iterator[Piece | Gap]:
     asks = {node: ask(wanted, manner) for node, wanted in others.items()}
     for answer in there.ask(cluster, asks, _FUNCTION, patience):
@@ -124,7 +127,7 @@ def _elsewhere(
         yield from unpacked(answer.node, answer.told)
 
 
-def ask(wanted: Sequence[Wanted], manner: Manner) -> dict[str, Any]:
+def ask(wanted: Sequence[ProcessToSample], manner: Manner) -> dict[str, Any]:
     """What another node is asked: `respond` takes it."""
     plain = manner._asdict() | {"unfinished": sorted(manner.unfinished)}
     return {"wanted": [each._asdict() for each in wanted], "manner": plain}
@@ -134,7 +137,7 @@ def respond(asked: dict[str, Any]) -> dict[str, Any]:
     """On that node: look at its processes."""
     plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
     pieces, gaps = {}, []
-    for item in looks(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
+    for item in looks(certain([ProcessToSample(**w) for w in asked["wanted"]]), Manner(**plain)):
         if isinstance(item, Piece):
             pieces[item.path] = item.data.decode()
         else:
@@ -150,7 +153,7 @@ def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
         yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True, about="stacks")
 
 
-def certain(wanted: Sequence[Wanted]) -> list[Wanted]:
+def certain(wanted: Sequence[ProcessToSample]) -> list[ProcessToSample]:
     """Those that are certainly meant: by their start, or else by the log of theirs that they have open.
 
     Ray tells pids only, and in a container those are others than here.
@@ -158,7 +161,7 @@ def certain(wanted: Sequence[Wanted]) -> list[Wanted]:
     return [each for each in wanted if each.started_at or _has_log(each)]
 
 
-def _has_log(wanted: Wanted) -> bool:
+def _has_log(wanted: ProcessToSample) -> bool:
     kind = "driver" if wanted.worker_id.endswith("f" * 48) else "worker"
     name = f"/python-core-{kind}-{wanted.worker_id}_{wanted.pid}.log"
     return any(path.endswith(name) for path in proc.files(wanted.pid).values())

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from raydoctor.model import ids, paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
-from raydoctor.observe.stacks.stacks import Wanted
+from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
 _LEAST_DIGITS = 6
@@ -61,7 +61,7 @@ class Known(NamedTuple):
         )
 
 
-def everywhere(known: Known, node: str = "") -> list[Wanted]:
+def everywhere(known: Known, node: str = "") -> list[ProcessToSample]:
     """All workers and drivers of the cluster, or of one node."""
     return [
         _worker(each)
@@ -70,7 +70,7 @@ def everywhere(known: Known, node: str = "") -> list[Wanted]:
     ]
 
 
-def named(known: Known, wanted: str) -> list[Wanted]:
+def named(known: Known, wanted: str) -> list[ProcessToSample]:
     """The processes that are meant. Raises UnknownTargetError where there are none."""
     name = plain(wanted)
     for find in (_by_node, _by_task, _by_actor, _by_worker):
@@ -87,13 +87,13 @@ def plain(wanted: str) -> str:
     return parts.task if parts and inside and "Object" in wanted else digits
 
 
-def _by_node(known: Known, name: str) -> Iterator[Wanted]:
+def _by_node(known: Known, name: str) -> Iterator[ProcessToSample]:
     for node in known.nodes:
         if name == node.get("node_ip") or _is(name, node.get("node_id")):
             yield from everywhere(known, node["node_id"])
 
 
-def _by_task(known: Known, name: str) -> Iterator[Wanted]:
+def _by_task(known: Known, name: str) -> Iterator[ProcessToSample]:
     task = name[:48] if ids.parse_object_id(name) else name
     tasks = {each["task_id"]: each for each in known.tasks}
     for row in known.stats:
@@ -102,7 +102,7 @@ def _by_task(known: Known, name: str) -> Iterator[Wanted]:
             yield _worker(row)
 
 
-def _by_actor(known: Known, name: str) -> Iterator[Wanted]:
+def _by_actor(known: Known, name: str) -> Iterator[ProcessToSample]:
     workers = {row["actor_id"]: row for row in known.stats if row.get("actor_id")}
     for actor in known.actors:
         if actor.get("state") == "ALIVE" and (
@@ -112,17 +112,19 @@ def _by_actor(known: Known, name: str) -> Iterator[Wanted]:
             if row := workers.get(actor["actor_id"]):
                 yield _worker(row)
             elif actor.get("pid"):
-                yield Wanted(int(actor["pid"]), node_id=actor.get("node_id") or "")
+                yield ProcessToSample(int(actor["pid"]), node_id=actor.get("node_id") or "")
 
 
-def _by_worker(known: Known, name: str) -> Iterator[Wanted]:
+def _by_worker(known: Known, name: str) -> Iterator[ProcessToSample]:
     for row in known.stats:
         if _is(name, row.get("worker_id")) or (name.isdigit() and row.get("pid") == int(name)):
             yield _worker(row)
 
 
-def _worker(row: Row) -> Wanted:
-    return Wanted(int(row["pid"]), 0.0, row.get("worker_id") or "", row.get("node_id") or "")
+def _worker(row: Row) -> ProcessToSample:
+    return ProcessToSample(
+        int(row["pid"]), 0.0, row.get("worker_id") or "", row.get("node_id") or ""
+    )
 
 
 def _is(name: str, identifier: str | None) -> bool:

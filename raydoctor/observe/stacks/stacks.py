@@ -27,13 +27,13 @@ from raydoctor.observe.stacks.subject import (
     HOPELESS,
     TIMEOUT,
     Manner,
+    ProcessToSample,
     Row,
-    Subject,
-    Wanted,
+    SampledSubject,
     identify,
 )
 
-__all__ = ["TIMEOUT", "Manner", "Row", "Wanted", "fix", "rows", "samples"]
+__all__ = ["TIMEOUT", "Manner", "ProcessToSample", "Row", "fix", "rows", "samples"]
 
 T = TypeVar("T")
 _AT_ONCE = 32
@@ -50,7 +50,7 @@ _MORE_TIME = "Give it more: --timeout 60."
 
 
 def samples(
-    processes: Sequence[Wanted], manner: Manner = _THOROUGH, seconds: float = _NO_END
+    processes: Sequence[ProcessToSample], manner: Manner = _THOROUGH, seconds: float = _NO_END
 ) -> Iterator[Piece | Gap]:
     """The tables, anew after each look, and while one takes long: what was seen until then.
 
@@ -58,7 +58,7 @@ def samples(
     """
     at = time.time()
     deadline = time.monotonic() + manner.pauses + seconds
-    subjects = [Subject(each) for each in processes if identify(each) is not None]
+    subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
     last = manner.looks - 1
     for number in range(manner.looks):
         if number:
@@ -66,14 +66,14 @@ def samples(
         left = deadline - _FOR_CLUES * seconds - time.monotonic()
         if number and left <= 0:
             break
-        look = partial(Subject.look, manner=manner, is_last=number == last)
+        look = partial(SampledSubject.look, manner=manner, is_last=number == last)
         of_native = manner.native and number == last
         most = min(left, 2 * manner.timeout * _rounds(subjects, of_native))
         for _ in _now_and_then(_side_by_side(look, subjects, most, of_native)):
             yield _samples(subjects, at)
     if manner.clues:
         left = max(_LEAST, deadline - time.monotonic())
-        around = partial(Subject.clues, manner=manner)
+        around = partial(SampledSubject.clues, manner=manner)
         most = min(left, 2 * manner.timeout * _rounds(subjects))
         for found in _now_and_then(_side_by_side(around, subjects, most)):
             yield table("clues", [row for row in found if row], source="proc", at=at)
@@ -81,7 +81,7 @@ def samples(
     yield from _unseen(subjects, manner)
 
 
-def _samples(subjects: Sequence[Subject], at: float) -> Piece:
+def _samples(subjects: Sequence[SampledSubject], at: float) -> Piece:
     rows = [row for each in subjects for row in tuple(each.rows)]
     return table("samples", rows, source="py-spy", at=at)
 
@@ -97,22 +97,27 @@ def _now_and_then(found: Iterator[list[T]]) -> Iterator[list[T]]:
 
 
 def rows(
-    processes: Sequence[Wanted], *, variables: bool, native: bool, timeout: float = TIMEOUT
+    processes: Sequence[ProcessToSample], *, variables: bool, native: bool, timeout: float = TIMEOUT
 ) -> list[Row]:
     """One look at each, for a person: rows of `samples`, with the locals of each frame on wish.
 
     Locals hold whatever the program holds: they are to be redacted, and kept nowhere.
     """
-    subjects = [Subject(each) for each in processes if identify(each) is not None]
+    subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
     manner = Manner(1, native=native, timeout=timeout)
-    look = partial(Subject.look, manner=manner, is_last=True, variables=variables, native=native)
+    look = partial(
+        SampledSubject.look, manner=manner, is_last=True, variables=variables, native=native
+    )
     for _ in _side_by_side(look, subjects, 2 * timeout * _rounds(subjects, native), native):
         pass
     return [row for each in subjects for row in tuple(each.rows)]
 
 
 def _side_by_side(
-    do: Callable[[Subject], T], subjects: Sequence[Subject], seconds: float, native: bool = False
+    do: Callable[[SampledSubject], T],
+    subjects: Sequence[SampledSubject],
+    seconds: float,
+    native: bool = False,
 ) -> Iterator[list[T]]:
     """What it has given so far, in their order: anew with each, without those that took too long.
 
@@ -134,7 +139,7 @@ def _width(native: bool) -> int:
     return width if native else min(4 * width, _AT_ONCE)
 
 
-def _rounds(subjects: Sequence[Subject], native: bool = False) -> int:
+def _rounds(subjects: Sequence[SampledSubject], native: bool = False) -> int:
     """How many are looked at one after the other."""
     return 1 + len(subjects) // _width(native)
 
@@ -142,9 +147,9 @@ def _rounds(subjects: Sequence[Subject], native: bool = False) -> int:
 # ------------------------------------------------------------------ gaps
 
 
-def _gaps(subjects: Sequence[Subject]) -> Iterator[Gap]:
+def _gaps(subjects: Sequence[SampledSubject]) -> Iterator[Gap]:
     """Why stacks are missing, each reason once, and what would bring them."""
-    reasons: dict[str, list[Subject]] = {}
+    reasons: dict[str, list[SampledSubject]] = {}
     for each in subjects:
         if each.refusal:
             reasons.setdefault(each.refusal, []).append(each)
@@ -154,7 +159,7 @@ def _gaps(subjects: Sequence[Subject]) -> Iterator[Gap]:
         yield Gap(f"the stacks of {pids}", reason, hint, optional=True, about="stacks")
 
 
-def _unseen(subjects: Sequence[Subject], manner: Manner) -> Iterator[Gap]:
+def _unseen(subjects: Sequence[SampledSubject], manner: Manner) -> Iterator[Gap]:
     """Who was looked at more rarely than was wished, for want of time."""
     alive = [each for each in subjects if len(each.rows) < manner.looks and identify(each.wanted)]
     never = [each for each in alive if not each.rows]

@@ -27,7 +27,7 @@ _WOKEN = 3
 """Times that a thread gives its processor away because it was looked at; more, and it has moved on."""
 
 
-class Wanted(NamedTuple):
+class ProcessToSample(NamedTuple):
     """A process that is to be looked at."""
 
     pid: int
@@ -60,7 +60,7 @@ class Manner(NamedTuple):
         return (self.looks - 1) * self.every
 
 
-def identify(wanted: Wanted) -> proc.Process | None:
+def identify(wanted: ProcessToSample) -> proc.Process | None:
     """The process, if it still is the one that is meant."""
     process = proc.read(wanted.pid)
     if process is None or process.state == "Z":
@@ -92,10 +92,10 @@ def _attempts(native: bool, stopping: bool) -> tuple[_Attempt, ...]:
 
 
 @dataclass(slots=True)
-class Subject:
+class SampledSubject:
     """One process, from its first look to its last."""
 
-    wanted: Wanted
+    wanted: ProcessToSample
     rows: list[Row] = field(default_factory=list)
     last: Dump = field(default_factory=Dump)
     kernel: dict[int, KernelThread] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raydoctor.model import ids
-from raydoctor.observe.stacks.stacks import Wanted
+from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
 _DRIVERS = 8
@@ -54,8 +54,8 @@ class _Running(NamedTuple):
 class Suspects(NamedTuple):
     """Processes to look at, and the tasks that are not finished."""
 
-    here: Sequence[Wanted] = ()
-    elsewhere: Mapping[str, Sequence[Wanted]] = MappingProxyType({})
+    here: Sequence[ProcessToSample] = ()
+    elsewhere: Mapping[str, Sequence[ProcessToSample]] = MappingProxyType({})
     """By node."""
     unfinished: frozenset[str] = frozenset()
     makers: tuple[tuple[str, int], ...] = ()
@@ -98,7 +98,7 @@ def _makers(processes: Sequence[Row]) -> Iterator[tuple[str, int]]:
 
 
 def placed(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[ProcessToSample],
     processes: Sequence[Row],
     nodes_here: Sequence[str],
     unfinished: frozenset[str] = frozenset(),
@@ -107,20 +107,22 @@ def placed(
     mine = [row for row in processes if row.get("is_this")]
     workers = {row["worker_id"]: row for row in mine if row.get("kind") == "worker"}
     drivers = {row["pid"]: row for row in mine if row.get("kind") == "driver"}
-    here: list[Wanted] = []
-    elsewhere: dict[str, list[Wanted]] = {}
+    here: list[ProcessToSample] = []
+    elsewhere: dict[str, list[ProcessToSample]] = {}
     for each in wanted:
         row = workers.get(each.worker_id) or drivers.get(each.pid)
         if row is not None and each.node_id in (*nodes_here, row.get("node_id")):
             start = float(row["started_at"])
             title = each.title or row.get("title") or ""
-            here.append(Wanted(row["pid"], start, each.worker_id, each.node_id, title, each.pid))
+            here.append(
+                ProcessToSample(row["pid"], start, each.worker_id, each.node_id, title, each.pid)
+            )
         elif each.node_id not in nodes_here:
             elsewhere.setdefault(each.node_id, []).append(each)
     return Suspects(here, elsewhere, unfinished)
 
 
-def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[Wanted]:
+def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[ProcessToSample]:
     """Each worker once: of each function the one that has run longest, then of each the second …"""
     turns: dict[str, int] = {}
     ranked = []
@@ -134,25 +136,25 @@ def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[Wanted]:
             told = stats.get(each.worker, {})
             pid, node = told.get("pid") or each.pid, told.get("node_id") or each.node
             if pid and node:
-                yield Wanted(int(pid), 0.0, each.worker, node, f"ray::{each.name}")
+                yield ProcessToSample(int(pid), 0.0, each.worker, node, f"ray::{each.name}")
 
 
-def _drivers(stats: Any) -> Iterator[Wanted]:
+def _drivers(stats: Any) -> Iterator[ProcessToSample]:
     found = [row for row in stats if row.get("worker_type") == "DRIVER" and row.get("pid")]
     for row in found[:_DRIVERS]:
         job = ids.job_number(ids.job_of_driver(row["worker_id"]))
-        yield Wanted(
+        yield ProcessToSample(
             int(row["pid"]), 0.0, row["worker_id"], row.get("node_id") or "", f"driver of job {job}"
         )
 
 
-def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[Wanted]:
+def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[ProcessToSample]:
     """Workers whose work is no task."""
     those = {row["actor_id"] for row in actors if row.get("class_name") == _TRAINER}
     for row in stats:
         if row.get("actor_id") in those and row.get("pid") and row.get("node_id"):
             title = f"ray::{_TRAINER}"
-            yield Wanted(int(row["pid"]), 0.0, row["worker_id"], row["node_id"], title)
+            yield ProcessToSample(int(row["pid"]), 0.0, row["worker_id"], row["node_id"], title)
 
 
 def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:

@@ -21,7 +21,7 @@ from raydoctor.observe.processes import kinship
 from raydoctor.observe.processes.redact import Redactor, command_line, shared
 from raydoctor.observe.stacks import stacks, suspects
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
-from raydoctor.observe.stacks.stacks import Row, Wanted
+from raydoctor.observe.stacks.stacks import ProcessToSample, Row
 from raydoctor.observe.stacks.suspects import Suspects
 
 _FUNCTION = "raydoctor.observe.stacks.worker_stacks:respond"
@@ -174,8 +174,8 @@ def _only(nodes: Sequence[str]) -> str:
     return nodes[0] if len(nodes) == 1 else ""
 
 
-def _wanted(row: Row) -> Wanted:
-    return Wanted(
+def _wanted(row: Row) -> ProcessToSample:
+    return ProcessToSample(
         row["pid"],
         row["started_at"],
         row["worker_id"],
@@ -240,7 +240,7 @@ def respond(asked: dict[str, Any]) -> list[Row]:
     from raydoctor.observe.stacks.sampling import certain
 
     wishes = StackOptions(**asked["wishes"])
-    wanted = certain([Wanted(*each.values()) for each in asked["wanted"]])
+    wanted = certain([ProcessToSample(*each.values()) for each in asked["wanted"]])
     rows = stacks.rows(
         wanted, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout
     )

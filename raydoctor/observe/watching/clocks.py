@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from raydoctor.observe.watching.watching import Attempt, Run, Snapshot
+from raydoctor.observe.watching.watching import Attempt, ReportedTask, Snapshot
 
 _ASKS = 3
 _STEP = 0.5
@@ -22,10 +22,10 @@ _AGAIN = 1.0
 """Seconds after it was first seen from which a start is that of a later attempt."""
 
 
-class Running(NamedTuple):
+class RunningClock(NamedTuple):
     """A task that runs, and its clock."""
 
-    run: Run
+    run: ReportedTask
     began: float
     """Epoch seconds."""
     seen: float
@@ -48,19 +48,19 @@ class Clocks:
     """All that run, oldest first."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Running] = {}
+        self._known: dict[tuple[str, str], RunningClock] = {}
         self._last = 0.0
         self._steady = 0.0
         """`Snapshot.steady` of the last look."""
         self._asked: Counter[tuple[str, str]] = Counter()
 
-    def see(self, seen: Snapshot) -> list[Running]:
+    def see(self, seen: Snapshot) -> list[RunningClock]:
         """Those that run now. What a worker that does not answer ran, it still runs."""
         self._follow(seen)
-        now: dict[tuple[str, str], Running] = {}
+        now: dict[tuple[str, str], RunningClock] = {}
         for run in seen.running:
             key = (run.task, run.worker)
-            now[key] = self._known.get(key) or Running(run, seen.at, seen.at, self._last)
+            now[key] = self._known.get(key) or RunningClock(run, seen.at, seen.at, self._last)
         for key, running in self._known.items():
             if running.run.worker in seen.silent:
                 now.setdefault(key, running)
@@ -83,7 +83,7 @@ class Clocks:
             if running is not None:
                 self._known[each.task, each.worker] = _corrected(running, each, self._last)
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningClock]:
         """Those of the last look."""
         return sorted(self._known.values(), key=lambda each: (each.began, each.run.task))
 
@@ -101,16 +101,16 @@ class Clocks:
         return [each.run.task for each in found]
 
 
-def _moved(running: Running, step: float) -> Running:
+def _moved(running: RunningClock, step: float) -> RunningClock:
     unseen = running.unseen + step if running.unseen else 0.0
     return running._replace(began=running.began + step, seen=running.seen + step, unseen=unseen)
 
 
-def _place(running: Running) -> tuple[str, str]:
+def _place(running: RunningClock) -> tuple[str, str]:
     return running.run.task, running.run.worker
 
 
-def _corrected(running: Running, told: Attempt, last: float) -> Running:
+def _corrected(running: RunningClock, told: Attempt, last: float) -> RunningClock:
     start = told.started_at
     if start is None:
         return running._replace(told=running.told or told)

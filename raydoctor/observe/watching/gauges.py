@@ -20,7 +20,7 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.table import Piece
-from raydoctor.observe.gcs.dashboard import Answer, get
+from raydoctor.observe.gcs.dashboard import DashboardReply, get
 from raydoctor.observe.gcs.metrics import readings
 from raydoctor.observe.machine import cgroups, disk_usage, disks, storage
 from raydoctor.observe.processes import proc
@@ -47,7 +47,7 @@ Config = Mapping[str, object]
 """What the head was given for all nodes."""
 
 
-class User(NamedTuple):
+class ResourceUser(NamedTuple):
     """A process that uses much memory, or what fills a disk."""
 
     pid: int
@@ -69,7 +69,7 @@ class Gauge(NamedTuple):
     limit: int
     threshold: float
     """The share from which Ray kills workers, or stores nothing any more."""
-    users: tuple[User, ...] = ()
+    users: tuple[ResourceUser, ...] = ()
     is_assumed: bool = False
     """Whether the threshold is Ray's default, because what the node was given is not known."""
 
@@ -146,11 +146,12 @@ def _host() -> tuple[int, int] | None:
     return None if total is None or available is None else (total - available, total)
 
 
-def _largest(table: Mapping[int, Process]) -> list[User]:
+def _largest(table: Mapping[int, Process]) -> list[ResourceUser]:
     """Who would free most, if it ended."""
     seeming = sorted(table.values(), key=lambda each: -each.rss)[:_READ]
     users = [
-        User(each.pid, _title(each), proc.private_memory(each.pid) or each.rss) for each in seeming
+        ResourceUser(each.pid, _title(each), proc.private_memory(each.pid) or each.rss)
+        for each in seeming
     ]
     return sorted(users, key=lambda each: -each.bytes)[:_TOP]
 
@@ -183,7 +184,7 @@ def _rows(items: Iterable[Piece | Gap]) -> Iterator[dict[str, object]]:
             yield from json.loads(item.data)["rows"]
 
 
-def filled(gauges: Sequence[Gauge], things: Sequence[User]) -> list[Gauge]:
+def filled(gauges: Sequence[Gauge], things: Sequence[ResourceUser]) -> list[Gauge]:
     """The gauges of this machine's disks with what of Ray's lies there, the largest first."""
     told = []
     for gauge in gauges:
@@ -193,10 +194,10 @@ def filled(gauges: Sequence[Gauge], things: Sequence[User]) -> list[Gauge]:
     return told
 
 
-def fillers(cluster: Cluster) -> list[User]:
+def fillers(cluster: Cluster) -> list[ResourceUser]:
     """What of Ray's fills this machine's disks, the largest first: a walk of up to a second."""
     return [
-        User(0, str(row["what"]), int(str(row["bytes"])), str(row["path"]))
+        ResourceUser(0, str(row["what"]), int(str(row["bytes"])), str(row["path"]))
         for row in _rows(disk_usage.tables(cluster))
     ]
 
@@ -223,7 +224,7 @@ def metrics(cluster: Cluster, nodes: Sequence[Node], config: Config) -> Metrics:
     gauges: list[Gauge] = []
     heard = 0
     for address, answer in parallel(calls, _TIMEOUT + 0.1):
-        if not isinstance(answer, Answer) or answer.outcome != "ok":
+        if not isinstance(answer, DashboardReply) or answer.outcome != "ok":
             continue
         heard += 1
         values: Counter[str] = Counter()

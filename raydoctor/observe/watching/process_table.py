@@ -18,7 +18,7 @@ _WHOLE = 10.0
 
 
 @dataclass(slots=True)
-class Table:
+class ProcessTable:
     """The processes of this machine."""
 
     processes: dict[int, Process] = field(default_factory=dict)

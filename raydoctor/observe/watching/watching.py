@@ -69,7 +69,7 @@ class Node(NamedTuple):
     """Where it tells its metrics, `host:port`; empty where nowhere."""
 
 
-class Run(NamedTuple):
+class ReportedTask(NamedTuple):
     """A task that a worker says it runs."""
 
     task: str
@@ -94,7 +94,7 @@ class Snapshot(NamedTuple):
     session: str
     """The cluster's own name for itself: another one is another cluster. Empty where it does not say."""
     nodes: tuple[Node, ...]
-    running: tuple[Run, ...]
+    running: tuple[ReportedTask, ...]
     unfinished: int
     """Tasks that owners wait for, those that run included."""
     demands: tuple[Demand, ...]
@@ -116,7 +116,7 @@ class _Heard(NamedTuple):
 
     title: bytes
     tasks: frozenset[bytes]
-    runs: tuple[Run, ...]
+    runs: tuple[ReportedTask, ...]
     unfinished: int
     same: int
     """Looks that it has said so."""
@@ -371,12 +371,14 @@ def _nodes(messages: Iterable[Any]) -> Iterator[Node]:
             yield Node(each.node_id.hex(), ip, each.is_head_node, f"{host}:{port}" if port else "")
 
 
-def _runs(worker: Any, reply: Any) -> Iterator[Run]:
+def _runs(worker: Any, reply: Any) -> Iterator[ReportedTask]:
     where = worker.worker_address
     for task in reply.running_task_ids:
         name = task.hex()
         if not ids.is_driver_task(name):
-            yield Run(name, _worker_id(worker), worker.pid, where.ip_address, _node_id(worker))
+            yield ReportedTask(
+                name, _worker_id(worker), worker.pid, where.ip_address, _node_id(worker)
+            )
 
 
 def _demands(requests: Iterable[Any]) -> Iterator[Demand]:

@@ -24,7 +24,7 @@ _WORKER_DEADLINE = 1.0
 _PROBE_DEADLINE = 1.5
 
 
-class Table(NamedTuple):
+class RowTable(NamedTuple):
     """Rows, and how many there are where these are the first."""
 
     rows: list[Row]
@@ -146,6 +146,6 @@ def _answer(started: Any) -> tuple[Any, str]:
         return None, failed.code
 
 
-def first(rows: list[Row], total: int | None = None) -> Table:
+def first(rows: list[Row], total: int | None = None) -> RowTable:
     """As many rows as a table holds; `total` where there are more than these."""
-    return Table(rows[:LIMIT], len(rows) if total is None else max(total, len(rows)))
+    return RowTable(rows[:LIMIT], len(rows) if total is None else max(total, len(rows)))

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raydoctor.observe.collector.programs.peers import access_of
     from raydoctor.observe.gcs.programs import gcs_rows
-    from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, Table, first
+    from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, RowTable, first
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
     from raydoctor.observe.gcs.programs.gcs_tasks import finished, owned_tasks, tasks
     from raydoctor.observe.gcs.programs.gcs_wire import CallError, Wire
 else:  # a program finds what is beside it
     sys.path.insert(0, str(Path(__file__).parents[2] / "collector" / "programs"))
     import gcs_rows
-    from gcs_client import LIMIT, Gcs, Row, Table, first
+    from gcs_client import LIMIT, Gcs, Row, RowTable, first
     from gcs_messages import Messages
     from gcs_tasks import finished, owned_tasks, tasks
     from gcs_wire import CallError, Wire
@@ -42,12 +42,12 @@ _JOB_PREFIX = b"_ray_internal_job_info_"
 _INTERNAL = "_ray_internal_"
 
 
-def nodes(gcs: Gcs) -> Table:
+def nodes(gcs: Gcs) -> RowTable:
     """Nodes, dead ones too."""
     return first([gcs_rows.node(each) for each in gcs.nodes()])
 
 
-def metrics(gcs: Gcs) -> Table:
+def metrics(gcs: Gcs) -> RowTable:
     """Where the nodes that are alive tell their metrics."""
     rows = [
         {
@@ -61,20 +61,20 @@ def metrics(gcs: Gcs) -> Table:
     return first(rows)
 
 
-def workers(gcs: Gcs) -> Table:
+def workers(gcs: Gcs) -> RowTable:
     """Workers and drivers: those alive first, then the last that ended."""
     found = gcs.workers()
     kept = sorted(found, key=lambda each: (not each.is_alive, -each.end_time_ms))[:LIMIT]
-    return Table([gcs_rows.worker(each) for each in kept], len(found))
+    return RowTable([gcs_rows.worker(each) for each in kept], len(found))
 
 
-def actors(gcs: Gcs) -> Table:
+def actors(gcs: Gcs) -> RowTable:
     """Actors: those not dead first, then the last that died."""
     reply = gcs.ask(gcs.call("ActorInfoGcsService", "GetAllActorInfo", show_dead_jobs=True))
     dead = _number_of(reply, "DEAD")
     found = sorted(reply.actor_table_data, key=lambda each: (each.state == dead, -each.end_time))
     total = max(len(found), reply.total)
-    return Table([gcs_rows.actor(each) for each in found[:LIMIT]], total)
+    return RowTable([gcs_rows.actor(each) for each in found[:LIMIT]], total)
 
 
 def _number_of(reply: Any, name: str) -> int | None:
@@ -84,7 +84,7 @@ def _number_of(reply: Any, name: str) -> int | None:
     return known[name].number if name in known else None
 
 
-def placement_groups(gcs: Gcs) -> Table:
+def placement_groups(gcs: Gcs) -> RowTable:
     """Placement groups, removed ones last."""
     call = gcs.call("PlacementGroupInfoGcsService", "GetAllPlacementGroup")
     reply = gcs.ask(call)
@@ -93,7 +93,7 @@ def placement_groups(gcs: Gcs) -> Table:
     return first(rows, reply.total)
 
 
-def jobs(gcs: Gcs) -> Table:
+def jobs(gcs: Gcs) -> RowTable:
     """Drivers, and submitted jobs with theirs, as the job manager's list has them."""
     call = gcs.call(
         "JobInfoGcsService",
@@ -123,12 +123,12 @@ def _submissions(gcs: Gcs) -> Iterator[tuple[str, bytes]]:
             yield each.key.removeprefix(_JOB_PREFIX).decode("utf-8", "replace"), each.value
 
 
-def demands(gcs: Gcs) -> Table:
+def demands(gcs: Gcs) -> RowTable:
     """What waits for resources, as the autoscaler is told."""
     return first(gcs_rows.demands(_status(gcs)))
 
 
-def resources(gcs: Gcs) -> Table:
+def resources(gcs: Gcs) -> RowTable:
     """What each node has, and has left."""
     usage = {each.node_id: each for each in _status(gcs).node_states}
     return first([gcs_rows.resources(each, usage.get(each.node_id)) for each in gcs.nodes()])
@@ -139,7 +139,7 @@ def _status(gcs: Gcs) -> Any:
     return gcs.ask(call).cluster_resource_state
 
 
-def worker_stats(gcs: Gcs) -> Table:
+def worker_stats(gcs: Gcs) -> RowTable:
     """What each live worker says of itself; one that does not say anything, though it can be reached."""
     asked = gcs.stats()
     silent = [each for each, reply, _ in asked if reply is None]
@@ -166,7 +166,7 @@ def _is_reached(worker: Any) -> bool:
     return True
 
 
-def objects(gcs: Gcs) -> Table:
+def objects(gcs: Gcs) -> RowTable:
     """What holds which object, as `ray memory` shows it, asked of the workers; the largest first."""
     rows, total = [], 0
     for _, reply, _ in gcs.stats():
@@ -181,7 +181,7 @@ def objects(gcs: Gcs) -> Table:
     return first(rows, total)
 
 
-TABLES: dict[str, Callable[[Gcs], Table]] = {
+TABLES: dict[str, Callable[[Gcs], RowTable]] = {
     "nodes": nodes,
     "resources": resources,
     "demands": demands,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
-    from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, Table, first
+    from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, RowTable, first
     from raydoctor.observe.gcs.programs.gcs_wire import Call, TaskFilter, result
 else:  # a program finds what is beside it
     import gcs_rows
     import gcs_wire
-    from gcs_client import LIMIT, Gcs, Row, Table, first
+    from gcs_client import LIMIT, Gcs, Row, RowTable, first
     from gcs_wire import Call, TaskFilter, result
 
 
@@ -34,7 +34,7 @@ LIMIT_AT_ONCE = 5_000
 _WAITING = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")
 
 
-def tasks(gcs: Gcs) -> Table:
+def tasks(gcs: Gcs) -> RowTable:
     """Tasks that are not finished, the last that failed, and those that run unknown to the GCS."""
     replies = _task_replies(gcs)
     names = gcs.of.rpc.TaskStatus
@@ -51,7 +51,7 @@ def tasks(gcs: Gcs) -> Table:
         name for row in kept if row["state"] == "RUNNING" and (name := _function(row))
     )
     untold = len(events) - len(shown) + sum(max(0, reply.num_truncated) for reply in replies)
-    return Table(kept, max(len(kept), len(rows) + untold))
+    return RowTable(kept, max(len(kept), len(rows) + untold))
 
 
 def _unlike(events: Collection[Any], names: Any) -> list[Any]:
@@ -135,7 +135,7 @@ def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
     ]
 
 
-def owned_tasks(gcs: Gcs) -> Table:
+def owned_tasks(gcs: Gcs) -> RowTable:
     """What owners say of their tasks, as far as they are not finished."""
     replies = [reply for _, reply, _ in gcs.stats(of_tasks=True) if reply is not None]
     found = [each for reply in replies for each in reply.owned_task_info_entries]
@@ -143,7 +143,7 @@ def owned_tasks(gcs: Gcs) -> Table:
     return first([row for row in rows if row["state"] != "FINISHED"])
 
 
-def finished(gcs: Gcs) -> Table:
+def finished(gcs: Gcs) -> RowTable:
     """How long the functions that run now took before: each one's last finished tasks, as far as known.
 
     Asked after the tasks, which tell what runs.

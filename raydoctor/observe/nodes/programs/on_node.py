@@ -37,7 +37,7 @@ _AGAIN_S = 0.1
 """Seconds between two looks of the watchdog for searches that were started since."""
 
 
-class Wanted(NamedTuple):
+class NodeRequest(NamedTuple):
     """What to do here."""
 
     signals: tuple[Signal, ...]
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
     """Tells this node's placeholders for secrets from those of other nodes, which count for themselves."""
 
 
-class Answer(NamedTuple):
+class NodeReply(NamedTuple):
     """What this node tells: `about` for the asker, `data` for the capture (compressed)."""
 
     about: Mapping[str, Any]
@@ -75,25 +75,25 @@ def unpack(packed: Sequence[Sequence[Any]]) -> tuple[Signal, ...]:
 # ---------------------------------------------------------------- the node's part
 
 
-def answer(wanted: Wanted) -> Answer:
+def answer(wanted: NodeRequest) -> NodeReply:
     """Read this node's logs. What goes wrong is told in `about["problem"]`."""
     began = time.monotonic()
     place = place_of(wanted.session)
     about: dict[str, Any] = {"place": place, "raydoctor": __version__}
     if place and place == wanted.known_folder:
-        return Answer({**about, "same": True})
+        return NodeReply({**about, "same": True})
     try:
         with open_capture(wanted.session) as capture, _watchdog(wanted.seconds) as late:
             reading = _read(capture, wanted.signals)
     except RaydoctorError as error:
-        return Answer({**about, "problem": error.message, "hint": error.hint})
+        return NodeReply({**about, "problem": error.message, "hint": error.hint})
     if late.is_set():
         why = f"the search of this node's logs was ended after {wanted.seconds:g} s"
         hint = portable.MORE_TIME
         reading = replace(reading, gaps=(*_without_complaints(reading.gaps), Gap("", why, hint)))
     data, events = _packed(without_secrets(reading, _redactor()), wanted)
     seconds = time.monotonic() - began
-    return Answer({**about, "events": events, "seconds": seconds}, data)
+    return NodeReply({**about, "events": events, "seconds": seconds}, data)
 
 
 def _read(capture: Capture, signals: Sequence[Signal]) -> NodeReading:
@@ -104,7 +104,7 @@ def _read(capture: Capture, signals: Sequence[Signal]) -> NodeReading:
     return build.read_node(capture, [*signals, *unexplained.signals(roles)])
 
 
-def _packed(reading: NodeReading, wanted: Wanted) -> tuple[bytes, int]:
+def _packed(reading: NodeReading, wanted: NodeRequest) -> tuple[bytes, int]:
     """The reading compressed, with as many events as fit; and how many those are."""
     most = min(wanted.most_events, max(1, len(reading.events)))
     own = rb"<secret:\1-%s-\2>" % wanted.tag.encode() if wanted.tag else rb"\g<0>"
@@ -225,7 +225,7 @@ def respond(request: bytes, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
     What is larger than 100 kB would go through the object store, which may be what is broken.
     """
     told = json.loads(zlib.decompress(request))
-    wanted = Wanted(
+    wanted = NodeRequest(
         unpack(told["signals"]),
         float(told["seconds"]),
         int(told["most_events"]),
