@@ -451,7 +451,7 @@ def test_what_a_person_reads() -> None:
     text = page({}, tunnel="ssh -N -L 5678:127.0.0.1:5678 10.0.0.9")
     assert "listening on 127.0.0.1:5678 (injected, 0.6 s)" in text
     assert f"Close it: raydoctor attach {'1' * 48} --close" in text
-    assert "In the process now" in text
+    assert "Until the process ends" in text
     assert "ssh -N -L 5678:127.0.0.1:5678 10.0.0.9" in text
     assert "PyCharm" in text
     assert "nvim-dap" in text

@@ -182,10 +182,12 @@ def test_a_dump_as_text_tells_what_a_text_can(file: Path) -> None:
     for hang, _, process in those(file):
         look = process.last
         threads = [
-            text_stacks.Thread(t.name, _state(t), tuple(f._replace(whose="") for f in t.frames))
+            text_stacks.DumpedThread(
+                t.name, _state(t), tuple(f._replace(whose="") for f in t.frames)
+            )
             for t in look.threads
         ]
-        dump = text_stacks.Dump(process.pid, "ray::f", tuple(threads), look.event)
+        dump = text_stacks.StackDump(process.pid, "ray::f", tuple(threads), look.event)
         thread = dump.busy
         if hang.kind in ("async-blocked", None):
             assert thread is None
@@ -197,9 +199,9 @@ def test_a_dump_as_text_tells_what_a_text_can(file: Path) -> None:
             assert thread.doing[0] in kinds, hang.name
 
 
-def is_mute(thread: text_stacks.Thread) -> bool:
+def is_mute(thread: text_stacks.DumpedThread) -> bool:
     """Whether its native frames have no names: so they are with Debian's Python 3.14."""
-    native = _frames.natives(thread.look)
+    native = _frames.natives(thread.sample)
     return bool(native) and not any(map(kernel.is_informative, native))
 
 

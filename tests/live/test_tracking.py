@@ -506,7 +506,7 @@ def test_a_folder_that_others_can_write_to_is_refused(
 def test_what_nobody_needs_is_removed() -> None:
     gone = [StartedProcess(4194304 + number, 1.0) for number in range(4)]  # above any pid
     child = subprocess.Popen(["sleep", "60"])
-    living = family.look(child.pid)
+    living = family.started_process(child.pid)
     assert living is not None
     paths = [registry.path_of(seen) for seen in gone]
     tasks = [Task(1, "aa", 5.0, {}) for _ in gone]
@@ -530,8 +530,8 @@ def test_what_nobody_needs_is_removed() -> None:
 
 def test_without_pidfds_the_watcher_waits_all_the_same(tmp_path: Path) -> None:
     worker, started = subprocess.Popen(["sleep", "60"]), subprocess.Popen(["sleep", "60"])
-    seen, path = family.look(worker.pid), str(tmp_path / "file")
-    child = family.look(started.pid)
+    seen, path = family.started_process(worker.pid), str(tmp_path / "file")
+    child = family.started_process(started.pid)
     assert seen is not None
     assert child is not None
     task = Task(1, "aa", 1.0, {})
@@ -599,7 +599,7 @@ def test_the_present_is_told_on_the_clock_of_starts() -> None:
     time.sleep(0.02)
     child = subprocess.Popen(["sleep", "10"])
     try:
-        seen = family.look(child.pid)
+        seen = family.started_process(child.pid)
         assert seen is not None
         assert before <= seen.started_at <= family.now()
         assert seen.pid in (family.children(os.getpid()) or [])

@@ -274,7 +274,7 @@ def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_u
         ("disk", 0.95, True),
     ]
     (told,) = levels([], [unknown[0]._replace(used=unknown[0].limit)])
-    assert "what this node was given is unknown" in told.text
+    assert "the node's own setting is unknown" in told.text
 
 
 @pytest.mark.ray
@@ -602,7 +602,7 @@ def test_any_five_minutes_cost_no_more_than_a_hundredth() -> None:
         ("import sys; sys.exit('the file is gone')", "the file is gone"),
         ("1 / 0", "ZeroDivisionError"),
         ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
-        ("print('no JSON')", "nothing that can be read"),
+        ("print('no JSON')", "unreadable reply"),
     ],
 )
 def test_a_look_that_fails_says_why(

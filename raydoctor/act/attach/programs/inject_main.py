@@ -90,7 +90,7 @@ def _sent(plan: dict[str, Any]) -> dict[str, Any]:
     thread.stop(_STOP)
     # It is held from here on: its pid cannot become another's.
     if _start_of(plan["pid"]) != plan["start"]:
-        raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
+        raise ProcessLookupError(errno.ESRCH, "its pid now belongs to another process")
     # Whether it holds the GIL was seen a while ago: by now it may wait for it.
     if plan["now"] and plan["gil"] and not _asks_for_python(thread.registers, plan):
         registers, way = _at_a_check(thread, plan), "calling"
