@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
@@ -48,8 +49,14 @@ _OF_WORKERS = frozenset(
 """Roles with at least one file per worker."""
 _JUDGED = ("raylet-out", "gcs-out")
 """Roles whose text is checked when it is read (`read/coverage.py`)."""
+_CONSOLES = frozenset({"driver", "job-driver"})
 _LOOKED_INTO = 1_000
 """Files of these roles whose first bytes are looked at: it takes 10 µs each."""
+_MOST_TEXTS, _MOST_TEXT = 20, 64 << 20
+"""Files of unknown names, and their bytes, that are read as consoles: more is no collection of pastes."""
+_TEXT_SUFFIXES = frozenset(
+    {"", ".txt", ".text", ".log", ".out", ".err", ".md", ".json", ".jsonl", ".ndjson", ".ipynb"}
+)
 _NOT_TEXT = "Copy the file again from the node where Ray wrote it."
 _LOOKED_FOR = (
     "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
@@ -146,8 +153,9 @@ def open_capture(path: str | None = None, driver_log: str | None = None) -> Capt
     capture = Capture(driver_log or "", "driver", {}) if driver_alone else _open(path)
     try:
         if driver_log is not None:
-            add_driver_log(capture, driver_log)
+            _add_driver_log(capture, driver_log)
         _decode(capture)
+        _rewrite_consoles(capture, capture.files)
     except BaseException:
         capture.close()
         raise
@@ -196,9 +204,28 @@ def _from_folder(folder: Path, notes: list[str]) -> Capture:
         folder = choice.path
     capture = Capture(str(folder), _kind(folder), {}, notes=notes)
     _walk(folder, capture)
+    if not capture.files and (texts := _texts(folder)):
+        capture.files.update(texts)
+        what = paste.text("Read as consoles: {names}", names=[source.path for source in texts])
+        capture.notes.append(what)
     if not capture.files and not capture.gaps:
         raise RaydoctorError(f"no Ray logs in {folder}", _LOOKED_FOR)
     return capture
+
+
+def _texts(folder: Path) -> dict[Source, str]:
+    """The few text files of a folder without Ray's logs: what somebody saved of consoles."""
+    found: dict[Source, str] = {}
+    with suppress(OSError):
+        for entry in sorted(islice(os.scandir(folder), ENTRIES), key=lambda each: each.name):
+            if not entry.is_file(follow_symlinks=False) or entry.name.startswith("."):
+                continue
+            size = entry.stat(follow_symlinks=False).st_size
+            is_named = Path(entry.name).suffix.lower() in _TEXT_SUFFIXES
+            if is_named and size and form_of(entry.path, size) != BINARY:
+                found[Source(entry.name, "driver", size=size)] = entry.path
+    is_few = len(found) <= _MOST_TEXTS and sum(source.size for source in found) <= _MOST_TEXT
+    return found if is_few else {}
 
 
 def _kind(folder: Path) -> str:
@@ -366,6 +393,7 @@ def add_driver_log(capture: Capture, name: str) -> None:
     known = set(capture.files)
     _add_driver_log(capture, name)
     _decode(capture, set(capture.files) - known)
+    _rewrite_consoles(capture, set(capture.files) - known)
 
 
 def _add_driver_log(capture: Capture, name: str) -> None:
@@ -446,3 +474,19 @@ def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
         rest = [source for source in files if source not in forms]
         forms.update({source: form_of(files[source], source.size) for source in rest})
     return {source: form for source, form in forms.items() if form}
+
+
+def _rewrite_consoles(capture: Capture, sources: Iterable[Source]) -> None:
+    """Replace the consoles among the sources by what is read of them."""
+    if not any(source.role in _CONSOLES for source in sources):
+        return
+    from raydoctor.capture.console import files  # few captures of a session hold one
+
+    folder = capture.temporary()
+    try:
+        capture.files = files.rewritten(
+            capture.files, folder, capture.numbers, capture.gaps, sources
+        )
+    except OSError as error:
+        why = f"cannot be prepared in {folder}: {error.strerror or error}"
+        capture.gaps.append(Gap("the driver's output", why, "Set TMPDIR to a folder with room."))

@@ -28,7 +28,7 @@ class Case:
     ) -> None:
         self.events = tuple(sorted(events, key=order))
         self.sources = tuple(sources)
-        self.roles = frozenset(s.role for s in self.sources)
+        self.roles = frozenset(s.role for s in self.sources if not s.is_excerpt)
         self.names = names or {}
         self.endings = {event.source: event for event in endings}
         """The last output of each driver (`read/ending.py`)."""

@@ -7,7 +7,7 @@ Imports nothing of ours. The words are those of the project's glossary: a *sourc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -33,6 +33,14 @@ class Source:
     entities: tuple[Entity, ...] = ()
     pid: int | None = None
     size: int = 0
+    is_excerpt: bool = False
+    """A part of a console, or a console without Ray's logs: its writers are told by its content."""
+    lines: Sequence[int] = field(default=(), repr=False)
+    """Of a file that was rewritten, the numbers of its lines in the original."""
+
+    def line(self, number: int) -> int:
+        """The number in the original of a line as it was read."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else number
 
 
 @dataclass(frozen=True, slots=True, eq=False)

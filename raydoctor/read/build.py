@@ -19,6 +19,7 @@ from raydoctor.model import paste
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
 from raydoctor.read.clock import NodeClocks
+from raydoctor.read.index import DRIVERS
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
 
@@ -82,7 +83,9 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     names = {worker: ran for other in others for worker, ran in other.names.items()}
     names = {worker: ran for worker, ran in names.items() if worker in dead}
     names.update(_names(_outputs(files, dead)))
-    endings = ending.read(files, own.gaps) + [e for other in others for e in other.endings]
+    endings = in_original(ending.read(files, own.gaps)) + [
+        e for other in others for e in other.endings
+    ]
     gaps = [*own.gaps, *(gap for other in others for gap in other.gaps)]
     gaps += _missing_logs(sources, events)
     # Text of another cluster in a program's output leaves Ray's own logs complete.
@@ -132,13 +135,21 @@ def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
     events += stacks.read(files, result.gaps)
     events += live.read(files, result.gaps)
     result.gaps += coverage.gaps_of(files)
-    return _Read(events, result.clock, result.hits, result.gaps)
+    return _Read(in_original(events), result.clock, result.hits, result.gaps)
+
+
+def in_original(events: Iterable[Event]) -> list[Event]:
+    """The events with the line numbers of the files as they were given."""
+    return [
+        replace(event, line=event.source.line(event.line)) if event.source.lines else event
+        for event in events
+    ]
 
 
 def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, str]:
     """The files that may contain a signal; the others are not read."""
     roles = {role for signal in signals for role in signal.roles}
-    return {s: f for s, f in files.items() if s.role in roles or s.role in ("driver", "job-driver")}
+    return {s: f for s, f in files.items() if s.role in roles or s.role in DRIVERS}
 
 
 def _learn_clock(drafts: list[Draft], clock: NodeClocks) -> None:
@@ -243,7 +254,7 @@ def _magic_names(file: str) -> tuple[str, ...]:
 
 def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]:
     """Logs that every session has and this capture lacks."""
-    roles = {source.role for source in sources}
+    roles = {source.role for source in sources if not source.is_excerpt}
     gaps = []
     if not roles & {"gcs-out"}:
         gaps.append(

@@ -68,7 +68,9 @@ class _Log(NamedTuple):
 def gaps_of(files: Mapping[Source, str]) -> list[Gap]:
     """One gap for each required log that was not read as a whole; the search reports those it cannot open."""
     logs = [
-        log for source, file in files.items() if source.role in _UP if (log := _log(source, file))
+        log
+        for source, file in files.items()
+        if source.role in _UP and not source.is_excerpt and (log := _log(source, file))
     ]
     filled = {(log.source.role, log.source.node) for log in logs if log.size}
     raylets = [log for log in logs if log.source.role == "raylet-out"]

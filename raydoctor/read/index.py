@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from raydoctor.case.rule import Signal
+from raydoctor.model.values import Source
 
 ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
 DRIVERS = frozenset({"driver", "job-driver"})
@@ -18,6 +19,23 @@ DRIVERS = frozenset({"driver", "job-driver"})
 _TRIVIAL_END = re.compile(r"(?<!\\)(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]*\)\?)?\$?\Z")
 """The end of a pattern that matches whatever follows, with re.DOTALL: it only names a field."""
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
+
+
+EXCERPTS = {
+    "raylet-out-excerpt": ("raylet-out", "raylet-err", "raylet-echo"),
+    "gcs-out-excerpt": ("gcs-out", "gcs-err", "gcs-echo"),
+    "core-driver-excerpt": ("core-driver", "core-worker", "driver", "job-driver"),
+    "kernel-excerpt": ("kernel",),
+    "driver-excerpt": (
+        *("driver", "job-driver", "worker-err", "worker-out", "core-driver", "core-worker"),
+        *("dashboard", "dashboard-agent", "runtime-env-agent", "runtime-env-setup", "monitor"),
+        *("log-monitor", "client-server", "data", "serve", "train", "train-app", "start-block"),
+    ),
+}
+"""Logs whose lines may stand in what is pasted of a console, or of a log without its name."""
+WORKERS_EXCERPT = "worker-echo-excerpt"
+"""A launcher's or engine's prefix of its processes looks like Ray's of tasks; one may be the driver."""
+EXCERPTS[WORKERS_EXCERPT] = ("worker-echo", *EXCERPTS["driver-excerpt"])
 
 
 class SignalProbe:
@@ -86,7 +104,7 @@ class Index:
     def relevant(self, role: str) -> frozenset[bytes]:
         """Literals at which a line of such a file is worth reading."""
         if role not in self._relevant:
-            tables = (self.table(each) for each in _told_by(role))
+            tables = (self.table(each) for each in (role, *_told_by(role)))
             self._relevant[role] = frozenset(literal for table in tables for literal in table)
         return self._relevant[role]
 
@@ -99,10 +117,11 @@ class Index:
     def _made_table(self, role: str) -> dict[bytes, LiteralEntry]:
         # From the few literals that this role's signals ask for, not from all: who can be hidden by whom
         # is told either way round.
+        roles = frozenset(EXCERPTS.get(role, (role,)))
         own = {
             literal: fitting
             for literal, probes in self._by_literal.items()
-            if (fitting := tuple(p for p in probes if role in p.signal.roles))
+            if (fitting := tuple(p for p in probes if not roles.isdisjoint(p.signal.roles)))
         }
         hidden: dict[str, list[tuple[str, tuple[SignalProbe, ...]]]] = {
             literal: [] for literal in own
@@ -126,9 +145,22 @@ def index_of(signals: tuple[Signal, ...]) -> Index:
     return Index(signals)
 
 
+def table_of(source: Source) -> str:
+    """The name of the table for the lines of a file."""
+    return f"{source.role}-excerpt" if source.is_excerpt else source.role
+
+
+def echo_table(source: Source, echo: str) -> str:
+    """The name of the table for a line of a console that echoes such a process, or none."""
+    if not echo:
+        return table_of(source)
+    return WORKERS_EXCERPT if source.is_excerpt and echo == "worker" else f"{echo}-echo"
+
+
 def _told_by(role: str) -> tuple[str, ...]:
     """Roles that lines of such a file may have."""
-    return (role, *ECHOES) if role in DRIVERS else (role,)
+    echoes = ECHOES if role.removesuffix("-excerpt") in DRIVERS else ()
+    return (*EXCERPTS.get(role, (role,)), *echoes)
 
 
 def _deciding(signal: Signal) -> str:

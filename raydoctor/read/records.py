@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.model.patterns import pattern
 
 MAX_RECORD_LINES = 250
@@ -161,7 +162,9 @@ def parse_line(raw: str, role: str = "") -> LogLine:
     if first == "(" and role in ("driver", "job-driver"):
         _parse_prefix(line)
         first = line.message[:1]
-    if first == "[":
+    if first == HEADER and role in ("driver", "job-driver"):
+        _apply_rewritten(line)
+    elif first == "[":
         _apply_header(line, _CPP.match(line.message))
     elif first.isdigit():
         _apply_header(line, _PYTHON.match(line.message))
@@ -222,6 +225,23 @@ def _apply_absl_header(line: LogLine, match: re.Match[str] | None) -> None:
         line.pid = int(match["pid"])
     line.fields["monthday"], line.fields["time"] = match.group("monthday", "time")
     line.message = line.message[match.end() :]
+
+
+def _apply_rewritten(line: LogLine) -> None:
+    """The header of a line that was rewritten (`capture/console`)."""
+    parts, closed, rest = line.message[1:].partition(HEADER)
+    if not closed:
+        return
+    level, stamp, rank, printed = (*parts.split("|"), "", "", "", "")[:4]
+    line.text = line.text.replace(f"{HEADER}{parts}{HEADER}", "", 1)
+    line.message, line.level, line.stamp = rest, level, stamp
+    line.headed = line.headed or bool(level or printed)
+    if rank:
+        line.fields["rank"] = rank
+        line.echo = line.echo or "worker"
+        line.who = line.who or f"rank {rank}"
+    if printed:
+        line.fields["printed"] = "yes"
 
 
 def _parse_prefix(line: LogLine) -> None:
@@ -363,7 +383,7 @@ def _continues(first: LogLine, line: LogLine) -> bool:
     return not line.headed
 
 
-_MAY_BEGIN_RECORDS = frozenset("[({0123456789EWIFDC")
+_MAY_BEGIN_RECORDS = frozenset("[({0123456789EWIFDC" + HEADER)
 """What headers, prefixes and JSON begin with; other lines are not taken apart to see that."""
 
 

@@ -20,7 +20,15 @@ from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget, entities
 from raydoctor.read.budget import CpuBudget
 from raydoctor.read.clock import NodeClocks
-from raydoctor.read.index import DRIVERS, Index, LiteralEntry, SignalProbe, index_of
+from raydoctor.read.index import (
+    DRIVERS,
+    Index,
+    LiteralEntry,
+    SignalProbe,
+    echo_table,
+    index_of,
+    table_of,
+)
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import FileLines
 from raydoctor.read.prefilter import RawHit, batches
@@ -63,8 +71,9 @@ def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
     result, index = Scan(), index_of(tuple(signals))
     keepers = {probe: Keeper() for probe in index.probes}
     by_path = {file: source for source, file in files.items()}
-    literals = {role: index.literals(role) for role in {source.role for source in files}}
-    wanted = {path: literals[source.role] for path, source in by_path.items()}
+    roles = {path: table_of(source) for path, source in by_path.items()}
+    literals = {role: index.literals(role) for role in {*roles.values()}}
+    wanted = {path: literals[roles[path]] for path in by_path}
     reader: _FileReader | None = None
     current = ""
     sizes = {path: source.size for path, source in by_path.items()}
@@ -168,8 +177,9 @@ class _FileReader:
         self._lines = lines
         self._keepers = keepers
         self._index = index
-        self._relevant = index.relevant(source.role)
-        self._table = index.table(source.role)
+        self._role = table_of(source)
+        self._relevant = index.relevant(self._role)
+        self._table = index.table(self._role)
         self._number = b""
         self._offset = 0
         self._raw, self._text = b"", ""
@@ -260,7 +270,7 @@ class _FileReader:
         self._tried.clear()
         self._tried.update(self._matched)
         if role in DRIVERS:
-            self._table = self._index.table(f"{self._echo}-echo" if self._echo else role)
+            self._table = self._index.table(echo_table(self._source, self._echo))
 
     def _try(self, probes: tuple[SignalProbe, ...]) -> None:
         for probe in probes:

@@ -278,13 +278,13 @@ def _story(ground: _Ground, subject: Entity) -> Story:
     aliases = _aliases(ground, subject)
     story = Story(subject, tuple(aliases))
     named = [subject, *(alias.entity for alias in aliases)]
-    found: dict[tuple[str, int], Mention] = {}
+    found: dict[tuple[Source, int], Mention] = {}
     for mention in _own_lines(ground, named, story):
-        found[(mention.source.path, mention.number)] = mention
+        found[(mention.source, mention.number)] = mention
     targets = [target(entity) for entity in named]
     for mention in mentions(ground.capture.files, targets, ground.clock, story.gaps):
         if len(found) < _MAX_ENTRIES or ground.everything:
-            found.setdefault((mention.source.path, mention.number), mention)
+            found.setdefault((mention.source, mention.number), mention)
         else:
             _omit(story, mention.source.path, 1)
     story.related = _related(found.values(), named)
@@ -362,7 +362,7 @@ def _ordered(found: Iterable[Mention]) -> list[StoryLine]:
         entry = StoryLine(
             mention.at,
             source,
-            mention.number,
+            source.line(mention.number),
             line.level,
             line.message.strip() or line.text.strip(),
             mention.inherited,

@@ -1,0 +1,212 @@
+"""What launchers, containers, loggers and ranks put in front of a line, and taking it off.
+
+Ray's own forms stay: `(train pid=12, ip=10.0.0.2) text`, `[2026-11-21 07:34:50,739 W 283 293] (raylet)
+f.cc:3: text` and `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`. Of several prefixes of
+processes the innermost one is kept. A logger's header of another form becomes a header of ours
+(`HEADER`), which `read/records.py` reads.
+
+Forms were read in public threads and in the sources of torch (c10 logging), vLLM (`vllm/logger.py`),
+loguru, structlog, Docker, CRI (`containerd`), `kubectl logs --prefix`, `docker compose`, torchrun
+(`--redirects`, `--tee`) and SkyPilot.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from raydoctor.model.patterns import pattern
+
+HEADER = "\x1e"
+"""Encloses `<level letter>|<stamp>|<rank>|<printed>`; a console's own characters of this kind are removed."""
+_DEEPEST = 8
+"""Prefixes of one line: a launcher's stamp, a rank, three processes and a logger are six."""
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+_LEVEL = (
+    r"(TRACE|DEBUG|INFO|NOTICE|SUCCESS|WARN(?:ING)?|ERR(?:OR)?|CRITICAL|FATAL|EXCEPTION"
+    r"|trace|debug|info|warn(?:ing)?|error|critical|fatal|exception)"
+)
+_LETTERS = {"T": "D", "N": "I", "S": "I", "F": "C"}
+"""By a level's first letter, where Ray's own letter is another one."""
+_RAYS = pattern(
+    rf"\[{STAMP} [TDIWECF] \d{{1,10}} \d+\] "
+    rf"|{STAMP}[\t ]+(?:DEBUG|INFO|WARNING|ERROR|ERR|CRITICAL)[\t ]+[\w./-]+:\d+ -- "
+    rf"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) {STAMP} \S+ \S+ "
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d{1,10} [\w./-]+:\d+\] "
+)
+"""Headers that Ray's processes write."""
+_DAEMON = r"(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()\n]{0,100})?"
+_PARENTHESES = pattern(
+    r"\((?P<who>[^()\n]{0,300}(?:\([^()\n]{0,300}\)[^()\n]{0,300})?)\)(?P<gap>[ \t]?)"
+)
+_OF_PROCESS = pattern(rf"(?:{_DAEMON}|(?:.*[^\w])?pid=\d{{1,10}}(?:, ip=[^()\n]{{1,100}})?)")
+_RANK_OF_PROCESS = pattern(r", rank=(?P<rank>\d{1,7})\b")
+_RANK = pattern(
+    r"\[(?:default|rank ?)(?P<a>\d{1,7})\]:? ?|\[(?P<b>\d{1,7})\]: "
+    r"|\[\d+,(?P<c>\d{1,7})\]<std(?:out|err)>: ?"
+)
+"""torch and torchrun, MPI. (`[Rank 1] ` is text of NCCL's watchdog.)"""
+_STAMPED = pattern(
+    r"(?!.{10,60} kernel: )(?:\[pod/[\w./-]{1,300}\] "
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ \t](?:std(?:out|err) [FP] )?"
+    r"|\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+    r"(?:Z| ?[+-]\d\d:?\d\d| UTC)?\]?(?:[ \t]|(?=\[)|$)(?:[-|] )?"
+    r"|\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\][ \t]"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./@-]{1,100}(?:\[\d{1,10}\])?: )"
+)
+_LOGGER = pattern(
+    # vLLM: `ERROR 10-23 12:00:00 [core.py:845] text`, before 0.8 `ERROR 10-23 12:00:00 core.py:845] text`.
+    rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./-]{{1,200}}:\d+\] ?"
+    # torch's c10: `[E1023 12:00:00.123456789 ProcessGroupNCCL.cpp:629] text`, before 2.1 without the time.
+    r"|\[([EWIF])(?:\d{3,4} \d\d:\d\d:\d\d\.\d+)? [\w./-]{1,200}:\d+\] ?"
+    # Python's default: `ERROR:root:text`.
+    rf"|{_LEVEL}:[\w.-]{{1,200}}:(?!/)"
+)
+_AFTER_STAMP = pattern(
+    r" {0,8}(?:"
+    # `[module][ERROR] - text` (hydra), `[ERROR] text`, `[error    ] text` (structlog)
+    rf"(?:\[[\w.<>-]{{1,200}}\])?\[{_LEVEL} *\](?::| -)? +"
+    # `ERROR - name - text`, `name - ERROR - text`, `name ERROR: text`, `ERROR | module:f:12 - text`
+    rf"|(?:[\w.<>\[\]-]{{1,200}} (?:- )?)?{_LEVEL} *(?:\||-|:) +"
+    r"(?:[\w.<>]{1,200}(?::[\w.<>]{1,200}:\d+)? - )?"
+    # `ERROR    name:file.py:12 text`, `ERROR text` (rich)
+    rf"|{_LEVEL} {{1,8}}(?:[\w.]{{1,200}}:[\w.]{{1,200}}\.py:\d+ )?"
+    r")"
+)
+"""Behind a stamp."""
+_SPACED = pattern(
+    rf"({STAMP}) {{1,8}}(DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,8}}(?=[\w./-]+:\d+ -- )"
+)
+"""A header of Ray whose tabs became spaces."""
+_OPENINGS = (
+    *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
+    "EXCEPTION",
+)
+_SEEN: set[str] = set()
+"""Prefixes of processes that were taken apart."""
+_MOST_SEEN = 10_000
+
+
+@dataclass(slots=True)
+class Stripped:
+    """A line without foreign prefixes."""
+
+    text: str
+    process: str = ""
+    """The innermost prefix of a process as Ray prints it, with a space behind; or empty."""
+    rank: str = ""
+    level: str = ""
+    """Letter as Ray's C++ prints it, of a logger's header that is no form of Ray."""
+    stamp: str = ""
+    """`YYYY-MM-DD HH:MM:SS,mmm` of that header."""
+    header: str = ""
+    """That header as it stood: loggers repeat it in front of every line of one record."""
+    is_printed: bool = False
+    """Whether the text is an exception that a program printed, spelled out."""
+    changed: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which writer's line it is."""
+        return self.process, self.rank
+
+    def line(self, is_new_record: bool) -> str:
+        """The line in the forms that are read."""
+        level, stamp = (self.level, self.stamp) if is_new_record and self.level else ("", "")
+        parts = (level, stamp, self.rank, "printed" if self.is_printed else "")
+        header = f"{HEADER}{'|'.join(parts)}{HEADER}" if any(parts) else ""
+        return f"{self.process}{header}{self.text}"
+
+
+def is_rays(text: str) -> bool:
+    """Whether a line begins with a header that Ray's processes write."""
+    return _RAYS.match(text) is not None
+
+
+def is_bare(text: str) -> bool:
+    """Whether a line certainly has no foreign prefix: a quick test."""
+    first = text[:1]
+    if first == "(":
+        end = text.find(") ") + 2
+        if text[:end] not in _SEEN:
+            return False
+        text = text[end:]
+        first = text[:1]
+        if first == "(" or " pid=" in text:
+            return False
+    if first == "[":
+        return is_rays(text)
+    if first.isdigit() and text[:4].isdigit():
+        return text[23:24] == "\t" and is_rays(text)
+    return not (
+        (first.isupper() and (text.startswith(_OPENINGS) or text[3:4] == " "))
+        or "Traceback (" in text
+    )
+
+
+def strip(line: str) -> Stripped:
+    """Take foreign prefixes off a line."""
+    found = Stripped(line)
+    for _ in range(_DEEPEST):
+        if not _strip_one(found):
+            break
+    if found.text[:1].isdigit() and (match := _SPACED.match(found.text)):
+        found.text = f"{match[1]}\t{match[2]} {found.text[match.end() :]}"
+        found.changed = True
+    return found
+
+
+def _strip_one(found: Stripped) -> bool:
+    text = found.text
+    first = text[:1]
+    if first == "(":
+        return _strip_process(found)
+    if not (first == "[" or first.isdigit() or first.isupper()) or _RAYS.match(text):
+        return False
+    if first == "[" and (match := _RANK.match(text)):
+        found.rank = match["a"] or match["b"] or match["c"]
+        return _take(found, match.end())
+    if match := _LOGGER.match(text):
+        _head(found, match)
+        return _take(found, match.end())
+    match = _STAMPED.match(text)
+    if not match:
+        return False
+    if stamp := match["stamp"]:
+        fraction = f"{match['fraction'] or ''}000"[:3]
+        found.stamp = f"{stamp.replace('/', '-').replace('T', ' ')},{fraction}"
+    _take(found, match.end())
+    if not _RAYS.match(found.text) and (logger := _AFTER_STAMP.match(found.text)):
+        _head(found, logger, match[0])
+        _take(found, logger.end())
+    return True
+
+
+def _strip_process(found: Stripped) -> bool:
+    match = _PARENTHESES.match(found.text)
+    if not match:
+        return False
+    who = match["who"]
+    if match[0] not in _SEEN:
+        if not _OF_PROCESS.fullmatch(who):
+            return False
+        if len(_SEEN) < _MOST_SEEN and match["gap"] == " " and ", rank=" not in who:
+            _SEEN.add(match[0])
+    found.changed |= bool(found.process)
+    found.process = f"({who}) "
+    if rank := _RANK_OF_PROCESS.search(who):
+        found.rank = rank["rank"]
+    found.text = found.text[match.end() :]
+    return True
+
+
+def _head(found: Stripped, match: re.Match[str], stamp: str = "") -> None:
+    level = next(group for group in match.groups() if group).upper()
+    found.level = "E" if level == "EXCEPTION" else _LETTERS.get(level[0], level[0])
+    found.header = (stamp + match[0]).rstrip()
+
+
+def _take(found: Stripped, length: int) -> bool:
+    found.text, found.changed = found.text[length:], True
+    return True

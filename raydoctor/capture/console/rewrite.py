@@ -1,0 +1,96 @@
+"""A console's text as Ray, Python and the kernel would have written it: lines, each with its number.
+
+In this order: terminal codes and control characters go, glued lines are split, texts in JSON are taken
+out, wrapped lines joined, newest-first order is turned round, indentation and prefixes are taken off,
+drawn tracebacks become Python's, and exceptions that a program printed become one line each in the form
+that rules know. Text that has none of these forms stays as it is.
+"""
+
+from __future__ import annotations
+
+from raydoctor.capture.console import embedded, exceptions, prefixes, shape, tracebacks
+from raydoctor.capture.console.components import Components
+from raydoctor.capture.console.prefixes import Stripped
+from raydoctor.capture.console.shape import Numbered
+
+_ECHO_OF = {"raylet-out": "(raylet", "gcs-out": "(gcs_server", "core-driver": "\0", "kernel": "\0"}
+"""Prefix of what a driver echoes of such a process."""
+_OF_TRACEBACK = (" ", "\t", tracebacks.BEGIN)
+
+Shown = tuple[str, int, str]
+"""The writer's role (empty: the console's own), the number in the original, the line as it is read."""
+
+
+class Rewriter:
+    """Rewrites a console block by block. Records of Ray's C++ whose role is in `roles` are told apart."""
+
+    def __init__(self, roles: frozenset[str]) -> None:
+        self._roles = roles
+        self._components = Components()
+        self._role = ""
+        self._header = ""
+        self._in_traceback = False
+
+    def rewrite(self, raws: list[str], first: int = 1) -> list[Shown]:
+        """The lines of a block, whose first line has the number `first` in the original."""
+        lines = shape.without_common_prefix(_pieces(raws, first))
+        lines = shape.dedented(shape.oldest_first(shape.unwrapped(lines)))
+        shown: list[Shown] = []
+        drawn, sorter = tracebacks.Drawn(), tracebacks.Sorter()
+        for number, text in lines:
+            if (
+                not (drawn.form or sorter.is_busy or self._role)
+                and prefixes.is_bare(text)
+                and not exceptions.may_hold(text)
+                and not (self._roles and (text[:1] == "[" or "[20" in text))
+            ):
+                shown.append(("", number, text))
+                self._header, self._in_traceback = "", text[:1] in (" ", "\t")
+                continue
+            line = prefixes.strip(text)
+            if drawn.is_shown(line):
+                for each in sorter.take(number, line):
+                    self._show(*each, shown)
+        for each in sorter.rest():
+            self._show(*each, shown)
+        return shown
+
+    def _show(self, number: int, line: Stripped, shown: list[Shown]) -> None:
+        is_new = bool(line.level) and line.header != self._header
+        self._header = line.header
+        if self._roles:
+            belongs = self._components.role(line.text)
+            goes_on = self._role and line.process.startswith(_ECHO_OF[self._role])
+            if belongs or (_begins_other(line) and not goes_on):
+                self._role = belongs if belongs in self._roles else ""
+            if self._role:
+                shown.append((self._role, number, line.text))
+                return
+        for text in exceptions.spelled_out(line, is_new, self._in_traceback):
+            shown += [("", number, each) for each in text.split("\n")]
+        self._in_traceback = line.text.startswith(_OF_TRACEBACK)
+
+
+def _pieces(raws: list[str], first: int) -> list[Numbered]:
+    """The lines of a block, those that stand in one line apart."""
+    lines: list[Numbered] = []
+    for number, raw in enumerate(raws, first):
+        if shape.is_simple(raw) and not embedded.may_hold(raw):
+            lines.append((number, raw))
+            continue
+        whole = embedded.take_out(shape.uncoloured(raw)) if embedded.may_hold(raw) else None
+        if whole is not None and "\r" not in raw:
+            lines += [(number, piece) for each in whole for piece in shape.split(each)]
+            continue
+        for text in shape.split(raw):
+            inner = embedded.take_out(text) if embedded.may_hold(text) else None
+            if inner is None:
+                lines.append((number, text))
+            else:
+                lines += [(number, piece) for each in inner for piece in shape.split(each)]
+    return lines
+
+
+def _begins_other(line: Stripped) -> bool:
+    """Whether a line cannot go on with a record of a daemon's log."""
+    return bool(line.process or line.rank or line.level) or line.text[:1].isdigit()

@@ -1,0 +1,222 @@
+"""Undoing what terminals, viewers and web pages did to the lines of a console, before a line is looked at.
+
+Each step decides by a sample of the whole text, and changes nothing where the sample does not show the form.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from raydoctor.model.patterns import pattern
+
+Numbered = tuple[int, str]
+"""A line and its 1-based number in the original."""
+
+_ESCAPES = pattern(
+    r"(?:\x1b\[|\x9b|(?:\ufffd|␛|\\x1b|\\u001b|\\033|\^\[)\[)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
+)
+_BARE = pattern(r"\[\d{1,3}(?:;\d{1,3}){0,8}m(?!\])")
+"""A code that sets a colour and lost its escape character: `[33m(raylet)[0m`."""
+_RESETS = ("[0m", "[39m", "[22m", "[0;0m")
+"""Where no other code and one of them stand in a line, `[5m` is a program's text."""
+_CONTROLS = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_GLUED = pattern(
+    r"(?<=[^\s(])(?="
+    r"\((?:raylet|gcs_server|autoscaler)(?:,? [^()\n]{0,80})?\) "
+    r"|\([A-Za-z_][\w.:<>-]{0,120}(?:\([^()\n]{0,120}\))? pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:INFO|WARNING|ERROR) \w+\.py:\d+ -- "
+    r"|Traceback \(most recent call last\):(?:$|(?=[(\[\d]|Traceback \()))"
+)
+"""Where a line that was printed behind another one without a line break begins: a progress bar has none."""
+_OPENS = pattern(
+    r"(?P<pad>[ \t>|]{0,120})(?:Traceback \(most recent call last\):"
+    r"|\((?:raylet|gcs_server|autoscaler)[ ,)]|\([^()\n]{0,300}\bpid=\d{1,10}[,)]"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d"
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]"
+    r"|ray\.exceptions\.[A-Z]\w+(?:\(\w+\))?: |\[(?:rank|default)\d+\]:"
+    r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:)"
+)
+_PYTEST = pattern(r"E {3,120}(?=\S)")
+_OF_ACTOR = pattern(r" {4,8}(class_name|actor_id|pid|name|namespace|ip): \S")
+_COMPOSE = pattern(r"[\w.-]{1,100} +\| ?")
+_SRUN = pattern(r" *\d{1,5}: ")
+_QUOTE = pattern(r" {0,3}> ?")
+_ORDER = pattern(
+    r"(?:\([^()\n]{1,200}\) )?\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+)
+_MOST_OF = 0.8
+_SAMPLED = 400
+_LONGEST = 16_384
+"""Characters: nothing is searched in a longer line, nor are lines joined to one."""
+_HEADER = 60
+"""Characters of a header of Ray's Python, or more."""
+_RULED = "─-=+_*#~^|│╮╯┐┘┤ "
+"""What lines of boxes, tables and rules end with."""
+_DIGITS = pattern(r"\d")
+_NARROWEST, _WIDEST = 60, 400
+"""Columns of a terminal."""
+
+
+def uncoloured(text: str) -> str:
+    """A line without terminal codes, with or without their escape character, and control characters."""
+    if "[" in text or "\x9b" in text:
+        text = _ESCAPES.sub("", text)
+        if _is_coloured(text):
+            text = _BARE.sub("", text)
+    return text if text.isprintable() else _CONTROLS.sub("", text)
+
+
+def _is_coloured(text: str) -> bool:
+    if "m" not in text or not any(reset in text for reset in _RESETS):
+        return False
+    return any(match[0] not in _RESETS for match in _BARE.finditer(text))
+
+
+def is_simple(raw: str) -> bool:
+    """Whether nothing has to be taken off a line, and no other is glued to it: a quick test."""
+    if not (raw.isprintable() or raw.replace("\t", "").isprintable()):
+        return False
+    if "[" in raw:
+        if "m" in raw and ("0m" in raw or "[39m" in raw or "[22m" in raw):
+            return False
+        if "\ufffd[" in raw or "1b[" in raw or "33[" in raw or "^[[" in raw or "␛[" in raw:
+            return False
+    return not _may_be_glued(raw)
+
+
+def _may_be_glued(text: str) -> bool:
+    place = text.find("[20", 1)
+    return (
+        (place > 0 and not text[place - 1].isspace())
+        or text.rfind("Traceback (") > 0
+        or text.rfind("(raylet") > 0
+        or text.rfind("(autoscaler") > 0
+        or text.rfind("(gcs_server") > 0
+        or ("pid=" in text and text.rfind("(", 0, text.rfind("pid=")) > 0)
+        or text.find(" -- ") > _HEADER
+    )
+
+
+def split(raw: str) -> list[str]:
+    """The lines that stand in one: those that a progress bar overwrote, and those glued to it."""
+    pieces: list[str] = []
+    parts = [part for part in raw.split("\r") if part] if "\r" in raw else [raw]
+    for part in parts:
+        text = uncoloured(part)
+        if len(text) <= _LONGEST and _may_be_glued(text):
+            pieces += _GLUED.split(text)
+        elif text or "\r" not in raw:
+            pieces.append(text)
+    return pieces
+
+
+def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
+    """Without what nearly every line begins with: a compose service, a rank of srun, a quote mark."""
+    for form in (_QUOTE, _COMPOSE, _SRUN):
+        sample = [text for _, text in lines[:_SAMPLED] if text.strip()]
+        if len(sample) >= 3 and sum(
+            form.match(text) is not None for text in sample
+        ) >= _MOST_OF * len(sample):
+            lines = [(number, form.sub("", text, count=1)) for number, text in lines]
+    return lines
+
+
+def unwrapped(lines: list[Numbered]) -> list[Numbered]:
+    """With the lines joined that a terminal broke at its last column."""
+    sample = [text for _, text in lines[: 10 * _SAMPLED]]
+    width = max(map(len, sample), default=0)
+    if not _NARROWEST <= width <= _WIDEST or not _is_wrapped(sample, width, len(lines)):
+        return lines
+    joined: list[Numbered] = []
+    whole, length = True, 0
+    for number, text in lines:
+        if whole or length > _LONGEST or (_OPENS.match(text) and joined[-1][1][-1:] != " "):
+            joined.append((number, text))
+            length = len(text)
+        else:
+            joined[-1] = (joined[-1][0], joined[-1][1] + text)
+            length += len(text)
+        whole = len(text) < width
+    return joined
+
+
+def _is_wrapped(texts: list[str], width: int, count: int) -> bool:
+    """Whether lines of the full width go on in the next: cut within a word, and unlike the next."""
+    full = [
+        (text, below)
+        for text, below in pairwise(texts)
+        if len(text) == width and text[-1] not in _RULED
+    ]
+    if len(full) < max(3, min(count, len(texts)) // 50):
+        return False
+    within = sum(text[-1].isalnum() and below[:1].isalnum() for text, below in full)
+    alike = sum(_DIGITS.sub("0", text[:8]) == _DIGITS.sub("0", below[:8]) for text, below in full)
+    return within >= 0.3 * len(full) and alike <= 0.2 * len(full)
+
+
+def oldest_first(lines: list[Numbered]) -> list[Numbered]:
+    """In the order of time: log viewers show the newest line on top."""
+    stamps = [
+        match["stamp"].replace("T", " ")
+        for _, text in lines[: 10 * _SAMPLED]
+        if (match := _ORDER.match(text))
+    ]
+    falls = sum(later < earlier for earlier, later in pairwise(stamps))
+    rises = sum(later > earlier for earlier, later in pairwise(stamps))
+    if falls < 2 or falls * 0.2 < rises:
+        return lines
+    stamped = sum(_ORDER.match(text) is not None for _, text in lines)
+    if stamped >= _MOST_OF * len(lines):
+        return lines[::-1]
+    records: list[list[Numbered]] = []
+    for line in lines:
+        if _ORDER.match(line[1]) or not records:
+            records.append([])
+        records[-1].append(line)
+    return [line for record in reversed(records) for line in record]
+
+
+def dedented(lines: list[Numbered]) -> list[Numbered]:
+    """Without the indentation, quotation marks or pytest's `E` in front of records and tracebacks."""
+    pad = margin = ""
+    result: list[Numbered] = []
+    for number, raw in lines:
+        text, first = raw, raw[:1]
+        if first and first in " \t>|":
+            margin = ""
+            if match := _OPENS.match(text):
+                pad = match["pad"]
+            elif pad and text.strip() and not text.startswith(pad):
+                pad = ""
+            if pad:
+                text = text[len(pad) :] if text.startswith(pad) else text.strip()
+        elif first:
+            pad = ""
+            if margin and text.startswith(margin):
+                text = text[len(margin) :]
+            elif first == "E" and (match := _PYTEST.match(text)):
+                margin = match[0]
+                text = text[len(margin) :]
+            elif margin and text.strip() == "E":
+                text = ""
+            else:
+                margin = ""
+        result.append((number, text))
+    return _with_tabs(result) if any("class_name: " in text for _, text in result) else result
+
+
+def _with_tabs(lines: list[Numbered]) -> list[Numbered]:
+    """With the tabs in front of what `ActorDiedError` says of its actor, where a viewer replaced them."""
+    result: list[Numbered] = []
+    is_actors = False
+    for number, text in lines:
+        match = _OF_ACTOR.match(text)
+        is_actors = match is not None and (is_actors or match[1] in ("class_name", "actor_id"))
+        result.append((number, "\t" + text.lstrip() if is_actors else text))
+    return result
+
+
+def opens(text: str) -> bool:
+    """Whether a record or a traceback begins with a line, so that a text may be cut before it."""
+    return text[:1] not in (" ", "\t", "") and _OPENS.match(text) is not None

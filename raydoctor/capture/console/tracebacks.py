@@ -1,0 +1,120 @@
+"""Tracebacks that rich and IPython draw, in the form of Python; and mixed tracebacks, sorted.
+
+rich (`rich/traceback.py`): a box, `│ /path/f.py:12 in g │`, the exception below it. IPython
+(`IPython/core/ultratb.py`): a rule of dashes, `GetTimeoutError     Traceback (most recent call last)`,
+`File /path/f.py:12, in g(x)` or `Cell In[3], line 5`, source lines with `---->`, the exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from raydoctor.capture.console.prefixes import Stripped
+from raydoctor.model.patterns import pattern
+
+Placed = tuple[int, Stripped]
+"""A line and its number in the original."""
+BEGIN = "Traceback (most recent call last):"
+_BOX = pattern(r"\s*[╭+][─-]{2,} ?Traceback \(most recent call last\) ?[─-]*")
+_BOX_END = pattern(r"\s*[╰+][─-]{10,}[╯+]?\s*$")
+_RICH_FRAME = pattern(
+    r"\s{0,80}(?:❱ )?(?P<file>[/~<.\w][^:\n]{0,400}):(?P<line>\d{1,7}) in (?P<function>\S+)"
+)
+_IPYTHON = pattern(r"\s*[A-Z]\w{2,80}\s{2,}Traceback \(most recent call last\)\s*$")
+_IPYTHON_FRAME = pattern(
+    r"\s*(?:File (?P<file>\S+):(?P<line>\d{1,7}), in (?P<function>[\w<>.]+)"
+    r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\]|<ipython-input-[\w-]+>)"
+    r"(?:, line (?P<cell_line>\d{1,7})| in (?P<in>\S+))?)"
+)
+_IPYTHON_SOURCE = pattern(r"\s*(?:-+> ?)?\d{1,7}(?: .*)?$")
+_MOST_HELD = 2_000
+"""Lines that are held back while a traceback is not complete."""
+
+
+class Drawn:
+    """Turns drawn tracebacks, line by line, into what Python prints."""
+
+    def __init__(self) -> None:
+        self.form = ""
+        """`rich` or `ipython` inside a drawing."""
+
+    def is_shown(self, line: Stripped) -> bool:
+        """Replace the text of a line by Python's; false for a line that is a part of the drawing alone."""
+        text = line.text
+        if BEGIN[:9] in text and _BOX.match(text):
+            self.form, line.text = "rich", BEGIN
+        elif BEGIN[:9] in text and _IPYTHON.match(text):
+            self.form, line.text = "ipython", BEGIN
+        elif self.form:
+            if self.form == "rich" and _BOX_END.match(text):
+                self.form = ""
+                return False
+            shown = self._boxed(text) if self.form == "rich" else self._ipython(text)
+            if shown is None:
+                return False
+            line.text = shown
+        line.changed |= line.text != text
+        return True
+
+    def _boxed(self, text: str) -> str | None:
+        inner = text.strip()
+        if inner[:1] not in ("│", "|"):
+            self.form = ""
+            return text
+        frame = _RICH_FRAME.match(inner[1:])
+        return frame and _as_python(frame["file"], frame["line"], frame["function"])
+
+    def _ipython(self, text: str) -> str | None:
+        if frame := _IPYTHON_FRAME.match(text):
+            return _as_python(
+                frame["file"] or frame["cell"],
+                frame["line"] or frame["cell_line"] or "0",
+                frame["function"] or frame["in"] or "<module>",
+            )
+        if not text.strip() or _IPYTHON_SOURCE.match(text) or text.startswith(("   ", "(...)")):
+            return None
+        self.form = ""
+        return text
+
+
+def _as_python(file: str, line: str, function: str) -> str:
+    return f'  File "{file}", line {line}, in {function}'
+
+
+class Sorter:
+    """Puts each traceback in one piece where those of several processes are mixed line by line."""
+
+    def __init__(self) -> None:
+        self._waiting: list[list[Placed]] = []
+        self._incomplete: dict[tuple[str, str], list[Placed]] = {}
+        self._held = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether lines are held back."""
+        return bool(self._waiting)
+
+    def take(self, number: int, line: Stripped) -> Iterable[Placed]:
+        """Hold a line back, or return it and what was held back before it."""
+        block = self._incomplete.get(line.key)
+        if block is not None:
+            block.append((number, line))
+            if line.text.strip() and not line.text[0].isspace():
+                del self._incomplete[line.key]
+        elif line.text.startswith(BEGIN) and line.key != ("", ""):
+            self._incomplete[line.key] = [(number, line)]
+            self._waiting.append(self._incomplete[line.key])
+        elif self._incomplete:
+            self._waiting.append([(number, line)])
+        else:
+            return ((number, line),)
+        self._held += 1
+        return () if self._incomplete and self._held < _MOST_HELD else self.rest()
+
+    def rest(self) -> Iterable[Placed]:
+        """What is held back."""
+        held, self._waiting = self._waiting, []
+        self._incomplete.clear()
+        self._held = 0
+        return list(chain.from_iterable(held))

@@ -1,0 +1,377 @@
+"""Consoles as people paste them: prefixes, shapes and printed exceptions, and look-alikes that stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import thread_time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydoctor.capture.console import files, prefixes
+from raydoctor.capture.console.numbering import Numbering
+from raydoctor.capture.console.prefixes import HEADER
+from raydoctor.capture.console.rewrite import Rewriter
+from raydoctor.capture.open import add_driver_log, open_capture
+from raydoctor.diagnosis import engine
+from raydoctor.read.records import parse_line
+
+ROLES = frozenset({"raylet-out", "gcs-out", "core-driver", "kernel"})
+OID, AID, TID = "a" * 56, "b" * 32, "c" * 48
+RAYLET = "[2026-11-21 07:34:50,739 E 283 293] (raylet) node_manager.cc:3099: 1 Workers killed"
+WARNING = "2026-11-21 07:35:03,092\tWARNING worker.py:2622 -- The node is full"
+
+
+def rewritten(text: str, roles: frozenset[str] = frozenset()) -> list[str]:
+    return [line for _, _, line in Rewriter(roles).rewrite(text.split("\n"))]
+
+
+def shown(text: str) -> list[str]:
+    """Without our header."""
+    return [parse_line(line, "driver").text for line in rewritten(text)]
+
+
+# ---------------------------------------------------------------- prefixes
+
+PREFIXES = [
+    ("", "E", "ERROR 10-23 12:00:00 [core.py:845] "),
+    ("", "E", "[E1023 12:00:00.123456789 ProcessGroupNCCL.cpp:629] "),
+    ("", "E", "ERROR:my.module:"),
+    ("", "E", "2026-11-21 07:35:03,092 - app - ERROR - "),
+    ("", "E", "2026-11-21 07:35:03.092 | ERROR    | __main__:main:12 - "),
+    ("", "E", "2026-11-21 07:35:03 [error    ] "),
+    ("", "E", "[2026-11-21 07:35:03,092][app.train][ERROR] - "),
+    ("", "E", "2026/11/21 07:35:03 ERROR "),
+    ("", "", "2026-11-21T07:35:03.123456789Z "),
+    ("", "", "2026-11-21T07:35:03.123456789+00:00 stderr F "),
+    ("", "", "[pod/raycluster-worker-1/ray-worker] "),
+    ("", "", "2026-11-21 07:35:03 "),
+    ("", "", "[rank3]: "),
+    ("", "", "[default0]:"),
+    ("", "", "[1,2]<stderr>: "),
+    ("", "", "Nov 21 07:35:03 host7 python[812]: "),
+    ("(train pid=12, ip=10.0.0.2) ", "", "(train pid=12, ip=10.0.0.2) "),
+    ("(train pid=12) ", "", "(APIServer pid=9) (train pid=12) "),
+    ("(EngineCore_DP0 pid=7) ", "E", "(EngineCore_DP0 pid=7) ERROR 10-23 12:00:00 [core.py:845] "),
+    ("(f(x) pid=7) ", "", "2026-11-21 07:35:03 [rank1]: (f(x) pid=7) "),
+]
+
+
+@pytest.mark.parametrize(("kept", "level", "prefix"), PREFIXES, ids=[p[2] for p in PREFIXES])
+def test_a_foreign_prefix_is_taken_off(kept: str, level: str, prefix: str) -> None:
+    (line,) = rewritten(f"{prefix}the text itself")
+    parsed = parse_line(line, "driver")
+    assert parsed.message == "the text itself"
+    assert parsed.text == f"{kept}the text itself"
+    assert parsed.level == ("E" if level else "")
+
+
+def test_a_rank_and_a_stamp_are_kept_as_facts() -> None:
+    (line,) = rewritten("[rank3]: 2026-11-21 07:35:03.092 | ERROR    | a:b:12 - lost")
+    parsed = parse_line(line, "driver")
+    assert (parsed.fields["rank"], parsed.stamp) == ("3", "2026-11-21 07:35:03,092")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        RAYLET,
+        WARNING,
+        f"(raylet, ip=10.0.0.2) {RAYLET}",
+        "(train pid=12) step 3 [repeated 2x across cluster]",
+        "rate(x[5m]) > 0.1 and rate(x[5m:1m]) < 3",
+        "shape [m, n] of [0m 30s]",
+        "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)",
+        "[ERROR] is what the option `--level` prints",
+        "(see page 3) pid=12 is only an example",
+        "| Error | meaning |",
+        "An ActorDiedError may be retried; GetTimeoutError: see the manual",
+        "except ray.exceptions.GetTimeoutError as error:",
+        "    raise ray.exceptions.GetTimeoutError('x')",
+        "- `OutOfMemoryError`: the node ran out of memory",
+        "class WorkerCrashedError(RayError):",
+        "```python",
+        "> quoted once",
+        '{"loss": 0.5, "step": 3}',
+        "2026 was a good year",
+        "Error handling is described in chapter 3.",
+        "[1] 4711 killed",
+    ],
+)
+def test_text_that_only_looks_like_a_form_stays(line: str) -> None:
+    assert rewritten(line) == [line]
+
+
+# ---------------------------------------------------------------- shapes
+
+TRACE = (
+    "Traceback (most recent call last):\n"
+    '  File "/a/train.py", line 7, in main\n'
+    "    ray.get(ref)\n"
+    "ValueError: no"
+)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "plain"),
+    [
+        ("\x1b[36m(f pid=1)\x1b[0m x", "(f pid=1) x"),
+        ("[36m(f pid=1)[0m x", "(f pid=1) x"),
+        ("\ufffd[36m(f pid=1)\ufffd[0m x", "(f pid=1) x"),
+        ("\\u001b[36m(f pid=1)\\u001b[0m x", "(f pid=1) x"),
+        ("10%|# | 1/9\r20%|## | 2/9(f pid=1) x", "10%|# | 1/9\n20%|## | 2/9\n(f pid=1) x"),
+        (f"50%|#####|{RAYLET}", f"50%|#####|\n{RAYLET}"),
+        (f"done.{TRACE}", f"done.\n{TRACE}"),
+        (WARNING.replace("\t", "        "), WARNING),
+        ("\n".join(f"    {line}" for line in TRACE.split("\n")), TRACE),
+        ("\n".join(f"> {line}" for line in TRACE.split("\n")), TRACE),
+        ("\n".join(f"E       {line}" for line in TRACE.split("\n")), TRACE),
+        ("\n".join(f"worker-1  | {line}" for line in TRACE.split("\n")), TRACE),
+        ("\n".join(f" 3: {line}" for line in TRACE.split("\n")), TRACE),
+        (json.dumps({"log": TRACE + "\n", "stream": "stderr"}), TRACE),
+        (json.dumps({"stdout_tail": TRACE}, indent=1), "{\n" + TRACE + "\n}"),
+        (json.dumps({"outputs": [{"text": [f"{x}\n" for x in TRACE.split("\n")]}]}), TRACE),
+        (f"result: {TRACE!r}"[:-1], "result: '\n" + TRACE),
+    ],
+)
+def test_a_shape_is_undone(pasted: str, plain: str) -> None:
+    assert shown(pasted) == plain.split("\n")
+
+
+def test_drawn_tracebacks_become_pythons() -> None:
+    rich = (
+        "╭──────── Traceback (most recent call last) ────────╮\n"
+        "│ /a/train.py:7 in main                             │\n"
+        "│                                                   │\n"
+        "│ ❱ 7     ray.get(ref)                              │\n"
+        "╰───────────────────────────────────────────────────╯\n"
+        "ValueError: no"
+    )
+    ipython = (
+        "ValueError                                Traceback (most recent call last)\n"
+        "File /a/train.py:7, in main()\n"
+        "      6 ref = f.remote()\n"
+        "----> 7 ray.get(ref)\n"
+        "\n"
+        "ValueError: no"
+    )
+    first, frame, _, last = TRACE.split("\n")
+    assert shown(rich) == shown(ipython) == [first, frame, last]
+
+
+def test_lines_cut_at_the_last_column_are_joined() -> None:
+    text = "\n".join(f"(f pid=1{n}) {'abcdefgh' * 14} number {n}" for n in range(9))
+    wrapped = "\n".join(
+        line[at : at + 80] for line in text.split("\n") for at in range(0, len(line), 80)
+    )
+    assert rewritten(wrapped) == text.split("\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["step {:04} of the training, loss 0.1234, and so on for the whole length", "+{:-<78}+"]
+)
+def test_lines_of_equal_length_are_not_joined(line: str) -> None:
+    lines = [line.format(n) for n in range(30)]
+    assert rewritten("\n".join(lines)) == lines
+
+
+def test_the_newest_line_first_is_turned_round() -> None:
+    lines = [f"2026-11-21 07:35:0{n},092\tINFO worker.py:1 -- {n}" for n in range(9)]
+    assert rewritten("\n".join(reversed(lines))) == lines
+
+
+def test_mixed_tracebacks_are_sorted() -> None:
+    lines = TRACE.split("\n")
+    mixed = [f"(f pid={pid}) {line}" for line in lines for pid in (1, 2)]
+    assert rewritten("\n".join(mixed)) == [f"(f pid={p}) {line}" for p in (1, 2) for line in lines]
+
+
+def test_a_daemons_records_are_told_by_their_content() -> None:
+    text = f"$ cat raylet.out\n{RAYLET}\nits second line\n{WARNING}\n[   12.345678] oom-kill: x"
+    told = [(role, number) for role, number, _ in Rewriter(ROLES).rewrite(text.split("\n"))]
+    assert told == [("", 1), ("raylet-out", 2), ("raylet-out", 3), ("", 4), ("kernel", 5)]
+    for kernel in ("Nov 21 07:35:03 h7 kernel: oom", "2026-11-21T07:35:03Z h7 kernel: oom"):
+        assert Rewriter(ROLES).rewrite([kernel]) == [("kernel", 1, kernel)]
+
+
+# ---------------------------------------------------------------- printed exceptions
+
+RAISED = {
+    "GetTimeoutError": "Get timed out: some object(s) not ready.",
+    "WorkerCrashedError": "The worker died unexpectedly while executing this task.",
+    "ActorDiedError": "The actor died unexpectedly before finishing this task.",
+    "ActorUnavailableError": f"The actor {AID} is unavailable: it restarts.",
+    "ObjectLostError": f"Failed to retrieve object {OID}. To see more, set RAY_x=1",
+    "OutOfMemoryError": "Task was killed due to the node running low on memory.",
+    "NodeDiedError": "The node died unexpectedly while executing this task",
+    "RuntimeEnvSetupError": "Failed to set up runtime environment.",
+    "ObjectStoreFullError": f"Failed to put object {OID} in object store because it is full.",
+    "OutOfDiskError": "Local disk is full",
+    "TaskCancelledError": f"Task: {TID} was cancelled.",
+    "LocalRayletDiedError": "The task's local raylet died.",
+    "TaskUnschedulableError": "The task is not schedulable: no node",
+    "ActorUnschedulableError": "The actor is not schedulable: no node",
+    "RayChannelTimeoutError": "System error: Timed out waiting for object available to read.",
+}
+SHAPES = {
+    "print": "{text}",
+    "print of an f-string": "it failed: {text}",
+    "repr": '{name}("{text}")',
+    "repr, qualified": "ray.exceptions.{name}('{text}')",
+    "class": "<class 'ray.exceptions.{name}'> {text}",
+    "name": "{name}: {text}",
+    "name behind words": "run 3 failed: {name}: {text}",
+    "logging": "ERROR:root:{name}: {text}",
+    "logging with a stamp": "2026-11-21 07:35:03,092 - app - ERROR - ray.exceptions.{name}: {text}",
+    "loguru": "2026-11-21 07:35:03.092 | ERROR    | __main__:main:12 - {name}: {text}",
+    "structlog": "2026-11-21 07:35:03 [error    ] {text}",
+    "of a worker": "(train pid=12) caught {name}: {text}",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", RAISED)
+def test_a_printed_exception_is_spelled_out(name: str, shape: str) -> None:
+    line = SHAPES[shape].format(name=name, text=RAISED[name])
+    parsed = [parse_line(each, "driver") for each in rewritten(line)]
+    assert parsed[-1].message == f"ray.exceptions.{name}: {RAISED[name]}"
+    assert parsed[-1].fields["printed"] == "yes"
+
+
+def test_an_uncaught_exception_is_not_marked_as_printed() -> None:
+    text = TRACE.replace("ValueError: no", f"GetTimeoutError: {RAISED['GetTimeoutError']}")
+    last = parse_line(rewritten(text)[-1], "driver")
+    assert last.text.startswith("ray.exceptions.GetTimeoutError: ")
+    assert "printed" not in last.fields
+
+
+# ---------------------------------------------------------------- properties
+
+WORDS = st.sampled_from(
+    [
+        *("(f pid=1) ", "[rank1]: ", "ERROR 10-23 12:00:00 [a.py:1] ", "\x1b[31m", "[0m", "\r", "\t"),
+        *("GetTimeoutError: ", "Get timed out: some object(s) not ready.", "\\n", '{"log": "', '"}'),
+        *("\n", "    ", "> ", "E   ", "Traceback (most recent call last):", " | ", "2026-11-21 07:35:03 "),
+        *(RAYLET, WARNING, HEADER, "│", "word", "[m", "\ufffd", "12", "é"),
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(WORDS, max_size=25).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_rewritten_into_lines_of_the_original(text: str) -> None:
+    raws = text.split("\n")
+    for role, number, line in Rewriter(ROLES).rewrite(raws):
+        assert role in {"", *ROLES}
+        assert 1 <= number <= len(raws)
+        assert not set(line) & set("\n\r\x1b\0")
+        assert line.count(HEADER) in (0, 2)
+
+
+@given(st.lists(WORDS, max_size=8).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_what_was_rewritten_stays(text: str) -> None:
+    """Without printed exceptions: what stands before one is kept as well."""
+    once = [parse_line(line, "driver").text for line in rewritten(text.replace("Get", ""))]
+    if once and not any(
+        each[:1] in (" ", "\t", ">", "|", "{", "E") or "\\n" in each for each in once
+    ):
+        again = [parse_line(line, "driver").text for line in rewritten("\n".join(once))]
+        assert again == once
+
+
+@given(st.text(alphabet="abcdef XYZ.,;-=()0123\n", max_size=200))
+def test_plain_text_stays(text: str) -> None:
+    lines = text.split("\n")
+    if not any(line[:1] in (" ", "") for line in lines):
+        assert rewritten(text) == lines
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_numbering_is_a_list_of_numbers() -> None:
+    numbers, made = [1, 2, 3, 3, 3, 7, 8, 2], Numbering()
+    for number in numbers:
+        made.append(number)
+    assert list(made) == numbers
+    assert made[-1] == 2
+    assert made[1:4] == [2, 3, 3]
+
+
+def test_lines_have_the_numbers_of_the_original(tmp_path: Path) -> None:
+    wrapped = json.dumps({"log": "one\ntwo\nthree"})
+    log = tmp_path / "out.txt"
+    log.write_text(f"{wrapped}\nplain\nGetTimeoutError: {RAISED['GetTimeoutError']}\n")
+    with open_capture(str(log)) as capture:
+        report = engine.run(capture)
+        (source,) = capture.sources
+    assert [source.line(n) for n in range(1, 6)] == [1, 1, 1, 2, 3]
+    assert {link.event.line for d in report.diagnoses for link in d.chain} == {3}
+
+
+def test_a_driver_log_that_is_added_later_is_rewritten(tmp_path: Path) -> None:
+    (tmp_path / "raylet.out").write_text(f"{RAYLET}\n")
+    (tmp_path / "own").write_text("[rank3]: [0;31mlost[0m\n")
+    with open_capture(str(tmp_path)) as capture:
+        add_driver_log(capture, str(tmp_path / "own"))
+        (driver,) = (s for s in capture.sources if s.role == "driver")
+        assert Path(capture.files[driver]).read_text() == f"{HEADER}||3|{HEADER}lost\n"
+
+
+def test_a_files_own_header_is_not_believed(tmp_path: Path) -> None:
+    forged = f"{HEADER}E|2026-11-21 07:35:03,092|3|printed{HEADER}lost\n"
+    (tmp_path / "a.txt").write_text(forged + "x" * 80 + "\n")
+    with open_capture(str(tmp_path / "a.txt")) as capture:
+        assert HEADER not in Path(*capture.files.values()).read_text()
+
+
+def test_blocks_end_where_a_record_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_BLOCK", 1000)
+    text = f"{WARNING}\n{TRACE}\n" * 200
+    (tmp_path / "a").write_text(text)
+    with (tmp_path / "a").open("rb") as stream:
+        blocks = list(files._blocks(stream))
+    assert [line for block in blocks for line in block] == text.splitlines()
+    assert len(blocks) > 10
+    assert all(block[0].startswith(("2026-", "Traceback")) for block in blocks)
+
+
+def test_a_few_texts_are_read_as_consoles_and_many_are_not(tmp_path: Path) -> None:
+    for name in ("paste.txt", "28.jsonl"):
+        (tmp_path / name).write_text(f"GetTimeoutError: {RAISED['GetTimeoutError']}\n")
+    with open_capture(str(tmp_path)) as capture:
+        assert {s.path for s in capture.sources} == {"paste.txt", "28.jsonl"}
+        assert engine.run(capture).gaps
+    for n in range(30):
+        (tmp_path / f"{n}.txt").write_text("x")
+    with pytest.raises(Exception, match="no Ray logs in"):
+        open_capture(str(tmp_path))
+
+
+# ---------------------------------------------------------------- attacks
+
+HOSTILE = [
+    *("[", "(", "(a", "(pid=1) ", "[3", "\x1b[", " ", "\t", "> ", "| ", "│", "'", '"', ")", "\r"),
+    *("Error", "GetTimeoutError: ", "GetTimeoutError('", "died", "<class '", "\\n", '{"log":', "[["),
+    *("Traceback (most recent call last):", "[2026-11-21 07:34:50,739 E 1 1] ", "a" * 60 + " pid=1 "),
+    *("(" + "a" * 299 + "(", "ERROR 10-23 12:00:00 ", "[rank1]: ", "Failed to ", "x:1 in ", "\\\\"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_no_text_is_slow(unit: str) -> None:
+    long = unit * (1_000_000 // len(unit))
+    lines = [long[at : at + 8000] for at in range(0, len(long), 8000)]
+    for text in ([long], lines, [f"(f pid=1) {long}"]):
+        began = thread_time()
+        out = Rewriter(ROLES).rewrite(text)
+        assert thread_time() - began < 2.0
+        assert sum(len(line) for _, _, line in out) < 40_000_000
+
+
+def test_no_prefix_is_kept_without_bound() -> None:
+    Rewriter(ROLES).rewrite([f"(f{n} pid={n}) x" for n in range(20_000)])
+    assert len(prefixes._SEEN) <= 10_000
