@@ -55,7 +55,7 @@ _LOOKED_INTO = 1_000
 _MOST_TEXTS, _MOST_TEXT = 20, 64 << 20
 """Files of unknown names, and their bytes, that are read as consoles: more is no collection of pastes."""
 _TEXT_SUFFIXES = frozenset(
-    {"", ".txt", ".text", ".log", ".out", ".err", ".md", ".json", ".jsonl", ".ndjson", ".ipynb"}
+    {"", ".txt", ".text", ".log", ".out", ".err", ".json", ".jsonl", ".ndjson", ".ipynb"}
 )
 _NOT_TEXT = "Copy the file again from the node where Ray wrote it."
 _LOOKED_FOR = (

@@ -357,6 +357,8 @@ def _info(capture: Capture, case: Case) -> CaptureInfo:
             ledger.node_ips.items(), key=lambda item: (item[0] not in registered[:1], item[0])
         )
     )
+    # A console and the parts told apart in it are one file.
+    sizes = {(source.node, source.path): source.size for source in reversed(case.sources)}
     return CaptureInfo(
         path=capture.path,
         kind=capture.kind,
@@ -364,6 +366,6 @@ def _info(capture: Capture, case: Case) -> CaptureInfo:
         nodes=nodes,
         begin=min(times, default=None),
         end=max(times, default=None),
-        files=len(case.sources),
-        bytes=sum(source.size for source in case.sources),
+        files=len(sizes),
+        bytes=sum(sizes.values()),
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
@@ -63,7 +64,7 @@ def signals(roles: Iterable[str]) -> list[Signal]:
     """The signals for a capture that has files of these roles."""
     present = frozenset(roles)
     cpp = tuple(err if err in present else out for err, out in _TWINS)
-    return [*_cpp((*cpp, "core-driver")), *_python(), TRACEBACK]
+    return [*_cpp((*cpp, "core-driver")), *_python(), *_CONSOLE, TRACEBACK]
 
 
 def _cpp(roles: tuple[str, ...]) -> Iterator[Signal]:
@@ -116,6 +117,74 @@ def _python() -> Iterator[Signal]:
             fold=("place",),
             with_header=True,
         )
+
+
+def _console(kind: str, literal: str, form: str, sample: str) -> Signal:
+    begin = r"(?P<begin>[A-Za-z' ]{0,24})"
+    return Signal(
+        kind,
+        literal,
+        form + begin,
+        ("console",),
+        sample,
+        symptom=True,
+        fold=("begin",),
+        with_header=True,
+    )
+
+
+_CONSOLE = (
+    # A logger's header, rewritten (`capture/console/prefixes.py`).
+    _console(
+        "log.error",
+        f"{HEADER}E|",
+        rf"{HEADER}E\|[^{HEADER}]*{HEADER}",
+        f"{HEADER}E|||{HEADER}step failed",
+    ),
+    _console(
+        "log.critical",
+        f"{HEADER}C|",
+        rf"{HEADER}C\|[^{HEADER}]*{HEADER}",
+        f"{HEADER}C|||{HEADER}out of order",
+    ),
+    _console(
+        "log.error",
+        "ERROR",
+        r"^(?:\([^()\n]{1,200}\) )?\W{0,3}ERROR\b\W{0,3}",
+        "ERROR: step failed",
+    ),
+    _console(
+        "log.error",
+        "Error: ",
+        r"^(?:\([^()\n]{1,200}\) )?(?:[A-Za-z_][\w.]{0,100})?Error: ",
+        "ValueError: no rows",
+    ),
+    _console(
+        "log.error",
+        "Exception: ",
+        r"^(?:\([^()\n]{1,200}\) )?(?:[A-Za-z_][\w.]{0,100})?Exception: ",
+        "Exception: no rows",
+    ),
+    _console(
+        "log.critical",
+        "Fatal Python error: ",
+        r"^(?:\([^()\n]{1,200}\) )?Fatal Python error: ",
+        "Fatal Python error: Aborted",
+    ),
+    _console(
+        "log.critical",
+        "*** SIG",
+        r"^(?:\([^()\n]{1,200}\) )?\*{3} ",
+        "*** SIGSEGV received at time=1795237984 on cpu 1 ***",
+    ),
+    _console(
+        "log.critical",
+        "Segmentation fault",
+        r"^(?:\([^()\n]{1,200}\) )?",
+        "Segmentation fault (core dumped)",
+    ),
+)
+"""What a person calls an error in a console: it is listed if no rule recognises it."""
 
 
 # ---------------------------------------------------------------- accounting
@@ -209,7 +278,7 @@ def _place(event: Event) -> tuple[str, int]:
 
 def _unexplained(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Event]:
     """Symptoms, without the records that some signal recognised and those that only echo an end."""
-    known, over = _Recognised(case.events), _is_over(case)
+    known, over = _Recognised(_deciding(case, symptoms, told)), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):
         if event.kind not in _KINDS or not (
             event.message.startswith(_NOT_ERRORS)
@@ -244,35 +313,52 @@ def _is_quoted(event: Event, quoted: str) -> bool:
     return event.kind == "log.traceback" and (raised := _raised(event)) != "" and raised in quoted
 
 
+def _deciding(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Event]:
+    """Events whose records are left to the rules that recognise them.
+
+    In an excerpt only those that a diagnosis uses or that are listed themselves: a rule that lacks the other
+    logs may recognise an error and yet conclude nothing.
+    """
+    used = {id(event) for event in told.events}
+    for event in case.events:
+        if (
+            not event.source.is_excerpt
+            or event.kind in symptoms
+            or event.kind in _KINDS
+            or id(event) in used
+        ):
+            yield event
+
+
 class _Recognised:
     """Records that a rule's signal matched, by place and, for twins, by time and words."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._lines: dict[str, list[tuple[int, int]]] = {}
+        self._tracebacks: dict[str, list[tuple[int, int]]] = {}
         self._words: set[tuple[object, ...]] = set()
         for event in events:
             if event.kind in _KINDS:
-                if event.kind != "log.traceback" and event.kind in _KINDS:
-                    self._hold(event, inner_only=True)
+                of_tracebacks = event.kind == "log.traceback"
+                self._hold(event, self._tracebacks if of_tracebacks else self._lines, 1)
                 continue
             for seen in (event, *event.sightings):
-                self._hold(seen)
+                self._hold(seen, self._lines, 0)
                 self._words.add(_words(seen))
 
-    def _hold(self, event: Event, inner_only: bool = False) -> None:
-        end = event.line + event.text.count("\n")
-        begin = event.line + 1 if inner_only else event.line
+    def _hold(self, event: Event, lines: dict[str, list[tuple[int, int]]], first: int) -> None:
+        begin, end = event.line + first, event.line + event.text.count("\n")
         if begin <= end:
-            self._lines.setdefault(event.source.path, []).append((begin, end))
+            lines.setdefault(event.source.path, []).append((begin, end))
 
     def holds(self, event: Event) -> bool:
         """Whether a signal recognised the record, a part of it, or the record that it is part of."""
         first, last = event.line, event.line + event.text.count("\n")
+        held = self._lines.get(event.source.path, [])
         if event.kind != "log.traceback":
             last = first
-        overlapping = any(
-            begin <= last and first <= end for begin, end in self._lines.get(event.source.path, ())
-        )
+            held = [*held, *self._tracebacks.get(event.source.path, [])]
+        overlapping = any(begin <= last and first <= end for begin, end in held)
         return overlapping or (event.at is not None and _words(event) in self._words)
 
 

@@ -27,12 +27,22 @@ EXCERPTS = {
     "core-driver-excerpt": ("core-driver", "core-worker", "driver", "job-driver"),
     "kernel-excerpt": ("kernel",),
     "driver-excerpt": (
-        *("driver", "job-driver", "worker-err", "worker-out", "core-driver", "core-worker"),
+        *(
+            "console",
+            "driver",
+            "job-driver",
+            "worker-err",
+            "worker-out",
+            "core-driver",
+            "core-worker",
+        ),
         *("dashboard", "dashboard-agent", "runtime-env-agent", "runtime-env-setup", "monitor"),
         *("log-monitor", "client-server", "data", "serve", "train", "train-app", "start-block"),
     ),
 }
-"""Logs whose lines may stand in what is pasted of a console, or of a log without its name."""
+"""Logs whose lines may stand in what is pasted of a console, or of a log without its name.
+
+`console` is the role of signals for excerpts alone (`diagnosis/unexplained.py`)."""
 WORKERS_EXCERPT = "worker-echo-excerpt"
 """A launcher's or engine's prefix of its processes looks like Ray's of tasks; one may be the driver."""
 EXCERPTS[WORKERS_EXCERPT] = ("worker-echo", *EXCERPTS["driver-excerpt"])

@@ -105,7 +105,8 @@ class _Outs:
                 source,
                 role=role or source.role,
                 is_excerpt=source.is_excerpt or bool(role),
-                size=self._path(role).stat().st_size,
+                # The console's own part stands for the file that was given.
+                size=self._path(role).stat().st_size if role else source.size,
                 lines=numbers,
             ): str(self._path(role))
             for role, (_, numbers) in self.logs.items()
