@@ -375,6 +375,17 @@ EXAMPLES: tuple[Example, ...] = (
         says=("A worker", "10023", "--min-worker-port"),
     ),
     Example(
+        "the driver finds its port taken",
+        {
+            f"logs/python-core-driver-01000000{'f' * 48}_7.log": _FATAL.format(
+                pid=7, name="", sample=SERVER.sample.replace("6380", "10031")
+            ),
+            **QUIET_LOGS,
+        },
+        roots=("port-conflict",),
+        says=("The driver", "10031"),
+    ),
+    Example(
         "a worker's record in the driver's output",
         {
             "driver.log": "(pid=3366, ip=10.0.0.3) "

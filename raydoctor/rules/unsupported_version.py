@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_VERSION
-from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
 
 _OLDEST = (2, 9)
@@ -56,7 +55,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-overview/installation.html"
     tier="symptom",
     severity="info",
     rank=98,
-    explains=("versions",),
+    explains=(),
     caused_by=(),
     looks_for=(*RAY_VERSION, *OLD_WORDS),
 )
@@ -79,7 +78,6 @@ def _finding(events: list[Event], version: str) -> Finding:
     return Finding(
         f"These logs come from {name} older than 2.9: raydoctor does not know all of its messages",
         (Link(events[0], shows),),
-        explains=(Entity("versions", f"older than 2.9 {version}"),),
         count=evidence.total(events),
         remedies=(
             Remedy(
