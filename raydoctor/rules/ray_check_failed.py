@@ -49,8 +49,8 @@ _ISSUES = "https://github.com/ray-project/ray/issues"
     tier="root",
     severity="error",
     rank=31,
-    explains=("process", "worker"),
-    caused_by=(),
+    explains=("job", "process", "worker"),
+    caused_by=("gcs", "raylet"),
     looks_for=(CHECK, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:

@@ -1,0 +1,419 @@
+"""A process could not listen on its port because another process or another component of Ray uses it.
+
+## What you see
+- `ValueError: Ray component worker_ports is trying to use a port number 10120 that is used by other components` from
+  `ray start` or `ray.init`.
+- `Failed to start the grpc server. The specified port is 6380` and `No address added out of total 1 resolved for
+  '0.0.0.0:6380' … Address already in use` in the output of the GCS, a raylet, a worker or the driver.
+- `ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied` from the dashboard's start.
+- `DistNetworkError: The server socket has failed to listen on any local network address … EADDRINUSE` in a rank.
+
+## Why
+Ray compares the ports of its own components before it starts. A port that Ray chose at random, or `--port` itself, may lie
+in the range of the worker ports (10002 to 19999 by default). In other cases a second cluster, a leftover process or an
+unrelated program on the same host holds the port. torch's rank 0 listens on `MASTER_PORT`: two jobs with the same
+`MASTER_PORT` on one host collide.
+
+## Confirm
+- `ss -ltnp 'sport = :PORT'` on that host lists the process that listens on the port.
+- `Port information:` below Ray's error lists the port or range of each component.
+
+## Fix
+Give each component a fixed port outside the worker range, and each cluster or job on a host ports of its own. End leftover
+processes.
+
+## Not this when
+Every port of the worker range is in use (`ports-exhausted`). torch only warns that it cannot bind to `[::]`: it then
+listens on an IPv4 address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET, WORKER_EXIT
+from raydoctor.model import ids, paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
+from raydoctor.rules.shared.cluster import CHECK_FAILED
+from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.task_error import error_entity
+
+_PRINTED = (*DRIVER, "worker-echo", "worker-err")
+_DAEMONS = (*RAYLET, *GCS, *CORE, "core-io", "raylet-echo", "gcs-echo", *_PRINTED)
+
+COMPONENTS = Signal(
+    "port.components",
+    "that is used by other components.",
+    r"\bValueError: Ray component (?P<component>\w{1,60}) is trying to use a port number (?P<port>\d{1,5}) that is used by "
+    r"other components\.[ \t]*(?:\n|$)(?:[^\n]{0,40}Port information: (?P<ports>\{[^\n{}]{0,4000}\}))?",
+    (*DRIVER, "raylet-echo", "worker-echo", "worker-err"),
+    "ValueError: Ray component worker_ports is trying to use a port number 10120 that is used by other components.\n"
+    "Port information: {'gcs': 6379, 'metrics_export': 10120, 'worker_ports': '9998 ports from 10002 to 19999'}",
+    extent="record",
+)
+"""`ray/_private/parameter.py`, 2.9 to 2.60: before any process starts."""
+SERVER = Signal(
+    "port.grpc_server",
+    "Failed to start the grpc server. The specified port is ",
+    r"Check failed: server_ Failed to start the grpc server\. The specified port is (?P<port>\d{1,5})\.",
+    _DAEMONS,
+    " Check failed: server_ Failed to start the grpc server. The specified port is 6380. This means that Ray's core "
+    "components will not be able to function correctly.",
+)
+LISTENER = Signal(
+    "port.grpc_listener",
+    "No address added out of total ",
+    r"No address added out of total \d{1,4} resolved for '(?P<host>[^'\s]{0,80}):(?P<port>\d{1,5})'"
+    r".{0,1500}?Address already in use",
+    _DAEMONS,
+    "UNKNOWN:No address added out of total 1 resolved for '0.0.0.0:6380' {children:[UNKNOWN:Failed to add any wildcard "
+    'listeners {children:[UNKNOWN:Unable to configure socket {fd:41, children:[UNKNOWN:Address already in use {syscall:"bind"}]}]}]}',
+)
+"""gRPC's own line. A gRPC server of the program prints it as well."""
+DASHBOARD = Signal(
+    "port.dashboard",
+    "already occupied. You can use ",
+    r"\bValueError: Failed to bind to (?P<host>[^\s:]{0,80}):(?P<port>\d{1,5}) because it's already occupied\. You can use ",
+    (*DRIVER, "dashboard"),
+    "ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied. You can use `ray start --dashboard-port ...`",
+)
+STORE = Signal(
+    "port.c10d",
+    "The server socket has failed to listen on any local network address. ",
+    r"Error: The server socket has failed to listen on any local network address\. "
+    r"(?:The server socket has failed to bind to \S{1,60}:(?P<port_bound>\d{1,5}) \(errno: 98\b|"
+    r"port: (?P<port>\d{1,5}), [^\n]{0,60}code: -98\b|useIpv6: \w{1,8}, code: -98\b)",
+    _PRINTED,
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, "
+    "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+)
+"""torch's `socket.cpp`: the forms of torch 2.0 to 2.2 and of later ones."""
+GLOO = Signal(
+    "port.gloo",
+    "bind: Address already in use",
+    r"gloo/transport/tcp/\w{1,40}\.cc:\d{1,6}\].{0,120}?bind: Address already in use",
+    _PRINTED,
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:220] bind: Address already in use",
+)
+_SPECIFIED = "The specified port is "
+_TORCH = ("port.c10d", "port.gloo")
+_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO)
+_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
+_OPTIONS = {
+    "gcs": "port",
+    "object_manager": "object-manager-port",
+    "node_manager": "node-manager-port",
+    "client_server": "ray-client-server-port",
+    "dashboard": "dashboard-port",
+    "dashboard_agent_grpc": "dashboard-agent-grpc-port",
+    "dashboard_agent_http": "dashboard-agent-listen-port",
+    "dashboard_agent_listen": "dashboard-agent-listen-port",
+    "runtime_env_agent": "runtime-env-agent-port",
+    "metrics_export": "metrics-export-port",
+}
+"""Option of `ray start` for each component of `Port information`."""
+
+
+@dataclass(slots=True)
+class _Conflict:
+    """One port that could not be opened, as all records report it."""
+
+    port: str
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def first(self) -> Event:
+        """The most telling record: Ray's own check before gRPC's line."""
+        return min(self.events, key=lambda e: e.kind == "port.grpc_listener")
+
+    @property
+    def owner(self) -> str:
+        """Which process wanted the port."""
+        event = self.first
+        if event.kind == "port.dashboard":
+            return "The dashboard"
+        if event.kind in _TORCH:
+            return "A torch process"
+        role, text = event.source.role, event.text
+        if role.startswith("gcs") or "(gcs_server)" in text:
+            return "The GCS"
+        if role.startswith("raylet") or "(raylet)" in text:
+            return (
+                "A raylet" if event.kind == "port.grpc_server" else "A process of the raylet's node"
+            )
+        if role == "core-driver" or (role in DRIVER and not text.startswith("(")):
+            return "The driver" if event.kind == "port.grpc_server" else "A gRPC server"
+        return "A worker" if event.kind == "port.grpc_server" else "A gRPC server of a worker"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=8,
+    explains=("daemon", "job", "ports", "process", "task-error", "worker"),
+    caused_by=(),
+    looks_for=(COMPONENTS, *_OCCUPIED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
+)
+def port_conflict(case: Case) -> Iterator[Finding]:
+    """One finding for ports that Ray's own components share, and one per port that another process holds."""
+    if mine := [e for e in case.of(COMPONENTS.kind) if not case.torn_down(e)]:
+        yield _of_components(mine)
+    found: dict[str, _Conflict] = {}
+    for event in case.of(*(signal.kind for signal in _OCCUPIED)):
+        if not case.torn_down(event) and not _is_quoted(event):
+            port = event["port"] or event["port_bound"]
+            found.setdefault(port, _Conflict(port)).events.append(event)
+    for conflict in found.values():
+        yield _occupied(case, conflict)
+
+
+def _is_quoted(event: Event) -> bool:
+    """Whether a program may print Ray's check: the check itself is a fatal record with Ray's header."""
+    return event.kind == SERVER.kind and event.level != "C"
+
+
+# ---------------------------------------------------------------- components of one node
+
+
+def _of_components(events: list[Event]) -> Finding:
+    first = events[0]
+    port, ports = first["port"], first["ports"]
+    other = next((n for n in _OPTIONS if f"'{n}': {port}" in ports and n != first["component"]), "")
+    with_ = f" and {other}" if other else ""
+    return Finding(
+        f"Ray did not start because two of its components use port {port}: {first['component']}{with_}",
+        (Link(first, "Ray compared the ports of its components and stopped"),),
+        explains=(Entity("ports", f"components {port}"),),
+        count=evidence.total(events),
+        remedies=tuple(_separate(first["component"], other, port)),
+        covers=tuple(events),
+    )
+
+
+def _separate(component: str, other: str, port: str) -> Iterator[Remedy]:
+    if option := _OPTIONS.get(other) or _OPTIONS.get(component):
+        yield Remedy(
+            f"Give {other or component} a fixed port outside the worker range, which contains {port}"
+            if component == "worker_ports"
+            else f"Give {other or component} a port other than {port}",
+            (
+                paste.shell(
+                    "ray start --{option:id}=FREE_PORT …   # below 10002 if the worker range is the default",
+                    option=option,
+                ),
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        )
+    yield Remedy(
+        "Fix the ports that Ray otherwise chooses at random, on every node",
+        (
+            "ray start --node-manager-port=8076 --object-manager-port=8077 --metrics-export-port=8090 "
+            "--runtime-env-agent-port=8092 --dashboard-agent-grpc-port=8093 --min-worker-port=10002 --max-worker-port=19999 …",
+        ),
+        risk="disruptive",
+        doc=_DOC,
+    )
+
+
+# ---------------------------------------------------------------- a port that another process holds
+
+
+def _occupied(case: Case, conflict: _Conflict) -> Finding:
+    first, port = conflict.first, conflict.port
+    exits = list({e.entity: e for event in conflict.events if (e := _exit(case, event))}.values())
+    errors = [
+        seen
+        for seen in failures(case)
+        if first.kind in _TORCH
+        and seen.failure.raised
+        and STORE.regex.search(f"{seen.failure.raised.name}: {seen.failure.raised.message}")
+        and port in seen.failure.raised.message
+    ]
+    number = f"port {port}" if port else "a port"
+    return Finding(
+        f"{conflict.owner} could not listen on {number} because another process uses it",
+        (
+            Link(first, f"the system refused {number}: the address is already in use"),
+            *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
+            *(Link(seen.event, f"{seen.failure.function} raised the error") for seen in errors[:1]),
+        ),
+        explains=(
+            Entity("ports", f"occupied {port}"),
+            *((Entity("daemon", "gcs_server"),) if conflict.owner == "The GCS" else ()),
+            *evidence.exit_entities(exits),
+            *dict.fromkeys(error_entity(seen) for seen in errors),
+            *_jobs(conflict),
+        ),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=max(1, len(exits)),
+        severity=_severity(case, conflict, exits),
+        remedies=tuple(_remedies(conflict)),
+        covers=(
+            *conflict.events,
+            *(e for e in case.of(CHECK_FAILED.kind) if f"{_SPECIFIED}{port}." in e.message),
+            *evidence.exit_events(exits),
+            *(e for seen in errors for e in (seen.event, *seen.inside)),
+        ),
+    )
+
+
+def _exit(case: Case, event: Event) -> WorkerExit | None:
+    worker = evidence.worker_of(event)
+    exit_ = case.exit_of(worker) if worker else None
+    return exit_ if exit_ and not exit_.expected else None
+
+
+def _jobs(conflict: _Conflict) -> Iterator[Entity]:
+    """The job whose driver ended itself."""
+    for event in conflict.events:
+        if event.kind == "port.grpc_server" and (
+            job := ids.job_of_driver(evidence.worker_of(event))
+        ):
+            yield Entity("job", job)
+
+
+def _severity(case: Case, conflict: _Conflict, exits: list[WorkerExit]) -> Severity | None:
+    """Ray starts another worker in place of one that found its port taken; gRPC's line alone may be harmless."""
+    if conflict.owner == "A worker":
+        return evidence.severity(case, exits) if exits else "warning"
+    return "warning" if conflict.first.kind == "port.grpc_listener" else None
+
+
+def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
+    port = conflict.port
+    if port:
+        yield Remedy(
+            f"Find the process that listens on port {port} on that host, and end it if it is a leftover",
+            (paste.shell("ss -ltnp 'sport = :{port:number}'", port=port),),
+        )
+    if conflict.first.kind in _TORCH:
+        other = f", and not {port}" if port else ""
+        yield Remedy(
+            f"Give each job on a host its own MASTER_PORT{other}",
+            (
+                "python -c 'import socket; s = socket.socket(); s.bind((\"\", 0)); print(s.getsockname()[1])'   # a free port",
+                "MASTER_PORT=FREE_PORT …   # vLLM: VLLM_PORT",
+            ),
+        )
+        return
+    option = {"The dashboard": "dashboard-port", "The GCS": "port"}.get(conflict.owner)
+    if option:
+        yield Remedy(
+            f"Start Ray with another port than {port}",
+            (paste.shell("ray start --head --{option:id}=FREE_PORT …", option=option),),
+            risk="disruptive",
+            doc=_DOC,
+        )
+        return
+    yield Remedy(
+        f"Give each cluster on the host a worker range of its own, without port {port}",
+        (
+            "ray start --min-worker-port=20000 --max-worker-port=29999 …   # a range that nothing else uses",
+        ),
+        risk="disruptive",
+        doc=_DOC,
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "3b1d6ff0a2c94c1a8f1f35ae0a0c6b5af4d0e31e7c0f9b2d55c1a7e2"
+_TRACE = (
+    'Traceback (most recent call last):\n  File "/opt/venv/bin/ray", line 8, in <module>\n    sys.exit(main())\n'
+    '  File "/opt/venv/lib/python3.11/site-packages/ray/_private/parameter.py", line 343, in update_pre_selected_port\n'
+    "    raise ValueError(\n"
+)
+_FATAL = (
+    "[2026-11-22 18:50:26,084 C {pid} {pid}] {name}grpc_server.cc:134:  An unexpected system state has occurred. You have "
+    "likely discovered a bug in Ray.{sample}\n*** StackTrace Information ***\n"
+)
+_EXIT = (
+    "[2026-11-22 18:50:26,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {'a' * 56}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits "
+    "with a connection error code 2. End of file.\n"
+)
+_TASK_ERROR = (
+    "Traceback (most recent call last):\n"
+    "ray.exceptions.RayTaskError(DistNetworkError): ray::Rank.setup() (pid=2381, ip=10.0.0.3, "
+    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<train.Rank object>)\n"
+    '  File "/app/train.py", line 31, in setup\n    dist.init_process_group("nccl")\n'
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server "
+    "socket has failed to bind to [::]:29541 (errno: 98 - Address already in use).\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the metrics port lies in the range of the worker ports",
+        {"driver.log": f"{_TRACE}{COMPONENTS.sample}\n"},
+        roots=("port-conflict",),
+        says=("10120", "worker_ports and metrics_export", "--metrics-export-port"),
+    ),
+    Example(
+        "a second GCS on the host uses the port of the first one",
+        {
+            "logs/gcs_server.out": _FATAL.format(pid=97, name="(gcs_server) ", sample=SERVER.sample),
+            "logs/gcs_server.err": f"E1122 18:50:25.996730693      97 chttp2_server.cc:1059]    {LISTENER.sample}\n",
+        },
+        roots=("port-conflict",),
+        consequences=("gcs-died",),
+        says=("The GCS could not listen on port 6380", "ss -ltnp 'sport = :6380'", "--port=FREE_PORT"),
+    ),
+    Example(
+        "a worker finds its port taken by another cluster's worker",
+        {
+            f"logs/python-core-worker-{_W}_472.log": _FATAL.format(pid=472, name="", sample=SERVER.sample.replace("6380", "10023")),
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("port-conflict",),
+        says=("A worker", "10023", "--min-worker-port"),
+    ),
+    Example(
+        "the driver finds its port taken",
+        {
+            f"logs/python-core-driver-01000000{'f' * 48}_7.log": _FATAL.format(
+                pid=7, name="", sample=SERVER.sample.replace("6380", "10031")
+            ),
+            **QUIET_LOGS,
+        },
+        roots=("port-conflict",),
+        says=("The driver", "10031"),
+    ),
+    Example(
+        "a worker's record in the driver's output",
+        {
+            "driver.log": "(pid=3366, ip=10.0.0.3) "
+            + _FATAL.format(pid=3366, name="", sample=SERVER.sample.replace("6380", "10014"))
+        },
+        roots=("port-conflict",),
+        says=("A worker", "10014", "--min-worker-port"),
+    ),
+    Example(
+        "two jobs on one host use the same MASTER_PORT",
+        {"driver.log": _TASK_ERROR},
+        roots=("port-conflict",),
+        says=("A torch process", "29541", "MASTER_PORT"),
+    ),
+    Example(
+        "the dashboard's port is taken",
+        {"driver.log": f"{_TRACE}{DASHBOARD.sample}\n"},
+        roots=("port-conflict",),
+        says=("8265", "--dashboard-port"),
+    ),
+    Example(
+        "torch falls back to IPv4, and a program quotes the errors",
+        {
+            "driver.log": "(Rank pid=12, ip=10.0.0.3) [W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29541 "
+            "(errno: 98 - Address already in use).\n"
+            "retrying: 'is trying to use a port number 10120 that is used by other components.' was seen before\n"
+            "hint: look for Check failed: server_ Failed to start the grpc server. The specified port is 6380. in the log\n",
+            **QUIET_LOGS,
+        },
+    ),
+)  # fmt: skip

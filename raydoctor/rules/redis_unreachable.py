@@ -1,0 +1,240 @@
+"""The GCS cannot reach the Redis server that keeps its state.
+
+## What you see
+- `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis 10.0.0.9:6379`, repeated, in
+  `gcs_server.out` or below `Failed to start GCS. Last 10 lines of error files:` of `ray start --head`.
+- Then `120 attempts to connect have all failed. Please check whether the redis storage is alive or not`.
+- `Redis request [HSET …] failed due to error …. 3 retries left`, then `Failed to run redis cmds: [HSET …] for 5 times`.
+- Raylets and drivers report `Failed to connect to GCS`.
+
+## Why
+With `RAY_REDIS_ADDRESS` or KubeRay's `gcsFaultToleranceOptions`, the GCS keeps its state in an external Redis. The GCS ends
+itself if it cannot connect when it starts, or if Redis does not answer its requests or its health check. `context.err = 1`
+means that the connection was refused, timed out or was closed. A wrong address, a missing password, missing TLS
+(`rediss://`), a firewall and a Redis restart are the usual reasons.
+
+## Confirm
+- `redis-cli -h HOST -p PORT ping` from the head (with `--tls` and `-a PASSWORD` if the server requires them).
+- `echo $RAY_REDIS_ADDRESS` in the head's environment; the restarts and the log of the Redis pod.
+
+## Fix
+Make Redis reachable from the head, then restart the head. The state is still in Redis if Redis kept its data: workers and
+detached actors continue when the new GCS has loaded it. If Redis lost its data, start the whole cluster again.
+
+## Not this when
+The program itself uses Redis, and its own client reports the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import DRIVER, GCS
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import CHECK_FAILED, GCS_DOC
+
+_WHERE = (*GCS, *DRIVER, "gcs-echo")
+_REDIS = r"Could not establish connection to Redis (?P<address>[^\s:]{1,120}:\d{1,5})"
+
+RETRIED = (
+    Signal(
+        "redis.retried",
+        "Failed to connect to Redis due to: ",
+        rf"^Failed to connect to Redis due to: (?:RedisError: )?(?:{_REDIS})?",
+        _WHERE,
+        "Failed to connect to Redis due to: RedisError: Could not establish connection to Redis 10.0.0.9:6379 "
+        "(context.err = 1).. Will retry in 500ms.",
+    ),
+    Signal(
+        "redis.retried",
+        " retries left.",
+        r"^Redis request \[[^\n]{0,1000}\] failed due to error (?P<error>[^\n]{0,300}?)\. (?P<left>\d{1,6}) retries left\.",
+        _WHERE,
+        "Redis request [HGET RAY@NODE x] failed due to error Server closed the connection. 3 retries left.",
+    ),
+    Signal(
+        "redis.retried",
+        "t get reply for ",
+        r"^Didn't get reply for (?P<command>[A-Z]{2,30}) ",
+        GCS,
+        "Didn't get reply for HGETALL RAY@NODE",
+    ),
+)
+GAVE_UP = (
+    Signal(
+        "redis.gave_up",
+        " attempts to connect have all failed.",
+        r"^(?P<attempts>\d{1,6}) attempts to connect have all failed\. Please check whether the redis storage is alive or not\."
+        rf"(?:.{{0,200}}?{_REDIS})?",
+        _WHERE,
+        "120 attempts to connect have all failed. Please check whether the redis storage is alive or not. The last error message "
+        "was: RedisError: Could not establish connection to Redis 10.0.0.9:6379 (context.err = 1).",
+    ),
+    Signal(
+        "redis.gave_up",
+        "Failed to run redis cmds: [",
+        r"^ ?Failed to run redis cmds: \[[^\n]{0,1000}\] for (?P<attempts>\d{1,6}) times",
+        _WHERE,
+        " Failed to run redis cmds: [HGET RAY@NODE x] for 5 times.",
+    ),
+    Signal(
+        "redis.gave_up",
+        "Redis connection failed unexpectedly",
+        r"Check failed: .{0,300}?Redis connection failed unexpectedly",
+        _WHERE,
+        " Check failed: status Status not OK: RedisError: timed out Redis connection failed unexpectedly.",
+    ),
+)
+"""`redis_context.cc` and `gcs_server.cc` of 2.9 to 2.60."""
+NOT_STARTED = Signal(
+    "redis.gcs_not_started",
+    "Failed to start GCS.",
+    r"^Failed to start GCS\. ",
+    DRIVER,
+    "Failed to start GCS. Last 10 lines of error files:",
+)
+"""`ray start --head` or `ray.init`, above the GCS's own records."""
+_CHECK = "RedisError"
+
+
+@rule(
+    tier="root",
+    severity="critical",
+    rank=4,
+    explains=("daemon",),
+    caused_by=(),
+    looks_for=(*RETRIED, *GAVE_UP, NOT_STARTED, CHECK_FAILED),
+)
+def redis_unreachable(case: Case) -> Iterator[Finding]:
+    """At most one finding: a cluster has one Redis."""
+    failed = [e for e in case.of(GAVE_UP[0].kind, RETRIED[0].kind) if _is_gcs(e)]
+    checks = [
+        e for e in case.of(CHECK_FAILED.kind) if e.source.role in GCS and _CHECK in e["expression"]
+    ]
+    ends = [e for e in (*failed, *checks) if e.level == "C"]
+    if failed:
+        ends += case.of(NOT_STARTED.kind)
+    ends = [e for e in ends if not case.torn_down(e)]
+    failed = [e for e in failed if e not in ends and not case.torn_down(e)]
+    if failed or ends:
+        yield _finding(failed, ends)
+
+
+def _is_gcs(event: Event) -> bool:
+    """Whether the GCS wrote the record: in a program's output it must carry the GCS's header."""
+    if event.level not in ("E", "C", "W"):
+        return False
+    return event.source.role in (*GCS, "gcs-echo") or "(gcs_server) redis_" in event.text
+
+
+def _finding(failed: list[Event], ends: list[Event]) -> Finding:
+    events = [*ends, *failed]
+    address = next((e["address"] for e in events if e["address"]), "")
+    attempts = next((e["attempts"] for e in events if e["attempts"]), "")
+    times = f" in {attempts} attempts" if attempts else ""
+    end = (
+        ", and ended itself"
+        if ends
+        else f"; {evidence.many(evidence.total(failed), 'error')} so far"
+    )
+    return Finding(
+        f"The GCS could not reach its Redis server{f' at {address}' if address else ''}{times}{end}",
+        (
+            *(Link(e, "the GCS gets no answer from Redis") for e in failed[-1:]),
+            *(Link(e, "the GCS ends because of it") for e in ends[:1]),
+        ),
+        explains=(Entity("daemon", "gcs_server"),),
+        subjects=(Subject("gcs", None, "gcs_server"),),
+        count=evidence.total(events),
+        severity=None if ends else "warning",
+        remedies=tuple(_remedies(address)),
+        covers=tuple(events),
+    )
+
+
+def _remedies(address: str) -> Iterator[Remedy]:
+    host, _, port = address.rpartition(":")
+    steps = (
+        (
+            paste.shell(
+                "redis-cli -h {host:address} -p {port:number} ping   # from the head", host=host, port=port
+            ),
+        )
+        if address
+        else ("redis-cli -h HOST -p PORT ping   # from the head; HOST:PORT of RAY_REDIS_ADDRESS",)
+    )  # fmt: skip
+    yield Remedy(
+        f"Check that Redis{f' at {address}' if address else ''} runs, and that the head reaches it",
+        (*steps, "kubectl get pods; kubectl logs REDIS_POD   # KubeRay"),
+        doc=GCS_DOC,
+    )
+    yield Remedy(
+        "Correct the address, the password or TLS, and restart the head",
+        (
+            "RAY_REDIS_ADDRESS=HOST:PORT ray start --head …   # TLS: rediss://HOST:PORT; password: the option redis-password",
+        ),
+        risk="disruptive",
+        doc=GCS_DOC,
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _line(second: int, level: str, text: str) -> str:
+    return (
+        f"[2026-11-22 18:48:{second},722 {level} 94 94] (gcs_server) redis_context.cc:562: {text}\n"
+    )
+
+
+_TRIED = _line(29, "E", RETRIED[0].sample) + _line(30, "E", RETRIED[0].sample)
+_ENDED = (
+    _line(31, "E", GAVE_UP[0].sample)
+    + "[2026-11-22 18:48:31,774 C 94 94] (gcs_server) redis_store_client.cc:141:  Check failed: primary_context_->Connect(…) "
+    "Status not OK: RedisError: Could not establish connection to Redis 10.0.0.9:6379 (context.err = 1).\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the head does not start: the address of Redis is wrong",
+        {
+            "driver.log": "2026-11-22 18:48:44,984 CRITICAL node.py:610 -- Failed to start GCS. Last 10 lines of error files:\n"
+            + _TRIED
+        },
+        roots=("redis-unreachable",),
+        says=("10.0.0.9:6379", "ended itself", "redis-cli -h 10.0.0.9 -p 6379 ping"),
+    ),
+    Example(
+        "the GCS ends itself, and its log says why",
+        {"logs/gcs_server.out": _TRIED + _ENDED, "logs/raylet.out": ""},
+        roots=("redis-unreachable",),
+        consequences=("gcs-died",),
+        says=("10.0.0.9:6379",),
+    ),
+    Example(
+        "Redis stops answering a running GCS",
+        {
+            "logs/gcs_server.out": _line(29, "E", RETRIED[1].sample) + _line(35, "C", GAVE_UP[1].sample),
+            "logs/raylet.out": "",
+        },
+        roots=("redis-unreachable",),
+        says=("5 attempts", "RAY_REDIS_ADDRESS"),
+    ),
+    Example(
+        "Redis answers again before the GCS gives up",
+        {"logs/gcs_server.out": _line(29, "E", RETRIED[1].sample), "logs/raylet.out": ""},
+        roots=("redis-unreachable",),
+        says=("1 error so far",),
+    ),
+    Example(
+        "the program's own Redis client fails",
+        {
+            "driver.log": "(Cache pid=31) Failed to connect to Redis due to: timeout\nFailed to connect to Redis due to: refused\n",
+            **QUIET_LOGS,
+        },
+    ),
+)  # fmt: skip
