@@ -101,7 +101,7 @@ MEANINGS: dict[EntityKind, str] = {
     "event-loop": "The event loop of an async actor, by pid.",
     "files": "The limit of open files.",
     "gcs": "The GCS of the cluster: the value is `gcs`.",
-    "gcs-away": "A GCS that a driver cannot reach while it runs, by node.",
+    "gcs-away": "A GCS that a process cannot reach, by node or by the address that it tried.",
     "gcs-lost": "A node that lost its connection to the GCS, by node.",
     "id": "An id whose kind is not known; `raydoctor story` only.",
     "isolation": "Resource isolation by cgroups, by node, log of a failed start, or rejected option.",
