@@ -94,15 +94,15 @@ NO_CLUSTER_ID = Signal(
 )
 _ON_WORKER = Signal(
     "symmetric.worker",
-    "On worker node. Connecting to Ray cluster at ",
-    r"^On worker node\. Connecting to Ray cluster at (?P<host>\S{1,300}?):(?P<port>\d+)\.\.\.",
+    "On worker node. Connecting to Ray cluster",
+    r"^On worker node\. Connecting to Ray cluster(?: at (?P<host>\S{1,300}?):(?P<port>\d+))?\.\.\.",
     DRIVER,
     "On worker node. Connecting to Ray cluster at 10.0.0.9:6379...",
 )
 _NO_HEAD = Signal(
     "symmetric.no_head",
     "Timed out waiting for head node to start.",
-    r"^Error: Timed out waiting for head node to start\.",
+    r"^(?P<error>Error: )?Timed out waiting for head node to start\.",
     DRIVER,
     "Error: Timed out waiting for head node to start.",
     symptom=True,
@@ -241,11 +241,12 @@ def _never(case: Case) -> Iterator[Finding]:
     found: dict[tuple[str, str], list[Event]] = {}
     for event in case.of(NO_CLUSTER_ID.kind, _NO_HEAD.kind):
         connected = case.of(CONNECTED.kind, STARTED_LOCAL.kind)
-        is_rays = event.kind == _NO_HEAD.kind or bool(event.level)
+        asked = _asked(case, event)
+        in_turn = event.kind == _NO_HEAD.kind and asked is not None
+        is_rays = bool(event.level or event["error"]) or in_turn
         if is_rays and not any(
             e.source is event.source and e.offset > event.offset for e in connected
         ):
-            asked = _asked(case, event)
             found.setdefault((asked["host"], asked["port"]) if asked else ("", ""), []).append(
                 event
             )
