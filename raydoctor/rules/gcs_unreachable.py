@@ -1,9 +1,13 @@
-"""The GCS kept running, but a node or a driver could not reach it and exited.
+"""A node or a driver lost the GCS although it kept running, or a driver or a starting node never reached it.
 
 ## What you see
 `Failed to connect to GCS within 60 seconds. GCS may have been killed.` in the log of a raylet, a worker or a driver.
 Yet the same process continues to write `gcs_server.out` on the head. The GCS marks the node dead, because its health
 checks time out (`Deadline Exceeded`).
+
+At the start of a driver, of `ray start` or of a `ray` command: `Failed to connect to GCS at address … within 5 seconds.`, then
+`Failed to get cluster ID from GCS server: TimedOut`. On a worker node of `ray symmetric-run`: `Error: Timed out waiting for
+head node to start.`
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s`
@@ -11,17 +15,23 @@ Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gc
 link. If even the raylet on the head lost it, the network is not the cause: the GCS was paused (no CPU left on the head,
 swapping, a paused machine) or answered too slowly.
 
+A driver that never reached the GCS often has a wrong address. `:6379` has no host, because the variable for it was empty.
+8265 is the dashboard's port, and 10001 that of Ray Client; the GCS listens on 6379. Without an address, Ray takes it from
+`RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has ended. Otherwise the head has not
+started yet, or a firewall is between.
+
 ## Confirm
 - Which nodes lost the GCS, and when: one node, or all at once.
-- From that node: `nc -vz <head> 6379`, and `ray health-check --address <head>:6379`.
+- From that node or driver: `nc -vz <head> 6379`, and `ray health-check --address <head>:6379`.
 - On the head, at that time: load, memory, `Event stats:` in `gcs_server.out` (queueing times of many seconds).
 
 ## Fix
 Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). A longer timeout bridges
-short interruptions.
+short interruptions. Correct a wrong address, and remove a stale one with `ray stop`.
 
 ## Not this when
-The log of the GCS ends (`gcs-died`). The driver never reached any cluster: its address is wrong.
+The log of the GCS ends (`gcs-died`). The driver connected in the end: Ray repeats each attempt. `ray://` addresses belong to
+Ray Client (`ray-client-disconnected`).
 """
 
 from __future__ import annotations
@@ -29,13 +39,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import (
     CORE,
+    DRIVER,
     JOB_FINISHED,
     JOB_STARTED,
     NODE_DEAD,
     NODE_REGISTERED,
+    RAY_EXCEPTION,
     RAYLET,
     RAYLET_STARTED,
 )
@@ -44,6 +56,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
+from raydoctor.rules.shared.connect import CONNECTED, CONNECTING, INIT_DOC, STARTED_LOCAL
 
 AWAY = (
     Signal(
@@ -62,6 +75,39 @@ AWAY = (
     ),
 )
 
+NO_ANSWER = Signal(
+    "gcs.no_answer",
+    "Failed to connect to GCS at address ",
+    r"^Failed to connect to GCS at address (?P<host>\S{0,300}?):(?P<port>\d+) within (?P<seconds>\d+) seconds",
+    DRIVER,
+    "Failed to connect to GCS at address 10.0.0.9:6379 within 5 seconds.",
+    fold=("host", "port"),
+)
+"""Only the first attempt: `GcsRpcClient` then tries again."""
+NO_CLUSTER_ID = Signal(
+    "gcs.no_cluster_id",
+    "Failed to get cluster ID from GCS server: ",
+    r"^Failed to get cluster ID from GCS server: (?P<status>TimedOut|RpcError)",
+    DRIVER,
+    "Failed to get cluster ID from GCS server: TimedOut: Timed out while waiting for GCS to become available.",
+    symptom=True,
+)
+_ON_WORKER = Signal(
+    "symmetric.worker",
+    "On worker node. Connecting to Ray cluster",
+    r"^On worker node\. Connecting to Ray cluster(?: at (?P<host>\S{1,300}?):(?P<port>\d+))?\.\.\.",
+    DRIVER,
+    "On worker node. Connecting to Ray cluster at 10.0.0.9:6379...",
+)
+_NO_HEAD = Signal(
+    "symmetric.no_head",
+    "Timed out waiting for head node to start.",
+    r"^(?P<error>Error: )?Timed out waiting for head node to start\.",
+    DRIVER,
+    "Error: Timed out waiting for head node to start.",
+    symptom=True,
+)
+
 _AROUND = 60.0
 """Seconds before and after the loss in which other daemons' errors belong to it."""
 
@@ -71,14 +117,15 @@ _AROUND = 60.0
     severity="error",
     rank=6,
     explains=("gcs-away", "gcs-lost", "job", "node", "raylet"),
-    caused_by=(),
+    caused_by=("gcs",),
     looks_for=(
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
+        *(NO_ANSWER, NO_CLUSTER_ID, _ON_WORKER, _NO_HEAD, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
-    """At most one finding for processes that lost the GCS; else one for an interruption that ended in time."""
+    """One finding for processes that lost the GCS, or for an interruption; one per address that never answered."""
     lost = [e for e in case.of(GCS_LOST.kind) if e.at is None or e.at < case.stopped_at()]
     alive = cluster.gcs_lived_on(case, lost)
     if alive:
@@ -86,6 +133,7 @@ def gcs_unreachable(case: Case) -> Iterator[Finding]:
     away = [e for e in case.of(AWAY[0].kind) if not case.torn_down(e)]
     if away and not case.of(GCS_LOST.kind) and "gcs" not in case.ledger.stops:
         yield _interrupted(case, away)
+    yield from _never(case)
 
 
 def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
@@ -188,6 +236,124 @@ def _interrupted(case: Case, away: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _never(case: Case) -> Iterator[Finding]:
+    """Starting drivers and nodes that got no answer, by address, unless the same output shows a connection later."""
+    found: dict[tuple[str, str], list[Event]] = {}
+    for event in case.of(NO_CLUSTER_ID.kind, _NO_HEAD.kind):
+        connected = case.of(CONNECTED.kind, STARTED_LOCAL.kind)
+        asked = _asked(case, event)
+        in_turn = event.kind == _NO_HEAD.kind and asked is not None
+        is_rays = bool(event.level or event["error"]) or in_turn
+        if is_rays and not any(
+            e.source is event.source and e.offset > event.offset for e in connected
+        ):
+            found.setdefault((asked["host"], asked["port"]) if asked else ("", ""), []).append(
+                event
+            )
+    for (host, port), events in found.items():
+        yield _no_answer(case, host, port, events)
+
+
+def _asked(case: Case, event: Event) -> Event | None:
+    """The last record before it in the same output that names the address."""
+    before = [
+        e
+        for e in case.of(NO_ANSWER.kind, _ON_WORKER.kind)
+        if e.source is event.source and e.offset < event.offset
+    ]
+    return max(before, key=lambda e: e.offset, default=None)
+
+
+def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding:
+    first = events[0]
+    asked = _asked(case, first)
+    joined = [
+        e for e in case.of(CONNECTING.kind) if e.source is first.source and e.offset < first.offset
+    ]
+    errors = [
+        e
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e.source is first.source and "waiting for GCS" in e["what"]
+    ]
+    tried = (*case.of(NO_ANSWER.kind), *case.of(_ON_WORKER.kind))
+    symmetric = first.kind == _NO_HEAD.kind
+    who = "The worker node of ray symmetric-run" if symmetric else "The driver or command"
+    address = f"{host}:{port}" if port else "its address"
+    ours = not case.ledger.node_ips or host in case.ledger.node_ips.values()
+    return Finding(
+        f"{who} reached no GCS at {address}: {_wrong(host, port, symmetric)}",
+        (
+            *(Link(e, "the driver connects to this address") for e in joined[-1:]),
+            *(Link(e, f"no connection to {address}" if e.kind == NO_ANSWER.kind else "the node waits for the head") for e in (asked,) if e),
+            Link(first, "it stops waiting for the GCS"),
+            *(Link(e, f"the program got {e['type']}") for e in errors[:1]),
+        ),
+        explains=(Entity("gcs-away", address),),
+        caused_by=(Entity("gcs", "gcs"),) if ours else (),
+        count=evidence.total(events),
+        severity="error" if symmetric or errors or not _continued(case, events[-1]) else "warning",
+        remedies=tuple(_remedies_at_start(host, port, symmetric)),
+        covers=(*events, *tried, *errors, *(e for e in case.of("log.traceback") if errors and e.source is first.source)),
+    )  # fmt: skip
+
+
+def _wrong(host: str, port: str, symmetric: bool) -> str:
+    if port and not host:
+        return "the address has no host, so the variable for it was empty"
+    if port == "8265":
+        return "8265 is the dashboard's port, and the GCS usually listens on 6379"
+    if port == "10001":
+        return "10001 is the port of Ray Client, and the GCS usually listens on 6379"
+    if host in ("127.0.0.1", "localhost"):
+        return "no head runs on this machine or in this container"
+    if symmetric:
+        return "the head had not started, or its port is not reachable from this node"
+    return "the head has ended or not started, or its port is not reachable from this machine"
+
+
+def _continued(case: Case, last: Event) -> bool:
+    """Whether the program printed more after it, and that was not the error that ended it."""
+    ending = case.endings.get(last.source)
+    return ending is not None and not ending["ended_by"] and ending.offset > last.offset
+
+
+def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy]:
+    if port and (not host or port in ("8265", "10001")):
+        yield Remedy(
+            "Use the address that ray start --head printed",
+            (
+                paste.shell("ray start --address={head:address}:6379", head=host),
+                paste.shell("export RAY_ADDRESS={head:address}:6379", head=host),
+            ),
+            risk="disruptive",
+            doc=INIT_DOC,
+        )
+        return
+    yield Remedy(
+        "Check from this machine whether a GCS listens at that address",
+        (
+            paste.shell("nc -vz {head:address} {port:number}", head=host, port=port or 6379),
+            paste.shell("ray health-check --address {head:address}:{port:number}", head=host, port=port or 6379),
+        ),
+        doc=GCS_DOC,
+    )  # fmt: skip
+    if symmetric:
+        yield Remedy(
+            "Wait longer than 30 s for a head that starts slowly",
+            ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run …   # on every node",),
+        )
+    else:
+        yield Remedy(
+            "If the cluster has ended, remove the stale address and start a new cluster",
+            (
+                "echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # where the address came from",
+                "unset RAY_ADDRESS; ray stop",
+            ),
+            risk="destructive",
+            doc=INIT_DOC,
+        )
+
+
 def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
     registered = case.of("node.registered")
     head = registered[0]["ip"] if registered else ""
@@ -239,6 +405,17 @@ _GCS_LATER = "[2026-11-21 07:43:00,000 I 13 13] (gcs_server) gcs_job_manager.cc:
 _OTHER_PROCESS = _GCS_LATER.replace(" 13 13]", " 99 99]")
 
 
+_CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1833 -- Connecting to existing Ray cluster at address: 10.0.0.9:6379...\n"
+_GAVE_UP = (
+    f"[2026-11-21 10:40:16,537 W 51 51] rpc_client.h:153: {NO_ANSWER.sample}\n"
+    f"[2026-11-21 10:40:46,552 W 51 51] gcs_client.cc:205: {NO_CLUSTER_ID.sample}\n"
+)
+_RAISED = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("10.0.0.9:6379")\n'
+    "ray.exceptions.RpcError: Timed out while waiting for GCS to become available.\n"
+)
+
+
 def _raylet(node: str, ip: str, lost: bool = True) -> str:
     started = (
         f"[2026-11-21 07:40:02,000 I 304 304] (raylet) node_manager.cc:355: Raylet of id, {node} started. Raylet consists of "
@@ -282,5 +459,57 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _raylet(_H, "10.0.0.2"),
         },
         roots=("gcs-died",),
+    ),
+    Example(
+        "a driver connects to a cluster that has ended",
+        {"driver.log": _CONNECTING + _GAVE_UP + _RAISED},
+        roots=("gcs-unreachable",),
+        says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379", "ray_current_cluster"),
+    ),
+    Example(
+        "the variable for the head's address was empty",
+        {"driver.log": "Local node IP: 10.0.0.3\n" + _GAVE_UP.replace("10.0.0.9:", ":")},
+        roots=("gcs-unreachable",),
+        says=("has no host",),
+    ),
+    Example(
+        "the port of the dashboard",
+        {"driver.log": _GAVE_UP.replace(":6379", ":8265") + "retrying\n"},
+        roots=("gcs-unreachable",),
+        says=("dashboard", "RAY_ADDRESS=10.0.0.9:6379"),
+    ),
+    Example(
+        "a worker node of symmetric-run",
+        {"driver.log": f"{_ON_WORKER.sample}\n{_NO_HEAD.sample}\n"},
+        roots=("gcs-unreachable",),
+        says=("10.0.0.9:6379", "WAIT_TIMEOUT=180"),
+    ),
+    Example(
+        "the GCS had crashed",
+        {
+            "driver.log": _CONNECTING + _GAVE_UP + _RAISED,
+            "logs/gcs_server.out": "[2026-11-21 10:39:00,000 E 13 13] (gcs_server) logging.cc:440: *** SIGSEGV received at "
+            "time=1795257540 on cpu 0 ***\n",
+            "logs/raylet.out": "",
+        },
+        roots=("gcs-died",),
+        consequences=("gcs-unreachable",),
+    ),
+    Example(
+        "the GCS answered a later attempt",
+        {
+            "driver.log": _CONNECTING
+            + _GAVE_UP
+            + f"2026-11-21 10:40:50,000\tINFO worker.py:2012 -- {CONNECTED.sample}\nloss 0.1\n",
+            **QUIET_LOGS,
+        },
+    ),
+    Example(
+        "only the first attempt failed, and a program and a task quote the words",
+        {
+            "driver.log": f"{_GAVE_UP.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
+            f"{NO_CLUSTER_ID.sample}\n",
+            **QUIET_LOGS,
+        },
     ),
 )

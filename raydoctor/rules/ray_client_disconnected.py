@@ -3,13 +3,18 @@
 ## What you see
 - `Encountered connection issues in the data channel. Attempting to reconnect.`, then `Failed to reconnect the data
   channel` and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace period`).
-- At the start: `ConnectionError: ray client connection timeout` or `Starting Ray client server failed`.
+- At the start: `Ray Client connection timed out. Ensure that the Ray Client port on the head node is reachable`, then
+  `ConnectionError: ray client connection timeout`; or `Starting Ray client server failed`.
 
 ## Why
 A Ray Client is a connection to a server process on the head, and that process is the real driver. When the connection
 is lost for longer than `RAY_CLIENT_RECONNECT_GRACE_PERIOD` (30 s), the server ends that driver with all its tasks,
 actors and objects. Causes: a load balancer or ingress that closes idle connections, a laptop that sleeps, a VPN, or the
 death of the server process (memory on the head).
+
+A client that never connects often has the wrong port: after `ray://`, 6379 (the GCS) and 8265 (the dashboard) do not answer
+as a Ray Client server does. It listens on 10001, or on the port of `ray start --ray-client-server-port`, and only if
+`ray[client]` or `ray[default]` is installed on the head.
 
 ## Confirm
 - On the head, see whether `ray_client_server.err` (the proxy) and `ray_client_server_<port>.err` (this client's server)
@@ -32,6 +37,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
 
@@ -61,9 +67,21 @@ _SHUT_DOWN = Signal(
     "client.shut_down", "ConnectionError: Client is shutting down.", r"^ConnectionError: Client is shutting down\.", DRIVER,
     "ConnectionError: Client is shutting down.",
 )  # fmt: skip
-_NO_CONNECTION = Signal(
-    "client.no_connection", "ray client connection timeout", r"^ConnectionError: ray client connection timeout", DRIVER,
-    "ConnectionError: ray client connection timeout", symptom=True,
+_NO_CONNECTION = (
+    Signal(
+        "client.no_connection", "ray client connection timeout", r"^ConnectionError: ray client connection timeout", DRIVER,
+        "ConnectionError: ray client connection timeout", symptom=True,
+    ),
+    Signal(
+        "client.no_connection", "UserWarning: Ray Client connection timed out. Ensure that the Ray Client port ",
+        r"/ray/util/client/worker\.py:\d+: UserWarning: Ray Client connection timed out\. Ensure that the Ray Client port ", DRIVER,
+        "/app/venv/lib/python3.11/site-packages/ray/util/client/worker.py:335: UserWarning: Ray Client connection timed out. Ensure "
+        "that the Ray Client port on the head node is reachable from your local machine.", symptom=True,
+    ),
+)  # fmt: skip
+_ADDRESS = Signal(
+    "client.address", "ray://", r"\bray://(?P<host>[\w.-]{1,300}):(?P<port>\d{1,5})\b", DRIVER,
+    'ray.init("ray://10.0.0.2:6379")', fold=("host", "port"),
 )  # fmt: skip
 _NO_SERVER = Signal(
     "client.no_server", "Starting Ray client server failed.",
@@ -89,7 +107,7 @@ _SERVER = Signal(
     rank=14,
     explains=("client",),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, _NO_CONNECTION, _NO_SERVER, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, *_NO_CONNECTION, _ADDRESS, _NO_SERVER, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
@@ -141,12 +159,13 @@ def _waited(lost: list[Event], gave_up: list[Event]) -> float | None:
 def _never(case: Case, failed: list[Event]) -> Finding:
     first = failed[0]
     rejected = case.of("client.rejected")
+    host, port = _address(case, first.source)
     if rejected:
         why = f"the server already has its maximum of {rejected[0]['limit']} clients"
     elif first["file"]:
         why = f"its server process on the head did not start (see {first['file']} there)"
     else:
-        why = "no server answered at the address (port 10001 of the head must be reachable)"
+        why = _unanswered(host, port)
     return Finding(
         f"The Ray Client could not connect: {why}",
         (
@@ -155,10 +174,48 @@ def _never(case: Case, failed: list[Event]) -> Finding:
         ),
         explains=(Entity("client", first.source.path),),
         caused_by=_ends(case),
-        remedies=_remedies(),
+        remedies=(*_other_address(host, port), *_remedies()),
         covers=(*failed, *rejected, *_tracebacks(case, first.source), *case.of("client.no_server")),
         gaps=() if "client-server" in case.roles else (_GAP,),
     )
+
+
+_OTHER_SERVERS = {"6379": "the GCS", "8265": "the dashboard"}
+"""Default ports of the head that are not Ray Client's, and their servers."""
+
+
+def _address(case: Case, source: Source) -> tuple[str, str]:
+    """Host and port of the only `ray://` address in an output; empty if it names none or several."""
+    found = {(e["host"], e["port"]) for e in case.of(_ADDRESS.kind) if e.source is source}
+    return found.pop() if len(found) == 1 else ("", "")
+
+
+def _unanswered(host: str, port: str) -> str:
+    if server := _OTHER_SERVERS.get(port):
+        return f"port {port} of {host} is usually {server}, and Ray Client's is 10001"
+    at = f"ray://{host}:{port}" if port else "the address"
+    return f"no server answered at {at} (port {port or 10001} of the head must be reachable)"
+
+
+def _other_address(host: str, port: str) -> Iterator[Remedy]:
+    if port in _OTHER_SERVERS:
+        yield Remedy(
+            "Connect to Ray Client's port, or without Ray Client on a node of the cluster",
+            (
+                paste.python("ray.init({address})", address=f"ray://{host}:10001"),
+                "ray.init()   # on a node of the cluster",
+            ),
+            doc=_DOC,
+        )
+    elif port:
+        yield Remedy(
+            "Check that a Ray Client server listens on the head and is reachable",
+            (
+                paste.shell("nc -vz {head:address} {port:number}", head=host, port=port),
+                paste.shell("ss -ltnp | grep {port:number}   # on the head", port=port),
+            ),
+            doc=_DOC,
+        )
 
 
 def _ends(case: Case) -> tuple[Entity, ...]:
@@ -223,9 +280,27 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the client never connected",
-        {"driver.log": f"{_FRAMES}{_NO_CONNECTION.sample}\n"},
+        {"driver.log": f"{_FRAMES}{_NO_CONNECTION[0].sample}\n"},
         roots=("ray-client-disconnected",),
         says=("10001",),
+    ),
+    Example(
+        "the address has the port of the GCS, and only the warning was pasted",
+        {
+            "driver.log": f"{_NO_CONNECTION[1].sample}\n  warnings.warn(\n{_FRAMES}".replace(
+                "ray.get(train.remote(40))", _ADDRESS.sample
+            )
+        },
+        roots=("ray-client-disconnected",),
+        says=("the GCS", "ray://10.0.0.2:10001"),
+    ),
+    Example(
+        "no server listens on Ray Client's port",
+        {
+            "driver.log": f"connecting to ray://10.0.0.2:10001\n{_FRAMES}{_NO_CONNECTION[0].sample}\n"
+        },
+        roots=("ray-client-disconnected",),
+        says=("ray://10.0.0.2:10001", "nc -vz 10.0.0.2 10001"),
     ),
     Example(
         "its server process did not start",
@@ -245,7 +320,8 @@ EXAMPLES: tuple[Example, ...] = (
         "a program that ends the client itself, and a task that prints the same words",
         {
             "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
-            "retry: Client is shutting down.\n",
+            "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
+            "port is open\n",
             **_QUIET,
         },
     ),

@@ -41,13 +41,15 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
-from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, STARTED_LOCAL, is_this_cluster
+from raydoctor.rules.shared.connect import (
+    CONNECTED,
+    CONNECTING,
+    INIT_DOC,
+    STARTED_LOCAL,
+    is_this_cluster,
+)
 from raydoctor.rules.shared.live import addresses
 
-_CONNECTED = Signal(
-    "driver.connected", "Connected to Ray cluster.", r"^Connected to Ray cluster\.", DRIVER,
-    "Connected to Ray cluster. View the dashboard at http://127.0.0.1:8265",
-)  # fmt: skip
 _SEVERAL = Signal(
     "driver.several_rays", "Found multiple active Ray instances: ",
     r"Found multiple active Ray instances: \{(?P<addresses>[^}]*)\}\. (?:Connecting to latest cluster at (?P<taken>\S+?)\. |Please specify)",
@@ -74,7 +76,7 @@ _LOOPBACK = ("127.", "0.0.0.0")
     rank=13,
     explains=("choice-of-cluster",),
     caused_by=(),
-    looks_for=(STARTED_LOCAL, CONNECTING, _CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
+    looks_for=(STARTED_LOCAL, CONNECTING, CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
 )  # fmt: skip
 def wrong_cluster(case: Case) -> Iterator[Finding]:
     """Jobs that started a local Ray, a driver of another cluster, and drivers that found several clusters or none."""
@@ -232,7 +234,7 @@ def _tracebacks(case: Case, event: Event) -> tuple[Event, ...]:
 
 
 _STAMP = "2026-11-21 10:51:13,506\tINFO worker.py:1841 -- "
-_JOINED = f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.3:6390...\n{_STAMP}{_CONNECTED.sample}\ntokens 6000\n"
+_JOINED = f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.3:6390...\n{_STAMP}{CONNECTED.sample}\ntokens 6000\n"
 _GCS = (
     "[2026-11-21 10:49:50,000 I 17 25] (gcs_server) gcs_node_manager.cc:111: Registering new node. "
     "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2\n"

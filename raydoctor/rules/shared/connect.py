@@ -14,6 +14,10 @@ CONNECTING = Signal(
     r"^Connecting to existing Ray cluster at address: (?P<address>(?P<ip>[^\s:]+):(?P<port>\d+))", DRIVER,
     "Connecting to existing Ray cluster at address: 10.0.0.2:6379...",
 )  # fmt: skip
+CONNECTED = Signal(
+    "driver.connected", "Connected to Ray cluster.", r"^Connected to Ray cluster\.", DRIVER,
+    "Connected to Ray cluster. View the dashboard at http://127.0.0.1:8265",
+)  # fmt: skip
 STARTED_LOCAL = Signal(
     "driver.started_local", "Started a local Ray instance.", r"^Started a local Ray instance\.", DRIVER,
     "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265",

@@ -1,0 +1,297 @@
+"""A driver could not register with the raylet on its machine, and ended.
+
+## What you see
+- `Failed to register worker … to Raylet` with `IOError: [RayletClient] Unable to register worker with raylet`, then `No such
+  file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
+- Up to 2.54: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
+
+## Why
+A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
+raylet has already ended, or the folder is that of a dead cluster. If the connection was closed, the raylet ended while the
+driver waited. Most often, the raylet's agent could not start (broken grpcio, slow file system), so the raylet ended
+with it. On machines with many cores, `ray.init()` starts one worker per core and reaches limits on threads or open files,
+although Slurm or a container allows the program only a few of the cores.
+
+Without `node_ip_address.json`, the driver's machine or container is no node of the cluster whose GCS it reached.
+
+## Confirm
+- The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs`.
+- `nproc`, `ulimit -u`, `ulimit -n` and `/sys/fs/cgroup/pids.max` where the program runs.
+- `pgrep -a raylet` on the driver's machine; `ray --version` in the driver's environment and on the cluster.
+
+## Fix
+Fix what ended the raylet. Set `num_cpus` to the cores that the program may use, and stop a Ray that an earlier run left.
+Run a driver on a node of the cluster, or submit it as a job.
+
+## Not this when
+The text ends with `No available ports` (`ports-exhausted`). A worker, not a driver, failed to register (`worker-start-crashed`).
+The driver did not reach the GCS (`gcs-unreachable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import DRIVER, RAYLET_STARTED
+from raydoctor.model import ids, paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
+from raydoctor.rules.shared.cluster import AGENT_FAILED, dead_raylets
+from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, STARTED_LOCAL, connected_to
+
+_W = f"01000000{'f' * 48}"
+_REFUSED = Signal(
+    "driver.unregistered", "Failed to register worker ",
+    r"^Failed to register worker (?:(?P<before>[0-9a-f]{56}) )?to Raylet[.:] IOError:(?P<why>[^\n]{0,500}(?:\n *\[RayletClient\][^\n]{0,500})?)",
+    (*DRIVER, "core-driver"),
+    f"Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. Failed to read data "
+    f"from the socket: End of file worker_id={_W}", extent="record", symptom=True,
+)  # fmt: skip
+_NO_NODE = Signal(
+    "driver.no_node", "node_ip_address.json",
+    r"^ValueError: Can't find a `node_ip_address\.json` file from (?P<session>\S{1,300}?)\.? for (?P<seconds>\d+) seconds", DRIVER,
+    "ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_2026-11-21_10-40-11_306000_7. for 60 seconds. A ray "
+    "instance hasn't started. Did you do `ray start` or `ray.init` on this host?", symptom=True,
+)  # fmt: skip
+
+_REASONS = (
+    ("No such file", "its socket does not exist, so the raylet has already ended"),
+    ("refused", "nothing listens on its socket, so the raylet has already ended"),
+    ("Permission denied", "its socket belongs to another user"),
+    ("End of file", "the raylet closed the connection, as it does when it ends"),
+    ("reset by peer", "the raylet closed the connection, as it does when it ends"),
+    ("Broken pipe", "the raylet closed the connection, as it does when it ends"),
+)
+"""Texts of the operating system and what they show."""
+
+
+@rule(
+    tier="symptom",
+    severity="critical",
+    rank=69,
+    explains=("registration",),
+    caused_by=("raylet",),
+    looks_for=(_REFUSED, _NO_NODE, STARTED_LOCAL, CONNECTING, RAYLET_STARTED, AGENT_FAILED),
+)
+def driver_not_registered(case: Case) -> Iterator[Finding]:
+    """One finding per machine whose drivers could not register, and one per session folder that is no node's."""
+    refused = (e for e in case.of(_REFUSED.kind) if _is_drivers(e))
+    for label, events in evidence.grouped(refused, lambda e: e.source.node).items():
+        yield _unregistered(case, label, events)
+    for session, events in evidence.grouped(case.of(_NO_NODE.kind), lambda e: e["session"]).items():
+        yield _no_node(case, session, events)
+
+
+def _is_drivers(event: Event) -> bool:
+    """Whether it is a record of Ray (it has a header), and not of a worker whose log was pasted."""
+    worker = event["before"] or event["why"].partition("worker_id=")[2][:56]
+    return bool(event.level) and (len(worker) < 56 or bool(ids.job_of_driver(worker)))
+
+
+def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
+    first = events[0]
+    drivers = len({e.pid for e in events})
+    own, joined = _own_ray(case, first), connected_to(case, first)
+    waited = first.at - own.at if own and own.at and first.at else 0.0
+    after = f" {waited:.0f} s after it started" if waited >= 1 else ""
+    if own:
+        raylet = (
+            f"the raylet of the local Ray{after}" if drivers == 1 else "the raylet of their Ray"
+        )
+    else:
+        raylet = f"the raylet of cluster {joined['address']}" if joined else "the raylet"
+    who = "The driver" if drivers == 1 else f"{drivers} drivers"
+    return Finding(
+        f"{who} could not register with {raylet} and ended: {_reason(first)}",
+        (
+            *(Link(e, "the driver starts its own Ray") for e in (own,) if e),
+            *(Link(e, "the driver joins this cluster") for e in (joined,) if e and not own),
+            Link(first, "the raylet on its machine does not register the driver"),
+        ),
+        explains=(Entity("registration", label),),
+        caused_by=(
+            *(Entity("raylet", raylet.node) for raylet in dead_raylets(case) if _same(raylet.started, label)),
+            Entity("raylet", "local"),
+        ),
+        count=drivers,
+        severity="warning" if _tried_again(case, events[-1]) else None,
+        remedies=tuple(_remedies(joined if not own else None)),
+        covers=tuple(events),
+        gaps=() if {"raylet-out", "raylet-err"} & case.roles else (_GAP,),
+    )  # fmt: skip
+
+
+def _same(started: Event | None, label: str) -> bool:
+    return started is None or not label or not started.source.node or started.source.node == label
+
+
+def _own_ray(case: Case, event: Event) -> Event | None:
+    """The last `Started a local Ray instance` of the same output, unless it joined a cluster after that."""
+    before = [
+        e
+        for e in case.of(STARTED_LOCAL.kind, CONNECTING.kind)
+        if e.source is event.source and e.offset < event.offset
+    ]
+    last = max(before, key=lambda e: e.offset, default=None)
+    return last if last and last.kind == STARTED_LOCAL.kind else None
+
+
+def _tried_again(case: Case, last: Event) -> bool:
+    """Whether a later driver of the same output got further, and no failure followed."""
+    return any(
+        e.source is last.source and e.offset > last.offset
+        for e in case.of(STARTED_LOCAL.kind, CONNECTING.kind)
+    )
+
+
+def _reason(event: Event) -> str:
+    return next((means for text, means in _REASONS if text in event["why"]), "no log says why")
+
+
+_GAP = Gap(
+    "raylet.out, raylet.err, dashboard_agent.log",
+    "not in the capture: they record why the raylet ended",
+    "On the driver's machine: /tmp/ray/session_latest/logs",
+)
+
+
+def _remedies(joined: Event | None) -> Iterator[Remedy]:
+    yield Remedy(
+        "Read why the raylet on the driver's machine ended",
+        (
+            "raydoctor diagnose /tmp/ray/session_latest",
+            "tail -n 20 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/raylet.err /tmp/ray/session_latest/logs/dashboard_agent.log",
+        ),
+        doc=INIT_DOC,
+    )
+    if joined:
+        yield Remedy(
+            "Check that a raylet of that cluster runs on this machine, with the same Ray and Python",
+            (
+                "pgrep -a raylet",
+                paste.shell(
+                    "ray --version; python --version; ray status --address {address:address}",
+                    address=joined["address"],
+                ),
+            ),
+            doc=INIT_DOC,
+        )
+    else:
+        yield Remedy(
+            "Start no more workers than the program has cores, and compare its limits",
+            (
+                "nproc; ulimit -u; ulimit -n; cat /sys/fs/cgroup/pids.max",
+                "ray.init(num_cpus=len(os.sched_getaffinity(0)))   # verl: ray_init.num_cpus; Slurm: SLURM_CPUS_PER_TASK",
+            ),
+            doc=INIT_DOC,
+        )
+        yield Remedy(
+            "Stop what an earlier run of this user left on the machine, and start again",
+            ("ray stop",),
+            risk="destructive",
+        )
+    yield Remedy(
+        "If dashboard_agent.log ends with an import error, repair the packages that the agent needs",
+        ("pip check", "pip install --force-reinstall grpcio 'ray[default]'"),
+        risk="disruptive",
+    )
+
+
+def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
+    first = events[0]
+    joined = connected_to(case, first)
+    where = f" of {joined['address']}" if joined else ""
+    return Finding(
+        f"The driver's machine or container is no node of the cluster{where}: {session} holds no node_ip_address.json",
+        (
+            *(Link(e, "the driver reads the session from this cluster's GCS") for e in (joined,) if e),
+            Link(first, f"the driver looked for a node of this session for {first['seconds']} s"),
+        ),
+        explains=(Entity("registration", session),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Run the program on a node of the cluster, or submit it as a job",
+                ("ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",),
+                doc=INIT_DOC,
+            ),
+            Remedy(
+                "Or make this machine a node; a container on a node needs the node's /tmp/ray",
+                (
+                    paste.shell("ray start --num-cpus=0 --address={address:address}", address=joined["address"] if joined else ""),
+                    "docker run --net=host --ipc=host --pid=host -v /tmp/ray:/tmp/ray …",
+                ),
+                doc=INIT_DOC,
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_STARTED = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Started a local Ray instance.\n"
+_CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
+_FAILED = f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:496: {_REFUSED.sample}\n"
+_OLD = (
+    f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:228: Failed to register worker {_W} to Raylet. IOError: [RayletClient] "
+    "Unable to register worker with raylet. No such file or directory\n"
+)
+_RAYLET = (
+    f"[2026-11-21 10:40:12,000 I 804 804] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+    f"[2026-11-21 10:40:41,000 E 804 804] (raylet) agent_manager.cc:89: {AGENT_FAILED.sample}\n"
+)
+_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the raylet of the local Ray closes the connection",
+        {"driver.log": _STARTED + _FAILED},
+        roots=("driver-not-registered",),
+        says=("30 s after it started", "closed the connection", "num_cpus"),
+    ),
+    Example(
+        "the socket of the raylet is gone (2.40 and older)",
+        {"driver.log": _STARTED + _OLD},
+        roots=("driver-not-registered",),
+        says=("socket does not exist",),
+    ),
+    Example(
+        "a driver of a running cluster",
+        {"driver.log": _CONNECTING + _FAILED},
+        roots=("driver-not-registered",),
+        says=("10.0.0.2:6379", "ray --version"),
+    ),
+    Example(
+        "the raylet had ended with its agent",
+        {"driver.log": _STARTED + _FAILED, "logs/raylet.out": _RAYLET, "logs/gcs_server.out": ""},
+        roots=("agent-died",),
+        consequences=("driver-not-registered",),
+    ),
+    Example(
+        "the driver's container is no node of the cluster",
+        {"driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE.sample}\n"},
+        roots=("driver-not-registered",),
+        says=("10.0.0.2:6379", "/tmp/ray:/tmp/ray"),
+    ),
+    Example(
+        "the driver waited for the file, and then found it",
+        {
+            "driver.log": "2026-11-21 10:40:11,306\tINFO node.py:1080 -- Can't find a `node_ip_address.json` file from "
+            "/tmp/ray/session_2026-11-21_10-40-11_306000_7. Have you started Ray instance using `ray start` or `ray.init`?\n"
+            "loss 0.1\n",
+            **QUIET_LOGS,
+        },
+    ),
+    Example(
+        "a program and a task that quote the words",
+        {
+            "driver.log": f"known problem: {_REFUSED.sample}\n(check pid=12) {_FAILED}{_REFUSED.sample}\n",
+            **QUIET_LOGS,
+        },
+    ),
+)
