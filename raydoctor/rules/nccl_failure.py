@@ -430,6 +430,14 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("nccl-failure",),
     ),
     Example(
+        "a console in which a worker died before another rank gave up",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample}\n(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
+        },
+        roots=("worker-vanished",),
+        consequences=("nccl-failure",),
+    ),
+    Example(
         "a rank cannot set up its communicator",
         {"driver.log": f"(Trainer pid=379) [rank1]: {PRINTED[0].sample}\n"},
         roots=("nccl-failure",),
