@@ -1,10 +1,10 @@
 """An NCCL collective operation timed out or failed: GPU workers waited for a rank that did not join.
 
 ## What you see
-In workers' `.err`: `[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …,
+In workers' `.err`, or in the driver's output: `[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …,
 Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then `… we are taking the entire process down.`
 and SIGABRT: Ray sees workers that end suddenly. Or an exception: `torch.distributed.DistBackendError: NCCL error
-in: … unhandled system error`, `remote process exited or there was a network error`.
+in: … unhandled system error`, `remote process exited or there was a network error`. vLLM also prints `RuntimeError: NCCL error: …`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
@@ -23,8 +23,8 @@ Fix the rank that did not join. If the work before a collective operation legiti
 
 ## Not this when
 A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
-the report lists that cause above this finding. If no worker's end was recorded, such a timeout line alone proves nothing, and the
-rule ignores it.
+the report lists that cause above this finding. If the logs of the GCS or a raylet are in the capture and record no worker's end, the
+process kept running, and the rule ignores the lines.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import GCS, RAYLET, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.failures import SIGNALS, failures
@@ -46,7 +47,12 @@ from raydoctor.rules.shared.task_error import Printed, error_entity
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/using-gpus.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html"
 _LONGEST = 160
-_PEER_GONE = ("remote process exited", "ncclRemoteError", "socketProgress")
+_PEER_GONE = (
+    *("remote process exited", "ncclRemoteError", "socketProgress"),
+    *("Connection reset by peer", "Connection was likely closed"),
+)
+_OUTPUT = ("worker-err", "worker-echo", "driver", "job-driver")
+_NCCL = pattern(r"NCCL [Ee]rror(?: in: | \d{1,3}: |: )")
 _EARLIER = 3600.0
 """Seconds before a report in which a peer's end may have caused it: longer than any usual timeout."""
 
@@ -55,10 +61,38 @@ WATCHDOG = Signal(
     "Watchdog caught collective operation timeout: WorkNCCL(",
     r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)"
     r"(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\) ran for (?P<ms>\d+) milliseconds",
-    ("worker-err", "worker-echo"),
+    _OUTPUT,
     "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
     "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",
     fold=("rank",),
+)
+PROGRESS = Signal(
+    "nccl.progress",
+    ", last completed ",
+    r"\[(?P<group>PG [^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,9})\] .{0,400}?"
+    r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>\d{1,18}), last completed (?:NCCL )?work: (?P<completed>\d{1,18})",
+    _OUTPUT,
+    "[rank1]:[E1121 07:34:12.715588844 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 1] Exception (either an error or "
+    "timeout) detected by watchdog at work: 158046, last enqueued NCCL work: 158048, last completed NCCL work: 158045.",
+    fold=("group", "rank"),
+)
+"""What a rank had started and finished, when it or another rank timed out."""
+PRINTED = (
+    Signal(
+        "nccl.error",
+        "DistBackendError: [",
+        r"\b(?P<type>DistBackendError): (?P<what>\[\d{1,9}\] is setting up NCCL communicator .{1,500})",
+        _OUTPUT,
+        "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value "
+        "store by key '0', but store->get('0') got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
+    ),
+    Signal(
+        "nccl.error",
+        "Error: NCCL ",
+        r"\b(?P<type>DistBackendError|RuntimeError): NCCL [Ee]rror(?: in: [^\s,]{1,300}, | \d{1,3}: |: )(?P<what>\S.{0,500})",
+        _OUTPUT,
+        "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    ),
 )
 
 
@@ -76,23 +110,28 @@ class _Report(NamedTuple):
     severity="error",
     rank=29,
     explains=("process", "task-error", "worker"),
-    caused_by=(),
-    looks_for=(WATCHDOG, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+    caused_by=("process", "task-error", "worker"),
+    looks_for=(WATCHDOG, PROGRESS, *PRINTED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:
-    """One finding for the timeouts, and one per place for the exceptions."""
+    """One finding for the timeouts, and one per place for the exceptions.
+
+    Without the logs of Ray's daemons, which would record the ends of processes, one line of torch is enough.
+    """
     reports = _reports(case)
-    if any(report.exit for report in reports):
+    is_console = case.roles.isdisjoint((*GCS, *RAYLET))
+    if any(report.exit for report in reports) or (reports and is_console):
         yield _timed_out(case, reports)
     raised: dict[str, list[Printed]] = {}
     for seen in failures(case):
         error = seen.failure.raised
-        if error and (
-            error.name == "DistBackendError" or error.message.startswith("NCCL error in")
-        ):
+        if error and (error.name == "DistBackendError" or _NCCL.match(error.message)):
             raised.setdefault(error_entity(seen).value, []).append(seen)
     for seen_alike in raised.values():
-        yield _error(case, seen_alike, reports)
+        yield _error(case, seen_alike)
+    printed = case.of(PRINTED[0].kind)
+    if printed and is_console and not reports and not raised:
+        yield _printed(case, printed)
 
 
 def _reports(case: Case) -> list[_Report]:
@@ -115,6 +154,8 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
     first = reports[0].event
     seconds = int(first["limit"]) // 1000
     ranks = f"{len(reports)} ranks" if len(reports) > 1 else f"Rank {reports[0].rank}"
+    ended = " and ended" if exits else ""
+    progress = case.of(PROGRESS.kind)
     links = [
         Link(
             r.event,
@@ -122,12 +163,19 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
         )
         for r in reports[:2]
     ]
+    links += [
+        Link(
+            e,
+            f"rank {e['rank']} had enqueued work up to operation {e['enqueued']}",
+        )
+        for e in (_behind(progress) or progress)[:1]
+    ]
     links += [link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)]
     return Finding(
-        f"{ranks} timed out after {seconds} s in an NCCL collective operation ({first['op']}) and ended: {_absent(reports)}",
+        f"{ranks} timed out after {seconds} s in an NCCL collective operation ({first['op']}){ended}: {_absent(reports, progress)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
-        caused_by=tuple(_earlier(case, exits)),
+        caused_by=tuple(_earlier(case, exits) if exits else _before(case, reports)),
         subjects=tuple(
             Subject("worker", r.exit.worker or None, f"rank {r.rank}", r.exit.pid)
             for r in reports
@@ -135,17 +183,41 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
         )[:10],
         count=len(reports),
         remedies=tuple(_remedies(seconds, _missing(reports))),
-        covers=(*case.of("nccl.timeout"), *evidence.exit_events(exits)),
+        covers=(
+            *case.of("nccl.timeout"),
+            *progress,
+            *case.of(PRINTED[0].kind),
+            *evidence.exit_events(exits),
+        ),
     )
 
 
 def _missing(reports: Sequence[_Report]) -> list[int]:
+    """Ranks below the highest that did not report; none if only some of the reports were kept."""
     ranks = {report.rank for report in reports}
+    if len(reports) == 1 or any(report.event.count > 1 for report in reports):
+        return []
     return [rank for rank in range(max(ranks)) if rank not in ranks]
 
 
-def _absent(reports: Sequence[_Report]) -> str:
-    """The rank to look at: one that does not report, else the one that is behind."""
+def _behind(progress: Sequence[Event]) -> list[Event]:
+    """The last records of the ranks that had enqueued least, if the ranks of one process group differ."""
+    latest = {(event["group"], event["rank"]): event for event in progress}
+    for group in dict.fromkeys(event["group"] for event in progress):
+        ranks = [event for (name, _), event in latest.items() if name == group]
+        least = min(int(event["enqueued"]) for event in ranks)
+        if any(int(event["enqueued"]) > least for event in ranks):
+            return [event for event in ranks if int(event["enqueued"]) == least]
+    return []
+
+
+def _absent(reports: Sequence[_Report], progress: Sequence[Event]) -> str:
+    """The rank to look at: one that is behind, or one that does not report."""
+    if behind := _behind(progress):
+        most = max(int(e["enqueued"]) for e in progress if e["group"] == behind[0]["group"])
+        names = evidence.join_names((e["rank"] for e in behind), most=6)
+        was = "rank {} was" if len(behind) == 1 else "ranks {} were"
+        return f"{was.format(names)} behind (operation {behind[0]['enqueued']} of {most})"
     if missing := _missing(reports):
         names = evidence.join_names(map(str, missing), most=6)
         ranks = "rank" if len(missing) == 1 else "ranks"
@@ -170,7 +242,36 @@ def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
             yield error_entity(seen)
 
 
-def _error(case: Case, seen: list[Printed], reports: list[_Report]) -> Finding:
+def _before(case: Case, reports: Sequence[_Report]) -> Iterator[Entity]:
+    """Ends of processes, and exceptions of peers above the first report, if no rank's own end was recorded."""
+    for exit_ in case.exits:
+        yield from exit_.entities
+    first = reports[0].event
+    for seen in failures(case):
+        is_above = seen.event.source is first.source and seen.event.line < first.line
+        if is_above and not seen.failure.is_rays_own:
+            yield error_entity(seen)
+
+
+def _printed(case: Case, events: list[Event]) -> Finding:
+    first = events[0]
+    processes = {(event["ip"], event.pid) for event in events}
+    where = f" in {len(processes)} processes" if len(processes) > 1 else ""
+    gone = any(text in first["what"] for text in _PEER_GONE)
+    return Finding(
+        f"NCCL failed{where}: {first['what'][:_LONGEST]}",
+        (Link(first, f"a rank raised {first['type']}"),),
+        caused_by=tuple(e for exit_ in case.exits for e in exit_.entities) if gone else (),
+        subjects=tuple(
+            Subject("worker", None, None, pid) for _, pid in sorted(processes, key=str) if pid
+        )[:10],
+        count=len(processes),
+        remedies=tuple(_remedies(0, [])),
+        covers=tuple(events),
+    )
+
+
+def _error(case: Case, seen: list[Printed]) -> Finding:
     failure = seen[0].failure
     what = failure.raised.message if failure.raised else ""
     detail = what.partition(": ")[2].partition(", ")[2] or what
@@ -190,7 +291,7 @@ def _error(case: Case, seen: list[Printed], reports: list[_Report]) -> Finding:
         subjects=(Subject("task", None, failure.function, failure.pid),),
         count=max(1, evidence.total([s.event for s in seen])),
         remedies=tuple(_remedies(0, [])),
-        covers=tuple(e for s in seen for e in (s.event, *s.inside)),
+        covers=(*(e for s in seen for e in (s.event, *s.inside)), *case.of(PRINTED[0].kind)),
     )
 
 
@@ -280,6 +381,83 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _RAISED, "logs/gcs_server.out": "", **_LOGS},
         roots=("nccl-failure",),
         says=("unhandled system error", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"),
+    ),
+    Example(
+        "a console of four ranks, two of which report",
+        {"driver.log": _report(0) + f"(Trainer pid=379) {_report(3)}"},
+        roots=("nccl-failure",),
+        says=("2 ranks", "600 s", "ranks 1 and 2 did not report"),
+    ),
+    Example(
+        "Ray's log deduplication hides the reports of other ranks",
+        {
+            "driver.log": f"(Trainer pid=379) {_report(3).rstrip()} [repeated 3x across cluster]\n"
+            f"(Trainer pid=379) {PROGRESS.sample}\n"
+        },
+        roots=("nccl-failure",),
+        says=("Rank 3 timed out", "the rank they waited for did not report"),
+    ),
+    Example(
+        "a console in which one rank had enqueued less than the other",
+        {
+            "driver.log": _report(1)
+            + f"{PROGRESS.sample}\n"
+            + PROGRESS.sample.replace("[rank1]", "[rank0]")
+            .replace("Rank 1]", "Rank 0]")
+            .replace("work: 158048", "work: 158045")
+        },
+        roots=("nccl-failure",),
+        says=("rank 0 was behind (operation 158045 of 158048)",),
+    ),
+    Example(
+        "a rank raises, and the others wait for it",
+        {
+            "driver.log": _RAISED.partition("torch.distributed.")[0]
+            + "ValueError: bad batch\n"
+            + _report(0)
+        },
+        roots=("task-exception",),
+        consequences=("nccl-failure",),
+    ),
+    Example(
+        "a rank's worker ends ten minutes before the others give up",
+        {
+            f"logs/worker-{_W}-01000000-379.err": _report(0),
+            "logs/gcs_server.out": _exit_line(_W2, 10) + _exit_line(_W),
+            **_LOGS,
+        },
+        roots=("worker-vanished",),
+        consequences=("nccl-failure",),
+    ),
+    Example(
+        "a console in which a worker died before another rank gave up",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample}\n(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
+        },
+        roots=("worker-vanished",),
+        consequences=("nccl-failure",),
+    ),
+    Example(
+        "a rank cannot set up its communicator",
+        {"driver.log": f"(Trainer pid=379) [rank1]: {PRINTED[0].sample}\n"},
+        roots=("nccl-failure",),
+        says=("is setting up NCCL communicator",),
+    ),
+    Example(
+        "two workers of vLLM print an NCCL error",
+        {
+            "driver.log": f"(RayWorkerWrapper pid=381, ip=10.0.0.2) ERROR 11-21 07:34:12 worker_base.py:148] {PRINTED[1].sample}\n"
+            f"(RayWorkerWrapper pid=384, ip=10.0.0.3) {PRINTED[1].sample}\n"
+        },
+        roots=("nccl-failure",),
+        says=("in 2 processes", "unhandled system error", "NCCL_SOCKET_IFNAME"),
+    ),
+    Example(
+        "NCCL's version and a setting are printed",
+        {
+            "driver.log": "worker:379:379 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>\n"
+            "NCCL error handling is asynchronous\nWatchdog caught collective operation timeout: see the manual\n"
+        },
     ),
     Example(
         "a worker prints such a line and keeps running",

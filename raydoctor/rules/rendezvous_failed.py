@@ -1,0 +1,410 @@
+"""Processes of a distributed group could not connect to each other, or lost the connection to a peer.
+
+## What you see
+While vLLM, verl or Ray Train starts its ranks: `RuntimeError: Gloo connectFullMesh failed with […/gloo/transport/tcp/pair.cc:144]
+no error`, or `torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (10.0.0.2,
+29502)`. Rank 0 may report `Timed out after 601 seconds waiting for clients. 1/2 clients joined`. Later, while the ranks work:
+`[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677`.
+
+## Why
+Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose an interface of their own: the one that the
+host name resolves to, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the other nodes receive an
+address that leads back to themselves. With several interfaces, Gloo may choose one that the other nodes cannot reach. A firewall, or
+the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A connection that a peer closes later is a
+consequence: the process at that address exited first.
+
+## Confirm
+- On each node: `getent hosts $(hostname)` must print the address that Ray uses, not 127.0.0.1 or 127.0.1.1.
+- `ip -br addr`: which interface has that address on each node?
+- From the node that reports the timeout: `nc -vz ADDRESS PORT` while rank 0 waits.
+
+## Fix
+Set `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` to the interface between the nodes, before `ray start` on each node or in the
+runtime environment. Correct `/etc/hosts`, and open the ports between the nodes.
+
+## Not this when
+A rank ended before the others reported: then its own cause (`ray-oom-kill`, `task-exception`, …) stands above this finding. The
+warning `Unable to resolve hostname to a (local) address` alone is harmless where all ranks are on one node. A collective operation
+that times out after the ranks were connected is `nccl-failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import GCS, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.task_error import Printed, error_entity
+
+_DOC = "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
+_OUTPUT = ("worker-err", "worker-echo", "driver", "job-driver")
+_RAISED = r"(?P<raised>\b\w{0,60}Error: )?"
+
+INTERFACE = Signal(
+    "rendezvous.interface",
+    " != nullptr. Unable to find ",
+    rf"{_RAISED}\[enforce fail at [^\[\]\s]{{1,200}}gloo/transport/\w+/device\.cc:\d+\] \w+ != nullptr\. "
+    r"Unable to find (?:address|interface) for: \[?(?P<interface>[\w.:-]{1,100})",
+    _OUTPUT,
+    "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address "
+    "for: ib7",
+    fold=("interface",),
+)
+MESH = Signal(
+    "rendezvous.mesh",
+    "Gloo connectFullMesh failed with [",
+    rf"{_RAISED}Gloo connectFullMesh failed with \[[^\[\]\s]{{1,200}}\.cc:\d+\](?P<what>.{{0,500}})",
+    _OUTPUT,
+    "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+)
+TIMED_OUT = Signal(
+    "rendezvous.timed_out",
+    "The client socket has timed out after ",
+    rf"{_RAISED}The client socket has timed out after (?P<time>\d+ ?[a-z]{{1,12}}) while trying to connect to "
+    r"\((?P<host>[^,()\s]{1,255}), (?P<port>\d{1,5})\)",
+    _OUTPUT,
+    "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (10.0.0.2, 29502).",
+    fold=("host", "port"),
+)
+NO_ADDRESS = Signal(
+    "rendezvous.no_address",
+    "The client socket has failed to connect to any network address of (",
+    rf"{_RAISED}The client socket has failed to connect to any network address of "
+    r"\((?P<host>[^,()\s]{1,255}), (?P<port>\d{1,5})\)",
+    _OUTPUT,
+    "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (trainer-head-0, 29502).",
+    fold=("host", "port"),
+)
+CLIENTS = Signal(
+    "rendezvous.clients",
+    " seconds waiting for clients. ",
+    rf"{_RAISED}Timed out after (?P<seconds>\d{{1,9}}) seconds waiting for clients\. (?P<joined>\d{{1,9}})/(?P<world>\d{{1,9}}) "
+    r"clients joined",
+    _OUTPUT,
+    "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+)
+LOOPBACK = Signal(
+    "rendezvous.loopback",
+    "Unable to resolve hostname to a (local) address. Using the loopback address as fallback",
+    r"Unable to resolve hostname to a \(local\) address\. Using the loopback address as fallback",
+    _OUTPUT,
+    "[rank1]:[W1121 07:34:12.164295950 ProcessGroupGloo.cpp:715] Warning: Unable to resolve hostname to a (local) address. Using the "
+    "loopback address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())",
+)
+"""Harmless by itself: it explains a failure on a group of several nodes."""
+CLOSED = Signal(
+    "rendezvous.closed",
+    "Connection closed by peer [",
+    rf"{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/tcp/pair\.cc:\d+\] Connection closed by peer "
+    r"\[(?P<peer>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})",
+    _OUTPUT,
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677",
+    fold=("peer",),
+)
+
+_FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
+"""The most specific first: all of them can be reports of one failure."""
+_REMOTE = pattern(r"remote=\[(?P<ip>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})")
+_ERRNO = pattern(r"SO_ERROR: (?P<error>[A-Z][a-z]+(?: [a-z]+){0,6})")
+_RANK = pattern(r"\[rank(?P<a>\d{1,6})\]|\(rank=(?P<b>\d{1,6})[,)]")
+_LOOPBACK_IP = ("127.", "::1")
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=44,
+    explains=("task-error",),
+    caused_by=("process", "task-error", "worker"),
+    looks_for=(*_FAILED, LOOPBACK, CLOSED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+)
+def rendezvous_failed(case: Case) -> Iterator[Finding]:
+    """One finding for all ranks that could not connect, or else one per peer that closed its connection."""
+    found = {signal: case.of(signal.kind) for signal in _FAILED}
+    best = next((signal for signal in _FAILED if found[signal]), None)
+    if best:
+        yield _not_connected(case, best, found)
+    elif case.roles.isdisjoint((*GCS, *RAYLET)):
+        closed = evidence.grouped(case.of(CLOSED.kind), lambda e: e["peer"])
+        for peer, events in closed.items():
+            yield _closed(case, peer, events)
+
+
+# ------------------------------------------------------------------ ranks that could not connect
+
+
+def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -> Finding:
+    events = sorted(found[best], key=lambda e: not e["raised"])
+    every = [event for signal in _FAILED for event in found[signal]]
+    loopback = case.of(LOOPBACK.kind)
+    links = [Link(events[0], _shows(best, events[0]))]
+    links += [
+        Link(event, "Gloo uses the loopback address of this host, which no other node can reach")
+        for event in loopback[:1]
+        if best is MESH
+    ]
+    links += [
+        Link(found[signal][0], _shows(signal, found[signal][0]))
+        for signal in _FAILED
+        if signal is not best and found[signal]
+    ]
+    errors = _task_errors(case, _FAILED)
+    return Finding(
+        _headline(best, events, bool(loopback)),
+        tuple(links[:4]),
+        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        subjects=tuple(_subjects(every)),
+        count=max(1, len(_processes(every))),
+        severity=None if errors or any(e["raised"] for e in every) else "warning",
+        remedies=tuple(_remedies(best, events[0], events[0]["host"])),
+        covers=(*every, *loopback, *(e for seen in errors for e in (seen.event, *seen.inside))),
+    )
+
+
+def _shows(signal: Signal, event: Event) -> str:
+    if signal is INTERFACE:
+        return f"Gloo found no address for {event['interface']}"
+    if signal is MESH:
+        return "Gloo could not connect this rank to all others"
+    if signal is CLIENTS:
+        return f"rank 0 saw {event['joined']} of {event['world']} processes"
+    return f"torch could not connect to {event['host']} port {event['port']}"
+
+
+def _headline(best: Signal, events: Sequence[Event], loopback: bool) -> str:
+    first = events[0]
+    if best is INTERFACE:
+        return f"Gloo could not start{_who(events)}: the interface or host name {first['interface']} has no address on that node"
+    if best is CLIENTS:
+        return (
+            f"Only {first['joined']} of {first['world']} processes joined the torch process group "
+            f"within {first['seconds']} s"
+        )
+    if best is MESH:
+        return f"The ranks of a Gloo group could not connect to each other{_who(events)}{_mesh_reason(events, loopback)}"
+    target = f"rank 0 at {first['host']} port {first['port']}"
+    if best is NO_ADDRESS:
+        return f"torch could not connect to {target}{_who(events)}: no address of that host accepts the connection"
+    return f"torch could not connect to {target} within {_duration(first['time'])}{_who(events)}"
+
+
+def _mesh_reason(events: Sequence[Event], loopback: bool) -> str:
+    text = next((e["what"] for e in events if _REMOTE.search(e["what"])), "")
+    remote, error = _REMOTE.search(text), _ERRNO.search(text)
+    why = f" ({error['error'].lower()})" if error else ""
+    if remote and remote["ip"].startswith(_LOOPBACK_IP):
+        return (
+            f": a rank was sent to the loopback address {remote['ip']} port {remote['port']}{why}"
+        )
+    if loopback:
+        return ": a host name resolves to no address of its node, so Gloo used the loopback address"
+    return f": {remote['ip']} port {remote['port']} did not accept{why}" if remote else ""
+
+
+def _duration(time: str) -> str:
+    milliseconds = time.removesuffix("ms").strip()
+    if milliseconds != time and milliseconds.isdigit():
+        return f"{int(milliseconds) / 1000:g} s"
+    seconds = time.removesuffix("s").strip()
+    return f"{seconds} s" if seconds.isdigit() else time
+
+
+def _processes(events: Sequence[Event]) -> set[tuple[str, int | None]]:
+    return {(event["ip"], event.pid) for event in events}
+
+
+def _who(events: Sequence[Event]) -> str:
+    """The ranks that report it, or the number of processes."""
+    ranks = sorted({int(m["a"] or m["b"]) for e in events if (m := _RANK.search(e.text))})
+    if ranks:
+        return f" (rank{'s' if len(ranks) > 1 else ''} {evidence.join_names(map(str, ranks), most=6)})"  # fmt: skip
+    many = len(_processes(events))
+    return f" ({many} processes)" if many > 1 else ""
+
+
+def _subjects(events: Sequence[Event]) -> Iterator[Subject]:
+    seen: set[tuple[str, int | None]] = set()
+    for event in events:
+        key = (event["ip"], event.pid)
+        if event.pid is not None and key not in seen and len(seen) < 10:
+            seen.add(key)
+            yield Subject("worker", evidence.worker_of(event) or None, None, event.pid)
+
+
+def _task_errors(case: Case, signals: Sequence[Signal]) -> list[Printed]:
+    """Failures of tasks whose exception is one of these."""
+    return [
+        seen
+        for seen in failures(case)
+        if (raised := seen.failure.raised)
+        and any(s.find in raised.message and s.regex.search(raised.message) for s in signals)
+    ]
+
+
+# ------------------------------------------------------------------ a peer that closed
+
+
+def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
+    events = sorted(events, key=lambda e: not e["raised"])
+    errors = _task_errors(case, (CLOSED,))
+    errors = [seen for seen in errors if f"[{peer}]" in str(seen.failure.raised)]
+    return Finding(
+        f"The process at {peer} port {events[0]['port']} closed its Gloo connection{_who(events)}: "
+        "look for what ended that process",
+        (Link(events[0], "a rank lost the connection to this peer"),),
+        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        caused_by=tuple(_ends_at(case, peer)),
+        subjects=tuple(_subjects(events)),
+        count=max(1, len(_processes(events))),
+        severity=None if errors or any(e["raised"] for e in events) else "warning",
+        remedies=(
+            Remedy(
+                "Find out what ended the peer: its own last lines name the cause",
+                (
+                    paste.shell("ray list workers --detail --filter is_alive=False --filter ip={peer:address}", peer=peer),
+                    "less logs/worker-*.err   # of the process that ended first",
+                ),
+                doc=_DOC,
+            ),
+        ),
+        covers=(*events, *(e for seen in errors for e in (seen.event, *seen.inside))),
+    )  # fmt: skip
+
+
+def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
+    """Ends of processes that can be the peer, and exceptions of tasks that did not only lose one."""
+    loopback = peer.startswith(_LOOPBACK_IP)
+    for exit_ in case.exits:
+        if loopback or exit_.ip in ("", peer):
+            yield from exit_.entities
+    for seen in failures(case):
+        raised = seen.failure.raised
+        if raised and not raised.is_rays_own and CLOSED.find not in raised.message:
+            yield error_entity(seen)
+
+
+# ------------------------------------------------------------------ remedies
+
+
+def _remedies(best: Signal, event: Event, host: str) -> Iterator[Remedy]:
+    if host:
+        yield Remedy(
+            "Test the connection from the node that reports the timeout, while rank 0 waits",
+            (
+                paste.shell(
+                    "nc -vz {host:address} {port:number}", host=host, port=int(event["port"])
+                ),
+                "getent hosts $(hostname)   # on the node of rank 0: must not be 127.0.0.1 or 127.0.1.1",
+                "env | grep -E 'MASTER_ADDR|VLLM_HOST_IP|_SOCKET_IFNAME'   # on each node",
+            ),
+            doc=_DOC,
+        )
+    else:
+        yield Remedy(
+            "Compare the addresses that the nodes use",
+            (
+                "getent hosts $(hostname); ip -br addr   # on each node",
+                "env | grep -E 'VLLM_HOST_IP|_SOCKET_IFNAME'   # on each node: the interface must exist there",
+            ),
+            doc=_DOC,
+        )
+    yield Remedy(
+        "Set the interface between the nodes, and restart Ray",
+        (
+            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # before `ray start`, on each node",
+            'ray.init(runtime_env={"env_vars": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}})   # or per job',
+        ),
+        risk="disruptive",
+        doc=_DOC,
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+_ECHO = "(RayWorkerWrapper pid=1890, ip=10.0.0.3)"
+_VLLM = "ERROR 11-21 07:34:14 [worker_base.py:620]"
+_PLACE = "/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc"
+_TASK = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(RuntimeError): ray::Ranks.join() (pid=389, ip=10.0.0.2, "
+    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<ranks.Ranks object>)\n"
+    '  File "/app/ranks.py", line 49, in join\n    {call}\n{error}\n'
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a host name resolves to the loopback address, and vLLM's ranks do not meet",
+        {
+            "driver.log": f"{_ECHO} {LOOPBACK.sample}\n"
+            f"{_ECHO} {_VLLM} RuntimeError: Gloo connectFullMesh failed with [{_PLACE}:152] timed out connecting: SO_ERROR: "
+            "Connection refused, remote=[127.0.0.1]:14215 (rank=8, size=16, local=[127.0.0.1])\n"
+        },
+        roots=("rendezvous-failed",),
+        says=("rank 8", "loopback address 127.0.0.1", "connection refused", "GLOO_SOCKET_IFNAME"),
+    ),
+    Example(
+        "rank 0 cannot be reached",
+        {
+            "driver.log": f"{_ECHO} [E socket.cpp:957] [c10d] {TIMED_OUT.sample.partition(': ')[2]}\n{_ECHO} {_VLLM} {TIMED_OUT.sample}\n"
+        },
+        roots=("rendezvous-failed",),
+        says=("10.0.0.2 port 29502", "within 60 s", "nc -vz 10.0.0.2 29502"),
+    ),
+    Example(
+        "GLOO_SOCKET_IFNAME names an interface that the node lacks",
+        {
+            "driver.log": _TASK.format(
+                call='dist.init_process_group("gloo")', error=INTERFACE.sample
+            ),
+            **QUIET_LOGS,
+        },
+        roots=("rendezvous-failed",),
+        says=("ib7 has no address", "ip -br addr"),
+    ),
+    Example(
+        "one of two processes never joins",
+        {"driver.log": _TASK.format(call="start()", error=CLIENTS.sample)},
+        roots=("rendezvous-failed",),
+        says=("Only 1 of 2 processes", "601 s"),
+    ),
+    Example(
+        "a peer closes its connection, and nothing shows why",
+        {"driver.log": f"{_ECHO} {CLOSED.sample}\n"},
+        roots=("rendezvous-failed",),
+        says=("10.0.0.3 port 41677", "look for what ended that process"),
+    ),
+    Example(
+        "a task raises, and the other rank loses its peer",
+        {
+            "driver.log": _TASK.format(call="float(row)", error="ValueError: not a number: 'n/a'")
+            + f"{_ECHO} {CLOSED.sample}\n"
+        },
+        roots=("task-exception",),
+        consequences=("rendezvous-failed",),
+    ),
+    Example(
+        "a worker dies, and the other rank loses its peer",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample.replace('127.0.0.1', '10.0.0.3')}\n{_ECHO} {CLOSED.sample}\n"
+        },
+        roots=("worker-vanished",),
+        consequences=("rendezvous-failed",),
+    ),
+    Example(
+        "all ranks are on one node, and Gloo only warns",
+        {"driver.log": f"{_ECHO} {LOOPBACK.sample}\n"},
+    ),
+    Example(
+        "a program quotes the words",
+        {
+            "driver.log": "retrying: last time Gloo connectFullMesh failed with no error\n"
+            "note: The client socket has timed out after a minute, as in the README\n"
+            "nginx: Connection closed by peer [10.0.0.3]\n"
+        },
+    ),
+)
