@@ -1,0 +1,392 @@
+"""A GPU kernel failed (illegal memory access, device-side assert), or a GPU itself did.
+
+## What you see
+`CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert triggered`, as an exception or in
+`Process group watchdog thread terminated with exception: CUDA error: …`. The process then aborts (`SIGABRT`), and Ray
+reports a worker that ended suddenly. vLLM reports `EngineDeadError`. The kernel log may contain `NVRM: Xid (PCI:…): 31`.
+
+## Why
+A kernel accessed an address outside its memory, or a check in it failed, mostly an index that is out of range (a token id
+above the vocabulary). CUDA reports it at a later call, so the Python line of the error is often not the cause. No later
+call of that process succeeds. The NCCL watchdog only notices the error first: the network is not the cause.
+
+The Xid in the kernel log separates programs from hardware:
+
+- 13, 31: mostly the program or a library on the GPU.
+- 48, 62, 64, 74, 79, 94, 95, 119, 120, 140: the GPU, its memory, its link or its firmware.
+
+## Confirm
+- `dmesg -T | grep -i xid` on the worker's node.
+- `CUDA_LAUNCH_BLOCKING=1`: the traceback ends at the call that failed.
+- `nvidia-smi -q -d ECC,ROW_REMAPPER`. Does the error follow the GPU or the input?
+
+## Fix
+With a hardware Xid, take the node out of use and reset or replace the GPU. Otherwise fix the input or the kernel: check
+indices before they reach the GPU, upgrade the library, or choose another attention backend.
+
+## Not this when
+`CUDA out of memory` is `cuda-oom`. `Watchdog caught collective operation timeout` is `nccl-failure`. Xid 43 and 45 follow
+the end of a process, and 63 reports a repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import engine, subjects
+from raydoctor.rules.shared import failures as user_errors
+from raydoctor.rules.shared import gpu_fault as gpu
+from raydoctor.rules.shared.crash import CRASH_SIGNALS
+from raydoctor.rules.shared.gpu_fault import ASSERTION, RAISED, WATCHDOG, XID, Fault
+from raydoctor.rules.shared.task_error import Printed, error_entity
+
+_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
+_XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
+_ASSERT = "device-side assert triggered"
+_CRASH = tuple(dict.fromkeys(signal.kind for signal in CRASH_SIGNALS))
+_OF_HARDWARE = ("uncorrectable ECC", "uncorrectable NVLink")
+
+
+class _Incident(NamedTuple):
+    """One error of CUDA in all processes that report it."""
+
+    what: str
+    events: list[Event]
+    """Lines of its processes, the earliest first."""
+    exits: list[WorkerExit]
+    errors: list[Printed]
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=28,
+    explains=("gpu-fault", "process", "task-error", "worker"),
+    caused_by=(),
+    looks_for=(*gpu.SIGNALS, *user_errors.SIGNALS, *CRASH_SIGNALS, WORKER_EXIT, WORKER_DIED),
+)
+def gpu_fault(case: Case) -> Iterator[Finding]:
+    """One finding per error of CUDA, and one per GPU whose Xid no such error reports."""
+    faults = list(gpu.faults(case))
+    incidents = list(_incidents(case))
+    for incident in incidents:
+        yield _of_process(case, incident, faults if len(incidents) == 1 else [])
+    if len(incidents) != 1:
+        by_gpu: dict[tuple[str, str], list[Fault]] = {}
+        for fault in faults:
+            by_gpu.setdefault((fault.event.source.path, fault.pci), []).append(fault)
+        for of_one in by_gpu.values():
+            yield _of_gpu(case, of_one)
+
+
+def _incidents(case: Case) -> Iterator[_Incident]:
+    lines = [e for e in case.of(WATCHDOG.kind, RAISED[0].kind) if not _ended_well(case, e)]
+    by_text = evidence.grouped(lines, lambda e: e["what"])
+    errors: dict[str, list[Printed]] = {}
+    dead: list[Printed] = []
+    for seen in user_errors.failures(case):
+        raised = seen.failure.raised
+        if raised and (found := gpu.TEXT.search(raised.message)):
+            errors.setdefault(found["what"], []).append(seen)
+        elif engine.died(seen):
+            dead.append(seen)
+    texts = list(dict.fromkeys((*by_text, *errors)))
+    for what in texts:
+        events = by_text.get(what, [])
+        exits = {e.entity: e for event in events if (e := _exit(case, event))}
+        also = dead if len(texts) == 1 else []
+        yield _Incident(what, events, list(exits.values()), [*errors.get(what, []), *also])
+
+
+def _exit(case: Case, event: Event) -> WorkerExit | None:
+    worker = evidence.worker_of(event)
+    exit_ = case.exit_of(worker) if worker else None
+    if exit_ is None and not worker and event.pid is not None:
+        exit_ = case.exit_of_process(event.pid, ip=event["ip"])
+    return exit_
+
+
+def _ended_well(case: Case, event: Event) -> bool:
+    exit_ = _exit(case, event)
+    return exit_ is not None and bool(exit_.expected)
+
+
+# ------------------------------------------------------------------ a process
+
+
+def _of_process(case: Case, incident: _Incident, faults: list[Fault]) -> Finding:
+    what, events, exits, errors = incident
+    assertions = case.of(ASSERTION.kind) if what == _ASSERT else []
+    first = events[0] if events else errors[0].event
+    broken = any(f.is_hardware for f in faults) or what.startswith(_OF_HARDWARE)
+    return Finding(
+        f"{_subject(incident)} failed with a CUDA error, {what}{_reason(assertions, faults, broken)}",
+        tuple(_links(incident, assertions, faults)),
+        explains=(
+            Entity("gpu-fault", what),
+            *(Entity("gpu-fault", f.pci) for f in faults),
+            *evidence.exit_entities(exits),
+            *dict.fromkeys(error_entity(seen) for seen in errors),
+        ),
+        subjects=tuple(_subjects(incident))[:10],
+        count=max(1, len(_processes(events)), len(exits)),
+        severity=_severity(case, incident, faults),
+        remedies=tuple(_remedies(what, first, assertions, faults, broken)),
+        covers=(
+            *events,
+            *assertions,
+            *_aborts(case, incident),
+            *gpu.tracebacks(case, what),
+            *(f.event for f in faults),
+            *evidence.exit_events(exits),
+            *evidence.attempts_covered(case, exits),
+            *(e for seen in errors for e in (seen.event, *seen.inside)),
+        ),
+    )
+
+
+def _aborts(case: Case, incident: _Incident) -> Iterator[Event]:
+    """Crash reports of these processes, which abort because of the error."""
+    pids = {exit_.pid for exit_ in incident.exits} | {e.pid for e in incident.events}
+    workers = {exit_.worker for exit_ in incident.exits} | set(
+        map(evidence.worker_of, incident.events)
+    )
+    for event in case.of(*_CRASH):
+        if event.pid in pids - {None} or evidence.worker_of(event) in workers - {""}:
+            yield event
+
+
+def _processes(events: Sequence[Event]) -> dict[tuple[str, int | None], Event]:
+    """The first line of each process; a rank without a pid counts as a process."""
+    found: dict[tuple[str, int | None], Event] = {}
+    for event in events:
+        where = event["ip"] if event.pid is not None else event["rank"]
+        found.setdefault((where, event.pid), event)
+    return found
+
+
+def _subject(incident: _Incident) -> str:
+    processes = _processes(incident.events)
+    ranks = sorted({int(e["rank"]) for e in incident.events if e["rank"]})
+    if len(ranks) > 1:
+        return f"{len(ranks)} ranks ({evidence.join_names(map(str, ranks), most=8)})"
+    if len(processes) > 1:
+        return f"{len(processes)} processes"
+    rank = f"rank {ranks[0]}" if ranks else ""
+    if incident.exits:
+        return subjects.worker(incident.exits[0].label, bool(incident.exits[0].names))
+    for event in processes.values():
+        name = event["who"] or ("Rank" + rank[4:] if rank else "A process")
+        return f"{name} (pid {event.pid})" if event.pid is not None else name
+    return incident.errors[0].failure.function if incident.errors else "A process"
+
+
+def _reason(assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) -> str:
+    if faults:
+        worst = max(faults, key=lambda f: f.is_hardware)
+        verdict = "a hardware fault" if broken else "mostly a bug of the program"
+        return f": GPU {worst.pci} reports Xid {worst.xid}, {worst.meaning} ({verdict})"
+    if broken:
+        return ": a hardware fault"
+    if assertions:
+        one = assertions[0]
+        return f": {one['condition']} is false in {one['function'].rpartition(' ')[2]} ({one['file']}:{one['where']})"
+    return ""
+
+
+def _links(
+    incident: _Incident, assertions: Sequence[Event], faults: Sequence[Fault]
+) -> Iterator[Link]:
+    for event in assertions[:1]:
+        yield Link(
+            event, f"the check that failed on the GPU, in {evidence.total(assertions)} lines"
+        )
+    for fault in faults[:2]:
+        yield Link(
+            fault.event,
+            f"the kernel log reports Xid {fault.xid} of GPU {fault.pci}: {fault.meaning}",
+        )
+    for event in list(_processes(incident.events).values())[:2]:
+        told = "torch's watchdog ended the process" if event.kind == WATCHDOG.kind else "it printed"
+        yield Link(event, f"{told}: CUDA error, {event['what']}")
+    for seen in incident.errors[:1]:
+        yield Link(seen.event, f"{seen.failure.function} raised the error")
+    for exit_ in incident.exits[:1]:
+        yield from evidence.exit_links(exit_, most=1)
+
+
+def _subjects(incident: _Incident) -> Iterator[Subject]:
+    yield from (evidence.exit_subject(exit_) for exit_ in incident.exits)
+    if not incident.exits:
+        for event in _processes(incident.events).values():
+            yield Subject("process", None, event["who"] or None, event.pid, event["ip"] or None)
+    for seen in incident.errors[:1]:
+        yield Subject("task", None, seen.failure.function, seen.failure.pid)
+
+
+def _severity(case: Case, incident: _Incident, faults: Sequence[Fault]) -> Severity:
+    """A warning where a program printed the exception, and the GCS records no end of its process."""
+    if incident.exits:
+        return evidence.severity(case, incident.exits)
+    is_certain = incident.errors or faults or any(e.kind == WATCHDOG.kind for e in incident.events)
+    return "error" if is_certain or "gcs-out" not in case.roles else "warning"
+
+
+# ------------------------------------------------------------------ a GPU
+
+
+def _of_gpu(case: Case, faults: list[Fault]) -> Finding:
+    worst = max(faults, key=lambda f: f.is_hardware)
+    event = worst.event
+    comm, owner = event["comm"], event["owner"]
+    by = f", in {comm}" if comm and comm != "<unknown>" else ""
+    by += f" (pid {owner})" if by and owner.isdigit() else ""
+    verdict = "a hardware fault" if worst.is_hardware else "mostly a bug of the program"
+    return Finding(
+        f"GPU {worst.pci} reports Xid {worst.xid}, {worst.meaning}{by} ({verdict})",
+        tuple(
+            Link(f.event, f"the kernel log reports Xid {f.xid}: {f.meaning}")
+            for f in sorted(faults, key=lambda f: not f.is_hardware)[:3]
+        ),
+        explains=(Entity("gpu-fault", worst.pci),),
+        count=evidence.total([f.event for f in faults]),
+        severity="warning" if "gcs-out" in case.roles and not case.exits else "error",
+        remedies=tuple(_remedies("", event, (), faults, worst.is_hardware)),
+        covers=tuple(f.event for f in faults),
+    )
+
+
+def _remedies(
+    what: str, event: Event, assertions: Sequence[Event], faults: Sequence[Fault], broken: bool
+) -> Iterator[Remedy]:
+    if broken:
+        pci = next((f.pci for f in faults if f.is_hardware), "")
+        yield Remedy(
+            "Take the node out of use and reset the GPU. Replace it if the error returns",
+            (
+                paste.shell(
+                    "nvidia-smi --gpu-reset -i {pci:id}   # no process may use the GPU", pci=pci
+                )
+                if pci
+                else "nvidia-smi --gpu-reset -i GPU   # no process may use the GPU",
+                "nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep -i xid",
+            ),
+            risk="disruptive",
+            doc=_XID_DOC,
+        )
+        return
+    if assertions:
+        yield Remedy(
+            "Check indices and labels before they reach the GPU",
+            (
+                "assert 0 <= ids.min() and ids.max() < table.shape[0]   # token ids, labels, positions",
+            ),
+        )
+    yield Remedy(
+        "Find the call that failed: CUDA reports the error at a later one",
+        (
+            'ray.init(runtime_env={"env_vars": {"CUDA_LAUNCH_BLOCKING": "1"}})   # slow; for one run',
+        ),
+        doc=_DOC,
+    )
+    if what != _ASSERT:
+        yield Remedy(
+            "Rule out the hardware: look for an Xid at that time",
+            (
+                paste.shell("dmesg -T | grep -i xid   # on node {ip:address}", ip=event["ip"])
+                if event["ip"]
+                else "dmesg -T | grep -i xid   # on the node of that process",
+                "nvidia-smi -q -d ECC,ROW_REMAPPER",
+            ),
+            doc=_XID_DOC,
+        )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_EXIT = (
+    "[2026-11-21 07:34:13,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: "
+    f"{WORKER_EXIT.sample.replace('cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7', _W)}\n"
+)
+_ILLEGAL = "CUDA error: an illegal memory access was encountered"
+
+
+def _watchdog(rank: int) -> str:
+    text = WATCHDOG.sample.replace("Rank 1]", f"Rank {rank}]").replace("[rank1]", f"[rank{rank}]")
+    return f"{text}\nCUDA kernel errors might be asynchronously reported at some other API call.\n"
+
+
+_TASK = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(AcceleratorError): ray::Trainer.step() (pid=389, ip=10.0.0.2, "
+    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<train.Trainer object>)\n"
+    '  File "/app/train.py", line 49, in step\n    loss = model(batch)\n'
+    "torch.AcceleratorError: CUDA error: device-side assert triggered\n"
+)
+_XID31 = (
+    "[Sat Nov 21 07:34:11 2026] NVRM: Xid (PCI:0000:3b:00): 31, pid=389, name=ray::Trainer.st, Ch 00000008, intr 00000000. MMU Fault: "
+    "ENGINE GRAPHICS GPCCLIENT_T1_9 faulted @ 0x7f91_0220b000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE\n"
+)
+_XID79 = f"[Sat Nov 21 07:34:12 2026] {XID.sample}\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "two ranks report an illegal access in a console",
+        {
+            "driver.log": f"(Trainer pid=379, ip=10.0.0.2) {_watchdog(0)}(Trainer pid=381, ip=10.0.0.2) {_watchdog(1)}"
+        },
+        roots=("gpu-fault",),
+        says=("2 ranks (0 and 1)", "illegal memory access", "CUDA_LAUNCH_BLOCKING", "10.0.0.2"),
+    ),
+    Example(
+        "the worker's end is recorded",
+        {
+            f"logs/worker-{_W}-01000000-379.err": f"{_watchdog(0)}*** SIGABRT received at time=1795247733 on cpu 3 ***\nFatal Python error: Aborted\n\n",
+            f"logs/python-core-worker-{_W}_379.log": "[2026-11-21 07:34:12,990 E 379 412] logging.cc:118: *** SIGABRT received at time=1795247733 on cpu 3 ***\n",
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("gpu-fault",),
+        says=("pid 379",),
+    ),
+    Example(
+        "a task raises a device-side assert, and the check is printed",
+        {"driver.log": f"(Trainer pid=389) {ASSERTION.sample}\n{_TASK}", **QUIET_LOGS},
+        roots=("gpu-fault",),
+        says=(
+            "srcSelectDimSize is false",
+            "indexSelectLargeIndex",
+            "Indexing.cu:1284",
+            "table.shape",
+        ),
+    ),
+    Example(
+        "the kernel log shows a hardware fault",
+        {"driver.log": f"(Trainer pid=389) {_watchdog(0)}", "dmesg.txt": _XID31 + _XID79},
+        roots=("gpu-fault",),
+        says=("Xid 79", "fell off the bus", "a hardware fault", "--gpu-reset -i 0000:3b:00"),
+    ),
+    Example(
+        "an Xid of a Ray process, without any other log",
+        {"dmesg.txt": _XID31},
+        roots=("gpu-fault",),
+        says=("Xid 31", "ray::Trainer.st (pid 389)", "mostly a bug of the program"),
+    ),
+    Example(
+        "a program quotes the error, a desktop's kernel failed, and channels are cleaned up",
+        {
+            "driver.log": f"retrying after RuntimeError: {_ILLEGAL}\n(embed pid=12) see docs for '{_ILLEGAL}'\n",
+            "dmesg.txt": _XID31.replace("ray::Trainer.st", "Xorg")
+            + _XID79.replace(": 79,", ": 45,"),
+            **QUIET_LOGS,
+        },
+    ),
+)

@@ -1,0 +1,26 @@
+"""What the callers of a group of GPU workers have in common: vLLM's engine, and the caller of a compiled graph."""
+
+from __future__ import annotations
+
+from raydoctor.case import Case
+from raydoctor.case.facts import WorkerExit
+from raydoctor.model.values import Event
+from raydoctor.rules.shared.task_error import Printed
+
+_EARLIER = 600.0
+"""Seconds before a timeout in which a worker's end may have caused it: longer than the usual timeouts."""
+
+
+def earlier_exits(case: Case, event: Event, actors: list[str]) -> list[WorkerExit]:
+    """Unexpected ends of these actors, and of any worker (without an actor's id) shortly before the event."""
+    found = []
+    for exit_ in case.exits:
+        before = event.at is None or exit_.at is None or 0 <= event.at - exit_.at <= _EARLIER
+        if not exit_.expected and (exit_.actor in actors if actors and exit_.actor else before):
+            found.append(exit_)
+    return found
+
+
+def died(seen: Printed) -> bool:
+    """Whether a task failed because vLLM's engine had ended: its error names no reason."""
+    return seen.failure.raised is not None and seen.failure.raised.name == "EngineDeadError"

@@ -1,0 +1,153 @@
+"""CUDA errors that no later call of the process survives, and the GPU errors of the kernel log.
+
+The texts of the errors are those of `cudaGetErrorString`. torch prints them behind `CUDA error: ` (2.0 to 2.9), its
+NCCL watchdog repeats them, and Triton prints its own prefix. The driver prints a GPU's errors as `NVRM: Xid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event
+from raydoctor.rules.shared import kernel
+
+OUTPUT = ("worker-err", "worker-out", "worker-echo", *DRIVER)
+_TEXTS = (
+    r"an illegal memory access was encountered|device-side assert triggered|unspecified launch failure|misaligned address"
+    r"|an illegal instruction was encountered|invalid program counter|hardware stack error|uncorrectable ECC error encountered"
+    r"|uncorrectable NVLink error detected during the execution|the launch timed out and was terminated"
+)
+TEXT = pattern(rf"(?:CUDA error|Triton Error \[CUDA\]): (?P<what>{_TEXTS})")
+"""The error within an exception's message."""
+
+WATCHDOG = Signal(
+    "gpu.watchdog",
+    " watchdog thread terminated with exception: CUDA error: ",
+    r"(?:\bRank (?P<rank>\d+)\] )?(?:Process group|NCCL) watchdog thread terminated with exception: CUDA error: "
+    rf"(?P<what>{_TEXTS})",
+    OUTPUT,
+    "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:2057] [PG ID 2 PG GUID 3 Rank 1] Process group watchdog thread terminated with "
+    "exception: CUDA error: an illegal memory access was encountered",
+    fold=("rank", "what"),
+)
+"""torch's watchdog thread ends its process with this exception."""
+RAISED = (
+    Signal(
+        "gpu.raised",
+        "Error: CUDA error: ",
+        rf"(?:^|\] ) *(?:torch\.)?(?:RuntimeError|AcceleratorError): CUDA error: (?P<what>{_TEXTS})",
+        OUTPUT,
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        fold=("what",),
+    ),
+    Signal(
+        "gpu.raised",
+        "Error: Triton Error [CUDA]: ",
+        rf"(?:^|\] ) *RuntimeError: Triton Error \[CUDA\]: (?P<what>{_TEXTS})",
+        OUTPUT,
+        "RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered",
+        fold=("what",),
+    ),
+)
+ASSERTION = Signal(
+    "gpu.assertion",
+    "] Assertion `",
+    r"(?P<file>[\w.+-]{1,200}\.cuh?):(?P<where>\d+): (?P<function>[^`]{1,1000}?): block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] "
+    r"Assertion `(?P<condition>[^`]{1,300})` failed",
+    OUTPUT,
+    "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [250,0,0], thread: [33,0,0] Assertion "
+    "`srcIndex < srcSelectDimSize` failed.",
+    fold=("condition",),
+)
+XID = Signal(
+    "gpu.xid",
+    "NVRM: Xid (",
+    r"(?:^|\] |kernel: )NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{2,10})\): (?P<xid>\d+)(?:, pid='?(?P<owner>\d+|<unknown>)'?)?"
+    r"(?:, name='?(?P<comm>[^,']{1,64})'?)?(?:, (?P<detail>.*))?",
+    ("kernel", *DRIVER),
+    "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+    fold=("pci", "xid"),
+)
+"""Pasted consoles hold lines of `dmesg` as well."""
+SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
+
+HARDWARE = {
+    48: "a double-bit ECC error",
+    62: "its micro-controller halted",
+    64: "remapping a row of its memory failed",
+    74: "an NVLink error",
+    79: "it fell off the bus",
+    94: "a contained ECC error",
+    95: "an uncontained ECC error",
+    119: "its system processor (GSP) did not answer",
+    120: "its system processor (GSP) failed",
+    140: "an uncorrected ECC error",
+}
+"""Xid: what the GPU, its link or its firmware reports about itself (NVIDIA's Xid catalog)."""
+SOFTWARE = {
+    13: "a kernel raised an exception",
+    31: "a kernel accessed an address that is not mapped",
+}
+"""Xid: what mostly the program on the GPU causes."""
+_LATER = 600.0
+"""Seconds from a GPU's error to what it causes: longer than the usual timeouts of vLLM and compiled graphs."""
+
+
+class Fault(NamedTuple):
+    """An Xid that belongs to this capture."""
+
+    event: Event
+    xid: int
+    pci: str
+    is_hardware: bool
+
+    @property
+    def meaning(self) -> str:
+        """What happened, as a clause."""
+        return (HARDWARE if self.is_hardware else SOFTWARE)[self.xid]
+
+
+def faults(case: Case) -> Iterator[Fault]:
+    """Hardware errors since the capture's first event, and errors of kernels that a process of Ray may have started."""
+    printed = [
+        e.at
+        for e in case.events
+        if e.at is not None and e.source.role != "kernel" and e.kind != XID.kind
+    ]
+    begin = min(printed, default=float("-inf"))
+    for event in case.of(XID.kind):
+        xid, pci = int(event["xid"][:9]), event["pci"]
+        if event.at is not None and event.at < begin:
+            continue
+        if xid in HARDWARE:
+            yield Fault(event, xid, pci, is_hardware=True)
+        elif xid in SOFTWARE and kernel.is_program(event["comm"]):
+            yield Fault(event, xid, pci, is_hardware=False)
+
+
+def tracebacks(case: Case, *texts: str) -> tuple[Event, ...]:
+    """Tracebacks that a program printed and that contain one of these texts."""
+    return tuple(e for e in case.of("log.traceback") if any(text in e.message for text in texts))
+
+
+def earlier(case: Case, event: Event) -> tuple[Entity, ...]:
+    """GPU faults that may have caused this: those before it, where both times are known."""
+    found = [
+        Entity("gpu-fault", e["what"])
+        for e in case.of(WATCHDOG.kind, RAISED[0].kind)
+        if _is_before(e, event)
+    ]
+    found += [Entity("gpu-fault", f.pci) for f in faults(case) if _is_before(f.event, event)]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_before(fault: Event, event: Event) -> bool:
+    if fault.at is None or event.at is None:
+        return True
+    return -fault.slack - event.slack - 5 <= event.at - fault.at <= _LATER

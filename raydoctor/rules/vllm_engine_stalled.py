@@ -1,0 +1,267 @@
+"""vLLM's engine waited for its GPU workers until the call timed out.
+
+## What you see
+`No available shared memory broadcast block found in 60 seconds`, minute after minute, then `TimeoutError: RPC call to
+execute_model timed out` (or `sample_tokens`), and `EngineDeadError: EngineCore encountered an issue` in the server.
+
+## Why
+The engine sends each step to all workers through a ring in shared memory. One worker does not take or answer it: it hangs
+in a collective operation, compiles kernels, captures CUDA graphs, or its process is gone. After
+`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s) the engine gives up and ends. `EngineDeadError` itself names no reason.
+
+The first message alone is harmless: it appears once a minute while workers load weights or compile.
+
+## Confirm
+- `py-spy dump --pid PID` of all workers while the message repeats: the one whose stack differs is behind.
+- `nvidia-smi`: GPUs at 100 % without memory traffic wait in a collective operation; an idle one is the one to look at.
+- The workers' own logs, on every node, before the first message.
+
+## Fix
+Fix the worker that is behind. GPUs without peer-to-peer access hang in vLLM's own all-reduce: disable it. If workers
+only compile, raise the limit.
+
+## Not this when
+The engine continues after the message (a request is answered, the warm-up ends). `RayChannelTimeoutError` is
+`compiled-graph-timeout`. An engine that ended for another reason prints its own traceback before `EngineDeadError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.text import duration
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import engine
+from raydoctor.rules.shared import failures as user_errors
+from raydoctor.rules.shared import gpu_fault as gpu
+from raydoctor.rules.shared.task_error import error_entity
+
+_DOC = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
+_OUTPUT = (*gpu.OUTPUT, "serve")
+_LIMIT = 300
+"""Seconds: vLLM's default of `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS`."""
+_REPEATED = 2
+"""Messages of one process without an answer between them: one alone is usual while workers compile. `[repeated 2x across
+cluster]` may stand for two processes, so that it counts as one."""
+
+WAITING = Signal(
+    "vllm.waiting",
+    "No available shared memory broadcast block found in ",
+    r"(?:^|\] )No available shared memory broadcast block found in (?P<seconds>\d+) seconds",
+    _OUTPUT,
+    "No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing "
+    "some time-consuming work (e.g. compilation, weight/kv cache quantization).",
+)
+TIMED_OUT = Signal(
+    "vllm.timeout",
+    "TimeoutError: RPC call to ",
+    r"(?:^|\] ) *TimeoutError: RPC call to (?P<method>\S.{0,200}?) timed out",
+    _OUTPUT,
+    "TimeoutError: RPC call to sample_tokens timed out.",
+)
+DEAD = Signal(
+    "vllm.dead",
+    "EngineDeadError: EngineCore encountered an issue",
+    r"(?:^|\] ) *(?:[\w.]+\.)?EngineDeadError: EngineCore encountered an issue",
+    _OUTPUT,
+    "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+)
+CONTINUES = (
+    Signal(
+        "vllm.continues",
+        "Avg generation throughput: ",
+        r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s",
+        _OUTPUT,
+        "Engine 000: Avg prompt throughput: 12.1 tokens/s, Avg generation throughput: 84.3 tokens/s, Running: 2 reqs, Waiting: 0 reqs",
+    ),
+    Signal(
+        "vllm.continues",
+        "init engine (profile, create kv cache, warmup model) took ",
+        r"init engine \(profile, create kv cache, warmup model\) took ",
+        _OUTPUT,
+        "init engine (profile, create kv cache, warmup model) took 124.16 seconds",
+    ),
+    Signal(
+        "vllm.continues",
+        "Application startup complete",
+        r"Application startup complete\.",
+        _OUTPUT,
+        "Application startup complete.",
+    ),
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=39,
+    explains=("task-error",),
+    caused_by=("gpu-fault", "process", "worker"),
+    looks_for=(
+        *(WAITING, TIMED_OUT, DEAD, *CONTINUES),
+        *(*gpu.SIGNALS, *user_errors.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, WORKER_DIED),
+    ),
+)
+def vllm_engine_stalled(case: Case) -> Iterator[Finding]:
+    """One finding for all calls that timed out; else a warning for an engine that still waits."""
+    waiting = _unanswered(case)
+    timeouts = case.of(TIMED_OUT.kind)
+    if timeouts or waiting:
+        yield _finding(case, timeouts, waiting)
+
+
+def _unanswered(case: Case) -> list[Event]:
+    """The messages of the process that waited longest, if it repeats them and nothing shows that it continued."""
+    longest: list[Event] = []
+    for path, events in evidence.grouped(case.of(WAITING.kind), lambda e: e.source.path).items():
+        answered = max(
+            (e.line for e in case.of(CONTINUES[0].kind) if e.source.path == path), default=0
+        )
+        late = [e for e in events if e.line > answered]
+        for of_one in evidence.grouped(late, lambda e: (e["who"], e.pid)).values():
+            if len(of_one) >= _REPEATED and len(of_one) > len(longest):
+                longest = of_one
+    return longest
+
+
+def _finding(case: Case, timeouts: Sequence[Event], waiting: Sequence[Event]) -> Finding:
+    dead = case.of(DEAD.kind) if timeouts else []
+    errors = [seen for seen in user_errors.failures(case) if engine.died(seen)] if timeouts else []
+    first = (*waiting, *timeouts)[0]
+    exits = engine.earlier_exits(case, (*timeouts, *waiting)[0], [])
+    return Finding(
+        _headline(timeouts, waiting),
+        (
+            *(Link(e, "the engine has waited a minute for its workers") for e in waiting[:1]),
+            *(Link(e, f"and still waits, {_waited(waiting)} in all") for e in waiting[-1:] if len(waiting) > 1),
+            *(Link(e, f"the call of {e['method']} timed out") for e in timeouts[:1]),
+            *(Link(e, "so the engine ended") for e in dead[:1]),
+            *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
+        ),
+        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        caused_by=(*gpu.earlier(case, first), *evidence.exit_entities(exits)),
+        subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
+        count=max(1, len(timeouts)),
+        severity="error" if timeouts else "warning",
+        remedies=tuple(_remedies(waiting)),
+        covers=(
+            *timeouts,
+            *case.of(WAITING.kind),
+            *dead,
+            *(e for e in case.of("driver.exception") if e["inner"] == "EngineDeadError" and timeouts),
+            *(e for seen in errors for e in (seen.event, *seen.inside)),
+        ),
+    )  # fmt: skip
+
+
+def _headline(timeouts: Sequence[Event], waiting: Sequence[Event]) -> str:
+    after = f" after at least {_waited(waiting)} without an answer" if waiting else ""
+    if timeouts:
+        return f"A vLLM engine ended because {timeouts[0]['method']} timed out{after}: a worker is hung or too slow"
+    return f"A vLLM engine has waited at least {_waited(waiting)} for a worker that is hung or still compiles"
+
+
+def _waited(waiting: Sequence[Event]) -> str:
+    return duration(len(waiting) * int(waiting[0]["seconds"][:6]))
+
+
+def _remedies(waiting: Sequence[Event]) -> Iterator[Remedy]:
+    waited = len(waiting) * int(waiting[0]["seconds"][:6]) if waiting else 0
+    longer = max(6 * _LIMIT, 2 * waited)
+    yield Remedy(
+        "Find the worker that is behind, while the engine waits",
+        (
+            "pgrep -f 'VLLM::|RayWorker' | xargs -n1 py-spy dump --pid   # on each node: which stack differs?",
+            "nvidia-smi   # an idle GPU among busy ones belongs to that worker",
+        ),
+        doc=_DOC,
+    )
+    yield Remedy(
+        f"If the workers only compile, raise the limit from {_LIMIT} s to {longer} s, or do not compile",
+        (
+            paste.shell(
+                "export VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS={longer}   # before vllm serve starts",
+                longer=longer,
+            ),
+            "vllm serve MODEL --enforce-eager",
+        ),
+        risk="disruptive",
+        doc=_DOC,
+    )
+    yield Remedy(
+        "If it hangs at the first step on several GPUs without NVLink, avoid peer-to-peer access",
+        ("NCCL_P2P_DISABLE=1 vllm serve MODEL --disable-custom-all-reduce",),
+        risk="disruptive",
+        doc=_DOC,
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+_ENGINE = "(EngineCore_DP0 pid=2025)"
+_WAIT = f"{_ENGINE} {WAITING.sample}\n"
+_TIMEOUT = f"{_ENGINE} {TIMED_OUT.sample}\n"
+_END = f"(APIServer pid=812) {DEAD.sample}\n"
+_TASK = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(EngineDeadError): ray::Generator.run() (pid=389, ip=10.0.0.2, "
+    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<generate.Generator object>)\n"
+    '  File "/app/generate.py", line 49, in run\n    out = self.llm.generate(prompts)\n'
+    f"{DEAD.sample}\n"
+)
+_FAULT = f"(Worker_TP1 pid=2091) {gpu.WATCHDOG.sample}\n"
+_EXIT = (
+    f"[2026-11-21 07:34:13,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the engine waits for four minutes, and the call times out",
+        {"driver.log": _WAIT * 4 + _TIMEOUT + _END + _TASK},
+        roots=("vllm-engine-stalled",),
+        says=("sample_tokens", "4 min", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800"),
+    ),
+    Example(
+        "the engine still waits when the log ends",
+        {"driver.log": _WAIT * 3},
+        roots=("vllm-engine-stalled",),
+        says=("3 min", "still compiles"),
+    ),
+    Example(
+        "a GPU fault in a worker came first",
+        {"driver.log": _FAULT + _WAIT * 4 + _TIMEOUT + _END},
+        roots=("gpu-fault",),
+        consequences=("vllm-engine-stalled",),
+    ),
+    Example(
+        "a worker died before",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample}\n" + _WAIT * 4 + _TIMEOUT,
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+        consequences=("vllm-engine-stalled",),
+    ),
+    Example(
+        "eight workers wait once while one compiles, and the engine starts",
+        {
+            "driver.log": "".join(
+                f"(Worker_TP{n} pid={300 + n}) {WAITING.sample}\n" for n in range(8)
+            )
+            + f"{_WAIT * 3}{_ENGINE} {CONTINUES[1].sample}\n{_WAIT}",
+            **QUIET_LOGS,
+        },
+    ),
+    Example(
+        "a program quotes the messages",
+        {
+            "driver.log": f"known harmless: {WAITING.sample}\n" * 3
+            + "retry because of TimeoutError: RPC call to execute_model timed out.\n",
+            **QUIET_LOGS,
+        },
+    ),
+)
