@@ -52,8 +52,8 @@ _ISSUES = "https://github.com/ray-project/ray/issues"
     tier="root",
     severity="error",
     rank=31,
-    explains=("daemon", "job", "process", "worker"),
-    caused_by=("gcs", "node", "raylet"),
+    explains=("daemon", "process", "worker"),
+    caused_by=("gcs", "raylet"),
     daemons_record=True,
     looks_for=(CHECK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
 )
