@@ -21,7 +21,9 @@ Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftove
 ends its process after the call, which frees torch's cache. It is the default for tasks that request a GPU.
 
 ## Not this when
-The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
+- The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
+- A program catches the exception and continues with smaller batches: a printed line alone is therefore a warning, and no
+  finding if the GCS's log is there and records no failure.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, TRACEBACK, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -41,6 +43,16 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
 from raydoctor.rules.shared.traceback import TracebackFrame, parse
+
+PRINTED = Signal(
+    "cuda.oom_printed",
+    "CUDA out of memory. Tried to allocate ",
+    r"(?:^|[\s\]])(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?P<what>CUDA out of memory\. Tried to allocate .*)",
+    ("worker-echo", "worker-err", *DRIVER),
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+    "which 1.20 GiB is free.",
+)
+"""The exception's own line, in the output of a driver, a worker or an inference engine."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
@@ -85,9 +97,9 @@ class _Shortage:
     tier="root",
     severity="error",
     rank=43,
-    explains=("actor", "task-error", "worker"),
+    explains=("actor", "process", "task-error", "worker"),
     caused_by=(),
-    looks_for=(*SIGNALS, WORKER_EXIT),
+    looks_for=(*SIGNALS, PRINTED, TRACEBACK, WORKER_EXIT, WORKER_DIED),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
@@ -107,6 +119,44 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
             )
     for shortage in found.values():
         yield _finding(case, shortage)
+    printed = case.of(PRINTED.kind)
+    if printed and not found and not {"gcs-out", "gcs-err"} & case.roles:
+        yield _of_console(case, printed)
+
+
+def _of_console(case: Case, printed: list[Event]) -> Finding:
+    """The exception in a console without task failures: of the program itself, or of processes below it."""
+    first = printed[0]
+    writers = {(e["ip"], e.pid): e["who"] for e in printed}
+    pids = [(ip, pid) for ip, pid in writers if pid is not None]
+    exits = [x for ip, pid in pids if (x := case.exit_of_process(pid, ip=ip)) and not x.expected]
+    ends = [e for e in case.of(TRACEBACK.kind) if _is_end(e)]
+    name = first["who"] or ("the worker" if first.source.role == "worker-err" else "the driver")
+    raised = parse(ends[0].message) if ends else None
+    shortage = _Shortage(name, first["what"], raised.place if raised else None)
+    return Finding(
+        _headline(shortage, len(writers)),
+        (
+            Link(first, f"{name} printed the out-of-memory error"),
+            *(link for x in exits[:1] for link in evidence.exit_links(x, most=1)),
+        ),
+        explains=(
+            Entity("task-error", f"{name} printed {shortage.place}"),
+            *(Entity("process", f"{ip}/{pid}") for ip, pid in pids),
+            *evidence.exit_entities(exits),
+        ),
+        subjects=(Subject("process", None, name, first.pid),),
+        count=max(1, len(writers)),
+        severity=None if ends or exits or first.level == "E" else "warning",
+        remedies=tuple(_remedies(case, shortage)),
+        covers=(*printed, *ends, *evidence.exit_events(exits)),
+    )
+
+
+def _is_end(event: Event) -> bool:
+    """Whether an exception that the driver itself did not catch is this one."""
+    raised = parse(event.message) if event.source.role in DRIVER else None
+    return raised is not None and bool(_OUT.search(raised.message))
 
 
 def _class(text: str) -> str:
@@ -128,7 +178,7 @@ def _finding(case: Case, shortage: _Shortage) -> Finding:
         for e in case.about(actor, "driver.exception", "actor.creation_exception")
     ]
     return Finding(
-        _headline(shortage),
+        _headline(shortage, shortage.count),
         tuple(links),
         explains=tuple(dict.fromkeys((*errors, *actors, *evidence.exit_entities(shortage.exits)))),
         subjects=tuple(_subjects(shortage)),
@@ -144,9 +194,9 @@ def _subjects(shortage: _Shortage) -> Iterator[Subject]:
         yield Subject("task", None, shortage.name, seen.failure.pid)
 
 
-def _headline(shortage: _Shortage) -> str:
+def _headline(shortage: _Shortage, count: int) -> str:
     where = f"actor {shortage.name}" if shortage.exits else shortage.name
-    often = f" in {shortage.count} processes" if shortage.count > 1 else ""
+    often = f" in {count} processes" if count > 1 else ""
     text = f"GPU memory ran out in {where}{often}"
     if tried := _TRIED.search(shortage.message):
         text += f", which tried to allocate {tried['size']}"
@@ -274,5 +324,29 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
             **_LOGS,
         },
+    ),
+    Example(
+        "a plain program, without Ray's tasks",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/finetune.py", line 21, in <module>\n    loss.backward()\n'
+            f"torch.OutOfMemoryError: {_MESSAGE}\n"
+        },
+        roots=("cuda-oom",),
+        says=("the driver", "9.81 MiB of 11.66 GiB", "finetune.py:21"),
+    ),
+    Example(
+        "four ranks of one worker group, in the driver's output",
+        {
+            "driver.log": "".join(
+                f"(WorkerDict pid={pid}, ip=10.0.0.5) torch.OutOfMemoryError: {_MESSAGE}\n"
+                for pid in (81, 82, 83, 84)
+            )
+        },
+        roots=("cuda-oom",),
+        says=("WorkerDict in 4 processes", "26.00 MiB"),
+    ),
+    Example(
+        "a console that quotes the error",
+        {"driver.log": f"(search pid=12) batch 64 failed with '{_MESSAGE}', trying 32\n"},
     ),
 )

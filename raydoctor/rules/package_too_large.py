@@ -65,6 +65,14 @@ BODY_TOO_LARGE = (
     ),
 )
 """The dashboard's reply to an upload by `ray job submit`; Ray 2.9 prints the second form."""
+UPLOADING = Signal(
+    "package.uploading",
+    ", in upload_package",
+    r"job_head\.py., line \d+, in upload_package$",
+    DRIVER,
+    '  File "/usr/lib/python3.11/site-packages/ray/dashboard/modules/job/job_head.py", line 359, in upload_package',
+)
+"""The dashboard's own frame in its reply: the refused body was a package."""
 MEASURED = Signal(
     "package.measured",
     ", approaching the maximum upload size of",
@@ -93,6 +101,8 @@ PACKING = Signal(
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html#api-reference"
 _BODY = 100 * 1024**2
 """The dashboard's limit in bytes (`client_max_size`, 2.9 to 2.60)."""
+_FRAMES = 20
+"""Lines between the dashboard's frame and the exception's last line."""
 _MOST = 5
 """Most files that a remedy names."""
 
@@ -103,7 +113,7 @@ _MOST = 5
     rank=67,
     explains=("package",),
     caused_by=(),
-    looks_for=(TOO_LARGE, *BODY_TOO_LARGE, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
+    looks_for=(TOO_LARGE, *BODY_TOO_LARGE, UPLOADING, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:
     """One finding per package."""
@@ -111,8 +121,16 @@ def package_too_large(case: Case) -> Iterator[Finding]:
     for events in groups.values():
         yield _finding(case, events, _refusal(events))
     for event in case.of(BODY_TOO_LARGE[0].kind):
-        if event["bytes"] or _folder(case, [event]):  # every aiohttp server prints the second form
+        # Every aiohttp server prints the second form.
+        if event["bytes"] or _folder(case, [event]) or _was_uploading(case, event):
             yield _finding(case, [event], _refusal_of_upload(case, event))
+
+
+def _was_uploading(case: Case, event: Event) -> bool:
+    return any(
+        e.source is event.source and 0 < event.line - e.line <= _FRAMES
+        for e in case.of(UPLOADING.kind)
+    )
 
 
 class _RefusedPackage(NamedTuple):
@@ -154,6 +172,8 @@ def _finding(case: Case, events: list[Event], refusal: _RefusedPackage) -> Findi
         f": the largest files are {evidence.join_names(names)}"
         if names
         else ", although no single file is large"
+        if folder or refusal.size
+        else ""
     )
     links = [Link(e, f"the package includes {e['path']}, {e['size']} MiB") for e in files[:2]]
     return Finding(
@@ -326,6 +346,25 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_EMPTY,
             "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
+        },
+    ),
+    Example(
+        "the end of a submission with Ray 2.9, without the lines above it",
+        {
+            "driver.log": "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+            f"{UPLOADING.sample}\n    data = await req.read()\n"
+            '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+            f"    raise HTTPRequestEntityTooLarge(\n{BODY_TOO_LARGE[1].sample}\n"
+        },
+        roots=("package-too-large",),
+        says=("100 MiB", "du -sh"),
+    ),
+    Example(
+        "another server that refuses a large request",
+        {
+            "driver.log": "Traceback (most recent call last):\n"
+            '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
+            f"{BODY_TOO_LARGE[1].sample}\n"
         },
     ),
 )

@@ -2,7 +2,8 @@
 
 ## What you see
 - The driver gets `WorkerCrashedError` or `ActorDiedError`.
-- The process's core log (and `.err`) has a line of level `C`: `Check failed: <expression>`. Since 2.49 it adds
+- The process's core log, its `.err` and the driver's output (`(Trainer pid=812) [… C 812 830] task_receiver.cc:213: …`)
+  have a line of level `C`: `Check failed: <expression>`. Since 2.49 it adds
   `An unexpected system state has occurred. You have likely discovered a bug in Ray`. A native stack follows.
 
 ## Why
@@ -21,6 +22,7 @@ contain the fix.
 ## Not this when
 - The raylet or the GCS failed a check (`raylet-died`, `gcs-died`).
 - A library caused a SIGSEGV or called `abort()` (`worker-native-crash`).
+- Another library failed a check of its own: TensorFlow, XLA and glog print the same words behind `F1121 10:58:30.466 …`.
 """
 
 from __future__ import annotations
@@ -30,16 +32,17 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+from raydoctor.case.signals import DRIVER, LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import is_fatal, spelled
 
 CHECK = Signal(
     "worker.check_failed",
     "Check failed: ",
     r"Check failed: (?P<expression>[^\n]+)",
-    ("core-worker", "core-io", "core-driver"),
+    ("core-worker", "core-io", "core-driver", "worker-err", "worker-echo", *DRIVER),
     " Check failed: objects_valid ",
 )
 _ISSUES = "https://github.com/ray-project/ray/issues"
@@ -49,25 +52,51 @@ _ISSUES = "https://github.com/ray-project/ray/issues"
     tier="root",
     severity="error",
     rank=31,
-    explains=("job", "process", "worker"),
+    explains=("daemon", "job", "process", "worker"),
     caused_by=("gcs", "raylet"),
-    looks_for=(CHECK, WORKER_EXIT, LOCAL_RAYLET_FAILED),
+    daemons_record=True,
+    looks_for=(CHECK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
-    groups: dict[str, list[tuple[Event, WorkerExit]]] = {}
-    for event in case.of("worker.check_failed"):
-        worker = evidence.worker_of(event)
-        if event.level != "C" or not worker:
+    groups: dict[str, dict[Entity, tuple[Event, WorkerExit]]] = {}
+    drivers: dict[int | None, Event] = {}
+    for event in case.of(CHECK.kind):
+        if not is_fatal(event):
             continue
-        exit_ = case.exit_of(worker)
-        if job := ids.job_of_driver(worker):
+        worker = evidence.worker_of(event)
+        if ids.job_of_driver(worker) or not (worker or event["who"]):
             if not case.torn_down(event):
-                yield _of_driver(event, job)
-        elif exit_ is not None and not exit_.expected:
-            groups.setdefault(event["expression"].strip(), []).append((event, exit_))
+                drivers.setdefault(event.pid, event)
+        elif (exit_ := _exit(case, worker, event)) and not exit_.expected:
+            alike = groups.setdefault(_expression(event), {})
+            alike.setdefault(exit_.entities[-1], (event, exit_))
+    for event in drivers.values():
+        yield _of_driver(case, event, ids.job_of_driver(evidence.worker_of(event)))
     for expression, members in groups.items():
-        yield _of_workers(case, expression, members)
+        yield _of_workers(case, expression, list(members.values()))
+
+
+def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:
+    """The recorded end of the process, or else the end that this record itself proves."""
+    known = case.exit_of(worker) if worker else None
+    if known is None and event.pid is not None and not worker:
+        known = case.exit_of_process(event.pid, ip=event["ip"])
+    if known or case.torn_down(event):
+        return known
+    names = (event["who"],) if event["who"] else ()
+    return WorkerExit(
+        worker, "SYSTEM_ERROR", "", [], event.at, ip=event["ip"], pid=event.pid, names=names
+    )
+
+
+def _expression(event: Event) -> str:
+    return " ".join(event["expression"].split())
+
+
+def _reports(case: Case, expression: str) -> list[Event]:
+    """Every copy of the records: in the core log, in `.err`, and echoed."""
+    return [e for e in case.of(CHECK.kind) if is_fatal(e) and _expression(e) == expression]
 
 
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
@@ -81,7 +110,7 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
     links += evidence.exit_links(exits[0], most=1)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"One of Ray's own checks failed and ended {names}: {expression[:160]}",
+        f"One of Ray's own checks failed and ended {names}: {spelled(expression)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(
@@ -91,20 +120,20 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         remedies=tuple(_remedies(expression)),
-        covers=(*events, *evidence.exit_events(exits), *crashed),
+        covers=(*_reports(case, expression), *evidence.exit_events(exits), *crashed),
     )
 
 
-def _of_driver(event: Event, job: str) -> Finding:
-    expression = event["expression"].strip()
+def _of_driver(case: Case, event: Event, job: str) -> Finding:
+    expression = _expression(event)
     return Finding(
-        f"One of Ray's own checks failed and ended the driver (pid {event.source.pid}): {expression[:160]}",
+        f"One of Ray's own checks failed and ended the driver (pid {event.pid}): {spelled(expression)}",
         (Link(event, f"the driver ends itself: Ray's check {expression[:120]} failed"),),
-        explains=(Entity("job", job),),
+        explains=(Entity("job", job) if job else Entity("daemon", f"driver/{event.pid}"),),
         caused_by=(Entity("gcs", "gcs"), Entity("raylet", "local")),
-        subjects=(Subject("job", job, None, event.source.pid),),
+        subjects=(Subject("job", job or None, None, event.pid),),
         remedies=tuple(_remedies(expression)),
-        covers=(event,),
+        covers=tuple(_reports(case, expression)),
     )
 
 
@@ -154,5 +183,43 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         roots=("worker-vanished",),
+    ),
+    Example(
+        "two ranks of a training run, in the driver's output",
+        {
+            "driver.log": "".join(
+                f"(RayTrainWorker pid={pid}, ip=10.0.0.2) [2026-11-21 08:09:34,709 C {pid} {pid + 9}] task_receiver.cc:213:  Check "
+                f"failed: objects_valid \n(RayTrainWorker pid={pid}, ip=10.0.0.2) *** StackTrace Information ***\n"
+                for pid in (611, 612)
+            )
+        },
+        roots=("ray-check-failed",),
+        says=("objects_valid", "RayTrainWorker (pid 611)", "RayTrainWorker (pid 612)"),
+    ),
+    Example(
+        "the worker's end is recorded as well",
+        {
+            "driver.log": "(solve pid=237) [2026-11-21 08:09:34,709 C 237 240] reference_counter.cc:88: An unexpected system state has "
+            "occurred. You have likely discovered a bug in Ray. Check failed: it != refs.end() object \n"
+            f"(raylet) {WORKER_DIED.sample.replace('PID: 379', 'PID: 237').replace('127.0.0.1', '10.0.0.2')}\n"
+        },
+        roots=("ray-check-failed",),
+        says=("it != refs.end() object", "pid 237"),
+    ),
+    Example(
+        "the driver itself",
+        {
+            "driver.log": "step 12\n[2026-11-21 08:09:34,709 C 77 77] plasma_client.cc:44:  Check failed: fd.ok() Bad file descriptor\n"
+        },
+        roots=("ray-check-failed",),
+        says=("the driver (pid 77)", "fd.ok()"),
+    ),
+    Example(
+        "another library's check, and a task that quotes the words",
+        {
+            "driver.log": "(train pid=12) F1121 10:58:30.466599   543 device.cc:12] Check failed: n > 0 (0 vs. 1)\n"
+            "(train pid=12) retrying after: Check failed: objects_valid\n"
+            "(train pid=12) [2026-11-21 08:09:34,709 W 12 12] retry.cc:9: Check failed: objects_valid\n"
+        },
     ),
 )

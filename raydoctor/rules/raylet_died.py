@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import (
     LOCAL_RAYLET_FAILED,
@@ -52,10 +52,13 @@ from raydoctor.rules.shared.cluster import (
     TOLD_BY_OTHERS,
     TOO_MANY_FILES,
     DeadRaylet,
+    dead_node,
     dead_raylets,
+    echoed_checks,
     is_drivers,
     lost_driver_errors,
     lost_jobs,
+    spelled,
     witnesses,
 )
 from raydoctor.rules.shared.live import daemons as live
@@ -83,8 +86,11 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     for started, left in _gone_now(case, {raylet.node for raylet in dead}):
         ip = case.ledger.node_ips.get(started["node"], started["ip"])
         yield _finding(case, DeadRaylet(started["node"], ip, started.pid, started, (), ()), left)
+    checks = evidence.grouped(echoed_checks(case), lambda e: (e["ip"], e["expression"].strip()))
+    for events in checks.values():
+        yield _from_check(case, events)
     errors = lost_driver_errors(case, ("LocalRayletDiedError",))
-    if errors and not dead and not case.ledger.stops:
+    if errors and not dead and not checks and not case.ledger.stops:
         yield Finding(
             "The raylet of the driver's node died, and its log is not in the capture",
             tuple(Link(e, "the driver got LocalRayletDiedError") for e in errors[:1]),
@@ -102,6 +108,38 @@ def raylet_died(case: Case) -> Iterator[Finding]:
                 ),
             ),
         )
+
+
+def _from_check(case: Case, events: list[Event]) -> Finding:
+    """A failed check that the driver echoes, or of a log without its beginning."""
+    first = events[0]
+    ip, expression = first["ip"], " ".join(first["expression"].split())
+    errors = lost_driver_errors(case, ("LocalRayletDiedError",))
+    place = f" of node {ip}" if ip else ""
+    return Finding(
+        f"The raylet (pid {first.pid}){place} ended itself on a failed check: {spelled(expression)}",
+        (
+            Link(first, "one of Ray's own checks failed, which ends the raylet and its node"),
+            *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),
+        ),
+        explains=(Entity("raylet", ip or "local"), *dead_node(case, ip)),
+        caused_by=(Entity("gcs", "gcs"),),
+        subjects=(Subject("raylet", None, "raylet", first.pid),),
+        severity="critical" if errors else "error",
+        remedies=(
+            Remedy(
+                "Search Ray's issues for the expression, and try a newer Ray if it is fixed there",
+                (
+                    paste.shell(
+                        "https://github.com/ray-project/ray/issues?q={words:url}",
+                        words=" ".join(expression.split()[:8]),
+                    ),
+                ),
+            ),
+            _retries(),
+        ),
+        covers=(*events, *errors),
+    )
 
 
 def _only_stalled(case: Case, raylet: DeadRaylet) -> bool:
@@ -194,14 +232,18 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             ),
             doc=FAULT_TOLERANCE_DOC,
         ),
-        Remedy(
-            "Set retries and restarts, so that work survives the loss of a node",
-            (
-                "@ray.remote(max_retries=3)   # tasks",
-                "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
-            ),
-            doc=FAULT_TOLERANCE_DOC,
+        _retries(),
+    )
+
+
+def _retries() -> Remedy:
+    return Remedy(
+        "Set retries and restarts, so that work survives the loss of a node",
+        (
+            "@ray.remote(max_retries=3)   # tasks",
+            "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
         ),
+        doc=FAULT_TOLERANCE_DOC,
     )
 
 
@@ -295,5 +337,27 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
         },
         roots=("raylet-died",),
+    ),
+    Example(
+        "the driver echoes the raylet's failed check",
+        {
+            "driver.log": "(raylet, ip=10.0.0.7) [2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:51:  Check failed: "
+            "lease.IsNil() || lease.Owner() == owner \n(raylet, ip=10.0.0.7) *** StackTrace Information ***\n"
+        },
+        roots=("raylet-died",),
+        says=("lease.IsNil() or lease.Owner() == owner", "10.0.0.7", "pid 338"),
+    ),
+    Example(
+        "the end of a raylet's log, with a failed check",
+        {
+            "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) client_pool.cc:22:  Check failed: (_left_ != _right_)  vs \n"
+            "*** StackTrace Information ***\n"
+        },
+        roots=("raylet-died",),
+        says=("(_left_ != _right_)", "pid 338"),
+    ),
+    Example(
+        "a task quotes the line",
+        {"driver.log": "(report pid=9) (raylet) lease_pool.cc:51:  Check failed: lease.IsNil()\n"},
     ),
 )

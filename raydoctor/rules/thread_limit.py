@@ -33,7 +33,15 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import CORE, GCS, RAYLET, RAYLET_STARTED, WORKER_EXIT
+from raydoctor.case.signals import (
+    CORE,
+    DRIVER,
+    GCS,
+    RAYLET,
+    RAYLET_STARTED,
+    WORKER_DIED,
+    WORKER_EXIT,
+)
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
@@ -64,7 +72,7 @@ FATAL = Signal(
     "threads.fatal",
     "Resource temporarily unavailable",
     r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): ) ?(?:thread: )?Resource temporarily unavailable",
-    (*_OUTPUT, *RAYLET, *GCS, *CORE, "core-io"),
+    (*_OUTPUT, *RAYLET, *GCS, *CORE, "core-io", "worker-echo", *DRIVER),
     "Unhandled exception: St12system_error. what(): Resource temporarily unavailable ray::TerminateHandler()",
 )
 """An uncaught C++ exception, which ends the process."""
@@ -85,7 +93,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     rank=8,
     explains=("process", "start-crashed", "start-slow", "waiting", "worker"),
     caused_by=(),
-    looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT),
+    looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
     """One finding per raylet that ended this way, and one per node whose workers did."""
@@ -102,6 +110,36 @@ def thread_limit(case: Case) -> Iterator[Finding]:
             aborted.setdefault(exit_.node, []).append(exit_)
     for node in dict.fromkeys((*dead, *aborted)):
         yield _of_workers(case, dead.get(node), aborted.get(node, []), node)
+    printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
+    if printed and not (dead or aborted) and not {*GCS, *RAYLET} & case.roles:
+        yield _of_console(case, printed)
+
+
+def _of_console(case: Case, printed: list[Event]) -> Finding:
+    """Processes that the uncaught C++ exception ended, in a console without the daemons' logs."""
+    writers = {(e["ip"], e.pid): e["who"] for e in printed}
+    pids = [(ip, pid) for ip, pid in writers if pid is not None]
+    exits = [x for ip, pid in pids if (x := case.exit_of_process(pid, ip=ip)) and not x.expected]
+    first, count = printed[0], len(writers)
+    name = first["who"] or "process"
+    whose = f"{count} processes" if count > 1 else f"A {name}" if name == "process" else name
+    pid = f" (pid {first.pid})" if count == 1 and first.pid is not None else ""
+    words = case.of(REFUSED[0].kind)
+    return Finding(
+        f"{whose}{pid} aborted because the system refused another thread{_number(case)}{_openblas_threads(words)}",
+        (
+            Link(first, "the system refused the process a thread, and the uncaught error ended it"),
+            *(link for x in exits[:1] for link in evidence.exit_links(x, most=1)),
+        ),
+        explains=(
+            *(Entity("process", f"{ip}/{pid}") for ip, pid in pids),
+            *evidence.exit_entities(exits),
+        ),
+        subjects=(Subject("process", None, first["who"] or None, first.pid),),
+        count=count,
+        remedies=tuple(_remedies(words)),
+        covers=(*printed, *words, *evidence.exit_events(exits)),
+    )
 
 
 def _is_raylets(case: Case, raylet: DeadRaylet, event: Event) -> bool:
@@ -352,6 +390,34 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
             "logs/gcs_server.out": "",
             "logs/raylet.out": _STARTED,
+        },
+    ),
+    Example(
+        "two workers of a console without other logs",
+        {
+            "driver.log": "".join(
+                f"(pid={pid}) [2026-11-21 10:58:25,816 E {pid} {pid}] logging.cc:97: {FATAL.sample}\n"
+                for pid in (911, 912)
+            )
+            + _GRPC
+        },
+        roots=("thread-limit",),
+        says=("2 processes aborted", "pids.max"),
+    ),
+    Example(
+        "the driver itself, with the message of boost",
+        {
+            "driver.log": "[2026-11-21 10:58:25,816 E 77 77] logging.cc:97: Unhandled exception: "
+            "N5boost10wrapexceptINS_6system12system_errorEEE. what(): thread: Resource temporarily unavailable [system:11]\n"
+        },
+        roots=("thread-limit",),
+        says=("(pid 77)", "ulimit -u"),
+    ),
+    Example(
+        "a socket or lock that is busy, and a library that got fewer threads",
+        {
+            "driver.log": "BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+            f"(train pid=12) {REFUSED[0].sample}\nloss 0.1\n"
         },
     ),
 )

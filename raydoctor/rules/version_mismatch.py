@@ -37,7 +37,7 @@ from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, connected_to, i
 
 _TOLD = Signal(
     "version.mismatch", "ersion mismatch: The cluster was started with:",
-    r"^(?:RuntimeError: )?(?P<what>Version|Python patch version) mismatch: The cluster was started with:\n"
+    r"^(?:(?:.{0,200}?[\s:])?(?P<raised>RuntimeError): )?(?P<what>Version|Python patch version) mismatch: The cluster was started with:\n"
     r" +Ray: (?P<ray>\S+)\n +Python: (?P<python>\S+)\nThis process on (?P<where>[^\n]+) was started with:\n"
     r" +Ray: (?P<own_ray>\S+)\n +Python: (?P<own_python>\S+)", DRIVER,
     "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
@@ -93,7 +93,7 @@ def _compared(case: Case, events: list[Event]) -> Finding:
     ]
     here = " and ".join(f"{name} {own}" for name, own, _ in differs)
     there = " and ".join(f"{name} {cluster}" for name, _, cluster in differs)
-    raised = first.message.startswith("RuntimeError")
+    raised = any(e["raised"] for e in events)
     client = "Ray Client" if first["where"] == "Ray Client" else "The driver"
     end = "cannot join the cluster" if raised else "joins the cluster although the versions differ"
     address = connected_to(case, first)
@@ -264,5 +264,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.60.0"),
             "logs/raylet.out": "",
         },
+    ),
+    Example(
+        "a launcher that prints the error of ray job submit behind its own words",
+        {"driver.log": f"submission failed: {_TOLD.sample}"},
+        roots=("version-mismatch",),
+        says=("Ray 2.50.0", "Ray 2.40.0"),
     ),
 )

@@ -28,7 +28,7 @@ DRIVER_GOODBYE = Signal(
     "has_creation_task_exception_pb_bytes=0",
 )  # fmt: skip
 CHECK_FAILED = Signal(
-    "ray.check_failed", "Check failed: ", r"Check failed: (?P<expression>[^\n]+)", (*RAYLET, *GCS),
+    "ray.check_failed", "Check failed: ", r"Check failed: (?P<expression>[^\n]+)", (*RAYLET, *GCS, "raylet-echo"),
     "Check failed: status.ok() Failed to bind", extent="record", symptom=True,
 )  # fmt: skip
 DAEMON_CRASH = Signal(
@@ -62,6 +62,22 @@ LOST_WITH_CLUSTER = (
     "ActorUnavailableError", "RpcError", "GetTimeoutError", "ObjectLostError", "OwnerDiedError",
 )  # fmt: skip
 """What drivers raise after they have lost their cluster."""
+
+
+_FATAL_HEADER = pattern(r" C \d{1,10} \d{1,10}\] ")
+
+
+def is_fatal(event: Event) -> bool:
+    """Whether Ray's C++ code wrote the record as its process's last: level `C`, and not another library's `F1121 …`."""
+    return event.level == "C" and (
+        '"levelname"' in event.text or bool(_FATAL_HEADER.search(event.text))
+    )
+
+
+def spelled(expression: str) -> str:
+    """A failed check's expression for a headline, where `||`, `&&` and `->` would not stay."""
+    words = " ".join(expression.split())
+    return words.replace("||", "or").replace("&&", "and").replace("->", ".")[:160]
 
 
 class DeadRaylet(NamedTuple):
@@ -114,6 +130,21 @@ def _driver_shut_down(case: Case) -> float:
 TOLD_BY_OTHERS = ("raylet.agent_failed", "raylet.too_many_files")
 """Last records of a raylet that another rule reports."""
 _LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.marked_dead", *TOLD_BY_OTHERS)
+
+
+def echoed_checks(case: Case) -> list[Event]:
+    """Failed checks of raylets whose own log is not in the capture or lacks its beginning."""
+    if case.of("raylet.started"):
+        return []
+    return [
+        e
+        for e in case.of(CHECK_FAILED.kind)
+        if is_fatal(e)
+        and e.source.role not in GCS
+        and not case.torn_down(e)
+        # `resource-isolation-failed` reports these.
+        and "cgroup" not in e["expression"].lower()
+    ]
 
 
 def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
