@@ -276,7 +276,12 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "an actor's constructor, in the log of the GCS",
-        {"driver.log": f"(Engine pid=463, ip=10.0.0.2) {TAKEN.sample}\n", "logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
+        {
+            "driver.log": f"(Engine pid=463, ip=10.0.0.2) {TAKEN.sample}\n",
+            f"logs/worker-{'6' * 56}-01000000-463.err": f"{TAKEN.sample}\n",
+            "logs/gcs_server.out": _INIT,
+            "logs/raylet.out": "",
+        },
         roots=("gpu-memory-taken",),
         says=("Engine (pid 463)",),
     ),

@@ -475,7 +475,12 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the same, with the logs of Ray's daemons",
-        {"driver.log": _INIT, "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
+        {
+            "driver.log": _INIT,
+            f"logs/worker-{_W}-01000000-463.err": _CUDA,
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
         roots=("gpu-unavailable",),
         says=("10.0.0.2",),
     ),
