@@ -1,0 +1,302 @@
+"""vLLM found too little free GPU memory when it started, because other processes hold it or the model needs more.
+
+## What you see
+- `ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24
+  GiB)`.
+- `ValueError: No available memory for the cache blocks`, or `To serve at least one request with the model's max seq len
+  (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (9.64 GiB)`.
+- `AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB`.
+
+## Why
+vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. The first message means that other
+processes hold the memory: an `EngineCore` or `ray::` worker of an earlier run, another engine, or the trainer on the same
+GPU. If the check passes, weights and activations come out of that reserve, and the rest is the KV cache: the next messages
+mean that this rest is too small. The last one means that another process freed memory while vLLM measured it.
+
+## Confirm
+- `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node, *before* the engine starts.
+- `ps -eo pid,ppid,lstart,args | grep -E 'EngineCore|ray::|VLLM'`: which of these belong to an earlier run?
+- `Model loading took … GiB` in the log: the weights.
+
+## Fix
+End leftover processes. If the GPU is shared on purpose, set the utilization to what is free. If the KV cache is too small,
+raise the utilization, shorten `max_model_len`, or use more GPUs.
+
+## Not this when
+- `CUDA out of memory` while the model loads or runs: `cuda-oom`.
+- There is no GPU at all: `gpu-unavailable`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared import gpu_start
+from raydoctor.rules.shared.failures import SIGNALS
+from raydoctor.rules.shared.gpu_start import LED, OUTPUT, STARTED
+
+_DOC = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
+_USEFUL = 0.3
+"""Share of a GPU below which an engine is rarely worth starting: the memory must be freed instead."""
+
+TAKEN = Signal(
+    "gpu.memory_taken", " on startup is less than desired GPU memory utilization ",
+    LED + r"ValueError: Free memory on device(?: (?P<gpu>\w+:\d+))? \((?P<free>[\d.]+)/(?P<all>[\d.]+) GiB\) on startup is less than "
+    r"desired GPU memory utilization \((?P<share>[\d.]+), (?P<needed>[\d.]+) GiB\)", OUTPUT,
+    "ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24 GiB). Decrease "
+    "GPU memory utilization or reduce GPU memory used by other processes.",
+)  # fmt: skip
+NO_CACHE = Signal(
+    "gpu.no_cache", "No available memory for the cache blocks",
+    LED + r"ValueError: No available memory for the cache blocks", OUTPUT,
+    "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+)  # fmt: skip
+SMALL_CACHE = Signal(
+    "gpu.small_cache", "KV cache is needed, which is larger than the available KV cache memory",
+    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) GiB KV cache is needed, which is larger than the available KV cache memory "
+    r"\((?P<free>[\d.]+) GiB\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
+    "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
+    "the available KV cache memory (9.64 GiB). Based on the available memory, the estimated maximum model length is 78976.",
+)  # fmt: skip
+CHANGED = Signal(
+    "gpu.memory_changed", "Error in memory profiling. Initial free memory ",
+    LED + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>[\d.]+ GiB), current free memory (?P<after>[\d.]+ GiB)",
+    OUTPUT, "AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB. This happens when "
+    "other processes sharing the same container release GPU memory while vLLM is profiling during initialization.",
+)  # fmt: skip
+_KINDS = tuple(signal.kind for signal in (TAKEN, NO_CACHE, SMALL_CACHE, CHANGED))
+_WORDS = pattern(
+    r"on startup is less than desired GPU memory utilization|No available memory for the cache blocks"
+    r"|KV cache is needed, which is larger than the available|Error in memory profiling\. Initial free memory"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=44,
+    explains=("actor", "gpu-memory", "process", "task-error", "worker"),
+    caused_by=(),
+    looks_for=(
+        *(TAKEN, NO_CACHE, SMALL_CACHE, CHANGED, *STARTED),
+        *(*SIGNALS, WORKER_EXIT, WORKER_DIED),
+    ),
+)
+def gpu_memory_taken(case: Case) -> Iterator[Finding]:
+    """One finding for memory that others hold, or else one for a KV cache that does not fit."""
+    events = [e for kind in _KINDS for e in case.of(kind)]
+    if not events:
+        return
+    first = events[0]
+    headline, shows, remedies = _JUDGES[first.kind](events)
+    ended = gpu_start.consequences(case, events, _WORDS)
+    yield Finding(
+        headline,
+        (
+            Link(first, shows),
+            *(link for exit_ in ended.exits[:1] for link in evidence.exit_links(exit_)),
+        ),
+        explains=(Entity("gpu-memory", first.kind), *ended.entities),
+        subjects=tuple(evidence.exit_subject(exit_) for exit_ in ended.exits[:10]),
+        count=max(1, len({(e["ip"], e.pid) for e in events if e.kind == first.kind})),
+        severity="warning" if _recovered(case, events) else None,
+        remedies=remedies,
+        covers=(*events, *ended.events),
+    )
+
+
+def _recovered(case: Case, events: Sequence[Event]) -> bool:
+    """Whether vLLM started after all; a KV cache is only measured when the model is loaded."""
+    lines = {id(e.source): e.line for e in sorted(events, key=lambda e: e.line)}
+    started = (e for e in case.of("vllm.started") if "startup complete" in e.message)
+    return any(e.line > lines.get(id(e.source), e.line) for e in started)
+
+
+_Told = tuple[str, str, tuple[Remedy, ...]]
+
+
+def _taken(events: Sequence[Event]) -> _Told:
+    event = min((e for e in events if e.kind == TAKEN.kind), key=lambda e: float(e["free"]))
+    free, total, share = float(event["free"]), float(event["all"]), float(event["share"])
+    fits = math.floor(100 * free / total) / 100 if total else 0.0
+    gpu = f"GPU {event['gpu'].rpartition(':')[2]}" if event["gpu"] else "a GPU"
+    who = gpu_start.processes([e for e in events if e.kind == TAKEN.kind])
+    where = f" when {who} started" if who else " when vLLM started"
+    return (
+        f"Other processes hold {total - free:.2f} of the {total:g} GiB of {gpu}{where}: "
+        f"it needs {event['needed']} GiB ({share:g} of the GPU) and {free:g} GiB are free",
+        f"{free:g} GiB are free, and gpu_memory_utilization={share:g} needs {event['needed']} GiB",
+        (_end_leftovers(), _share(fits)),
+    )
+
+
+def _end_leftovers() -> Remedy:
+    return Remedy(
+        "List the processes on the GPU, and end those of an earlier run",
+        (
+            "nvidia-smi --query-compute-apps=pid,used_memory --format=csv   # on its node",
+            "ps -eo pid,ppid,lstart,args | grep -E 'EngineCore|ray::|VLLM'   # ray::IDLE and old engines are leftovers",
+        ),
+    )
+
+
+def _share(fits: float) -> Remedy:
+    note = "" if fits >= _USEFUL else ", if the model and its KV cache fit into so little"
+    return Remedy(
+        f"Set the utilization to what is free now: at most {fits:.2f}{note}",
+        (
+            paste.shell(
+                "vllm serve … --gpu-memory-utilization {fits}   # LLM(gpu_memory_utilization=…)",
+                fits=f"{fits:.2f}",
+            ),
+        ),
+        doc=_DOC,
+    )
+
+
+def _cache(events: Sequence[Event]) -> _Told:
+    small = [e for e in events if e.kind == SMALL_CACHE.kind]
+    if not small:
+        return (
+            "The model leaves no GPU memory for the KV cache within gpu_memory_utilization",
+            "weights and activations fill what vLLM may use of the GPU",
+            (_more_memory(), _end_leftovers()),
+        )
+    event = small[0]
+    length, fits = event["length"], event["fits"]
+    longest = f"the longest that fits is {fits} tokens" if fits else "a shorter length may fit"
+    return (
+        f"The KV cache for {length} tokens needs {event['needed']} GiB of GPU memory and {event['free']} GiB are left: {longest}",
+        f"{event['needed']} GiB are needed, {event['free']} GiB are left beside the model",
+        (
+            Remedy(
+                f"Limit the length of requests to {fits} tokens"
+                if fits
+                else "Limit the length of requests",
+                (
+                    paste.shell("vllm serve … --max-model-len {fits}", fits=fits)
+                    if fits
+                    else "vllm serve … --max-model-len=8192",
+                ),
+                doc=_DOC,
+            ),
+            _more_memory(),
+        ),
+    )
+
+
+def _more_memory() -> Remedy:
+    return Remedy(
+        "Leave more memory to the KV cache: a higher utilization, more GPUs, or a smaller or quantized model",
+        (
+            "vllm serve … --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
+            "vllm serve … --max-num-batched-tokens 2048 --enforce-eager   # less for activations and CUDA graphs",
+        ),
+        doc=_DOC,
+    )
+
+
+def _changed(events: Sequence[Event]) -> _Told:
+    event = events[0]
+    return (
+        f"Another process freed GPU memory while vLLM measured it ({event['before']} free before, {event['after']} after)",
+        "vLLM's measurement is void, and it ends",
+        (
+            Remedy(
+                "Start engines that share a GPU one after another, and wait until an earlier run has ended",
+                ("nvidia-smi --query-compute-apps=pid,used_memory --format=csv   # on its node",),
+                doc=_DOC,
+            ),
+        ),
+    )
+
+
+_JUDGES = {
+    TAKEN.kind: _taken,
+    NO_CACHE.kind: _cache,
+    SMALL_CACHE.kind: _cache,
+    CHANGED.kind: _changed,
+}
+
+
+# ------------------------------------------------------------------ examples
+
+_A = "7dbdc85090b37cd39fb9e77001000000"
+_ON_TWO = (
+    "(RayWorkerWrapper pid=71, ip=10.0.0.2) " + TAKEN.sample.replace("device (", "device cuda:0 (") + "\n"
+    "(RayWorkerWrapper pid=72, ip=10.0.0.2) " + TAKEN.sample.replace("device (10.61", "device cuda:1 (9.15") + "\n"
+)  # fmt: skip
+_TASK = (
+    "Traceback (most recent call last):\n"
+    f"ray.exceptions.RayTaskError(ValueError): ray::Engine.load() (pid=463, ip=10.0.0.2, actor_id={_A}, repr=<engine.Engine object>)\n"
+    f'  File "/app/engine.py", line 12, in load\n    self.llm = LLM(path)\n{NO_CACHE.sample}\n'
+)
+_INIT = (
+    "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{'6' * 56}, node id = {'3' * 56}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
+    "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. Exception "
+    "raised from an actor init method. Traceback: The actor died because of an error raised in its creation task, "
+    f"ray::Engine.__init__() (pid=463, ip=10.0.0.2, actor_id={_A}, repr=<engine.Engine object>)\n"
+    f'  File "/app/engine.py", line 12, in __init__\n    self.llm = LLM(path)\n{TAKEN.sample}. Unintentional worker '
+    "failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a leftover engine holds most of the GPU",
+        {"driver.log": f"(EngineCore_DP0 pid=504) {TAKEN.sample}\n"},
+        roots=("gpu-memory-taken",),
+        says=("68.54 of the 79.15 GiB", "at most 0.13", "nvidia-smi"),
+    ),
+    Example(
+        "two workers find their GPUs taken",
+        {"driver.log": _ON_TWO},
+        roots=("gpu-memory-taken",),
+        says=("RayWorkerWrapper in 2 processes", "GPU 1", "9.15 GiB"),
+    ),
+    Example(
+        "the KV cache does not fit beside the model",
+        {"driver.log": f"{SMALL_CACHE.sample}\n"},
+        roots=("gpu-memory-taken",),
+        says=("131072 tokens", "16.00 GiB", "--max-model-len 78976"),
+    ),
+    Example(
+        "the model leaves nothing for the KV cache, in an actor's method",
+        {"driver.log": _TASK},
+        roots=("gpu-memory-taken",),
+        says=("no GPU memory for the KV cache",),
+    ),
+    Example(
+        "an actor's constructor, in the log of the GCS",
+        {
+            "driver.log": f"(Engine pid=463, ip=10.0.0.2) {TAKEN.sample}\n",
+            f"logs/worker-{'6' * 56}-01000000-463.err": f"{TAKEN.sample}\n",
+            "logs/gcs_server.out": _INIT,
+            "logs/raylet.out": "",
+        },
+        roots=("gpu-memory-taken",),
+        says=("Engine (pid 463)",),
+    ),
+    Example(
+        "another process freed memory meanwhile",
+        {"driver.log": f"{CHANGED.sample}\n"},
+        roots=("gpu-memory-taken",),
+        says=("58.23 GiB", "59.34 GiB"),
+    ),
+    Example(
+        "a program prints the words, and no engine fails",
+        {
+            "driver.log": "hint: 'No available memory for the cache blocks' means a small GPU\n"
+            "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
+            **QUIET_LOGS,
+        },
+    ),
+)  # fmt: skip

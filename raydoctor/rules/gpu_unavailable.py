@@ -1,0 +1,536 @@
+"""A program needs GPUs that Ray does not have, does not have free, or did not give to this process.
+
+## What you see
+- torch in an actor: `RuntimeError: No CUDA GPUs are available`.
+- vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
+  `Waiting for creating a placement group of specs for 70 seconds`, and at last `Cannot provide a placement group`.
+- verl: `Total available GPUs 0 is less than total desired GPUs 8`.
+
+## Why
+- Ray hides all GPUs from a task or actor with `num_gpus=0`. An `.options(num_gpus=…)` that was dropped has this effect.
+- vLLM and verl compare with the *free* GPUs. Actors and placement groups hold the others, among them those of an earlier
+  run that still exists, or of the Ray actor that started the engine.
+- vLLM asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds (`VLLM_HOST_IP`) is
+  not the one that Ray registered, no node can satisfy the request, however many GPUs are free.
+- A node joined without GPUs (a container without `--gpus`), or did not join at all.
+
+## Confirm
+- `ray status`: total and used GPUs, and reserved ones (`used of … reserved in placement groups`).
+- `ray list placement-groups --detail` and `ray list actors --filter state=ALIVE --detail` show who holds them.
+- `ray list nodes`: is the address in `specs=[{'node:…': 0.001, …}]` one of these nodes?
+- In the process: `ray.get_runtime_context().get_accelerator_ids()`, `os.environ.get("CUDA_VISIBLE_DEVICES")`.
+
+## Fix
+Request the GPU where it is used (`num_gpus=1`), remove groups and actors of earlier runs, start Ray with the address that
+vLLM uses, or ask for fewer GPUs.
+
+## Not this when
+- The GPU is there and its memory is taken: `gpu-memory-taken`, `cuda-oom`.
+- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it compares with one machine,
+  and other nodes had the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
+from raydoctor.rules.shared import gpu_start
+from raydoctor.rules.shared.failures import SIGNALS
+from raydoctor.rules.shared.gpu_start import LED, OUTPUT, STARTED
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
+_VLLM_DOC = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
+_PATIENCE = 30
+"""Seconds. vLLM reports its wait after 10, 30, 70 s and so on; starting nodes often need the first of these."""
+
+INVISIBLE = (
+    Signal(
+        "gpu.invisible", "No CUDA GPUs are available",
+        LED + r"RuntimeError: No CUDA GPUs are available\s*$", OUTPUT,
+        "RuntimeError: No CUDA GPUs are available",
+    ),
+    Signal(
+        "gpu.invisible", "no CUDA-capable device is detected",
+        LED + r"(?:torch\.)?\w+Error: CUDA error: no CUDA-capable device is detected", OUTPUT,
+        "RuntimeError: CUDA error: no CUDA-capable device is detected",
+    ),
+    Signal(
+        "gpu.invisible", "Found no NVIDIA driver on your system",
+        LED + r"RuntimeError: Found no NVIDIA driver on your system", OUTPUT,
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
+    ),
+)  # fmt: skip
+NODE_HAS_NONE = Signal(
+    "gpu.node_has_none", "Current node has no ",
+    LED + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
+    r"(?:.{0,400}?current_ip='(?P<node_ip>[^'\s]+)')?", OUTPUT,
+    "ValueError: Current node has no GPU available. current_node_resource={'accelerator_type:L4': 1.0, 'CPU': 3.0, 'node:10.0.0.2': 1.0}. "
+    "vLLM engine cannot start without GPU. Make sure you have at least 1 GPU available in a node current_node_id='ab12' "
+    "current_ip='10.0.0.2'.",
+)  # fmt: skip
+DRIVER_HAS_NONE = Signal(
+    "gpu.driver_has_none", "Ray does not allocate any ",
+    r"(?:^|\] )(?:ValueError: )?Ray does not allocate any (?P<device>\w+)s on the driver node\."
+    r"(?: ?Driver IP: (?P<node_ip>[^,\s]+), worker IPs: \[(?P<workers>[^\[\]]*)\])?", OUTPUT,
+    "ValueError: Ray does not allocate any GPUs on the driver node.Driver IP: 10.0.0.1, worker IPs: ['10.0.0.2'].Consider adjusting the "
+    "Ray placement group or running the driver on a GPU node.",
+)  # fmt: skip
+TOO_FEW = (
+    Signal(
+        "gpu.too_few", "Total available GPUs ",
+        LED + r"ValueError: Total available GPUs (?P<free>[\d.]+) is less than total desired GPUs (?P<asked>\d+)", OUTPUT,
+        "ValueError: Total available GPUs 0 is less than total desired GPUs 8",
+    ),
+    Signal(
+        "gpu.too_few", "exceeds the total number of available ",
+        LED + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. "
+        r"Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)", OUTPUT,
+        "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group. Required number of "
+        "devices: 4. Total number of devices: 2.",
+    ),
+)  # fmt: skip
+MANY = Signal(
+    "gpu.many", "Tensor parallel size (",
+    r"(?:^|\] )Tensor parallel size \((?P<asked>\d+)\) exceeds available GPUs \((?P<here>\d+)\)", OUTPUT,
+    "(EngineCore_DP0 pid=34) WARNING 03-30 14:11:45 [ray_utils.py:352] Tensor parallel size (16) exceeds available GPUs (8). This may "
+    "result in Ray placement group allocation failures.",
+)  # fmt: skip
+WAITS = Signal(
+    "gpu.group_waits", "Waiting for creating a placement group of specs for ",
+    r"(?:^|\] )Waiting for creating a placement group of specs for (?P<seconds>\d+) seconds\. specs=\[(?P<specs>[^\[\]]*)\]", OUTPUT,
+    "INFO 02-26 11:15:24 ray_utils.py:212] Waiting for creating a placement group of specs for 30 seconds. specs=[{'GPU': 1.0, "
+    "'node:10.0.0.2': 0.001}, {'GPU': 1.0}]. Check `ray status` to see if you have enough resources",
+)  # fmt: skip
+GAVE_UP = Signal(
+    "gpu.group_failed", "Cannot provide a placement group ",
+    LED + r"ValueError: Cannot provide a placement group (?:of |requiring [\d.]+ \w+ \()placement_group_specs=\[(?P<specs>[^\[\]]*)\]\)? "
+    r"within (?P<seconds>\d+) seconds", OUTPUT,
+    "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0, 'node:10.0.0.2': 0.001}, {'GPU': 1.0}] within "
+    "1800 seconds. See `ray status` to make sure the cluster has enough resources.",
+)  # fmt: skip
+
+_WORDS = {
+    INVISIBLE[0].kind: pattern(
+        r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
+    ),
+    NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
+    DRIVER_HAS_NONE.kind: pattern(r"Ray does not allocate any \w+s on the driver node"),
+    TOO_FEW[0].kind: pattern(
+        r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s in the placement group"
+    ),
+    GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
+}
+_AMOUNT = pattern(r"'(?P<name>[^']{1,200})': (?P<amount>\d[\d.]{0,20})")
+_GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=44,
+    explains=("actor", "gpus", "process", "task-error", "worker"),
+    caused_by=("waiting",),
+    looks_for=(
+        *INVISIBLE, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+    ),
+)  # fmt: skip
+def gpu_unavailable(case: Case) -> Iterator[Finding]:
+    """One finding for each kind of refusal, and one for a placement group that was not created."""
+    refused = False
+    for kind, judge in _JUDGES.items():
+        events = case.of(kind)
+        if events:
+            refused = True
+            yield judge(case, events)
+    if (waits := case.of(WAITS.kind, GAVE_UP.kind)) or not refused:
+        yield from _placement(case, waits)
+
+
+def _made(  # noqa: PLR0913 - one argument per part of a finding
+    case: Case, events: list[Event], headline: str, shows: str, *, name: str, remedies: Sequence[Remedy], severity: Severity | None = None,
+) -> Finding:  # fmt: skip
+    ended = gpu_start.consequences(case, events, _WORDS[events[-1].kind])
+    best = next((e for e in events if e["node_ip"]), events[0])
+    if gpu_start.started_later(case, events):
+        severity = "warning"
+    return Finding(
+        headline,
+        (
+            Link(best, shows),
+            *(link for exit_ in ended.exits[:1] for link in evidence.exit_links(exit_)),
+        ),
+        explains=(Entity("gpus", name), *ended.entities),
+        subjects=tuple(evidence.exit_subject(exit_) for exit_ in ended.exits[:10]),
+        count=max(1, len({(e["ip"], e.pid) for e in events})),
+        severity=severity,
+        remedies=tuple(remedies),
+        covers=(*events, *ended.events, *case.of(MANY.kind)),
+    )
+
+
+def _invisible(case: Case, events: list[Event]) -> Finding:
+    who = gpu_start.processes(events)
+    ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
+    # A worker may catch the exception and continue without a GPU.
+    proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
+    subject = who or ("A worker" if events[0].source.role == "worker-err" else "The program")
+    return _made(
+        case,
+        events,
+        f"CUDA found no GPU in {who or subject.lower()}: Ray gave it none (num_gpus=0), or its machine or container has none",
+        f"{subject} needs a GPU and sees none",
+        name=f"invisible {who}",
+        severity=None if proven else "warning",
+        remedies=(
+            Remedy(
+                "Request the GPU for the task or actor that uses it, and check that .options() keeps it",
+                (
+                    "@ray.remote(num_gpus=1)   # without it, Ray sets CUDA_VISIBLE_DEVICES to an empty string",
+                    "Actor.options(num_gpus=1, scheduling_strategy=…).remote()",
+                ),
+                doc=_DOC,
+            ),
+            _where(events[0]["ip"]),
+            Remedy(
+                "Run code that needs CUDA in a worker with a GPU: not in the driver on a node without one, nor where a module is imported",
+                ("print(ray.get_runtime_context().get_accelerator_ids())   # in the process",),
+            ),
+        ),
+    )
+
+
+def _where(ip: str) -> Remedy:
+    """How to see whether the machine has a GPU."""
+    on = paste.text("On {ip}: nvidia-smi -L", ip=ip) if ip else "nvidia-smi -L   # on its node"
+    return Remedy(
+        "Check that the machine, and the container in it, have a GPU and a driver",
+        (on, "docker run --gpus all …   # Kubernetes: limits: nvidia.com/gpu: 1"),
+    )
+
+
+def _node_has_none(case: Case, events: list[Event]) -> Finding:
+    event = events[0]
+    free = {m["name"]: float(m["amount"].rstrip(".")) for m in _AMOUNT.finditer(event["free"])}
+    device = event["device"]
+    groups = list(dict.fromkeys(m["pg"] for name in free if (m := _GROUP.match(name))))
+    models = [n.partition(":")[2] for n in free if n.startswith("accelerator_type:")]
+    where = f"node {event['node_ip']}" if event["node_ip"] else "its node"
+    if groups:
+        held = "a placement group" if len(groups) == 1 else f"{len(groups)} placement groups"
+        names = evidence.join_names(evidence.short(g) for g in groups)
+        why = f"{held} ({names}) reserved resources there"
+    elif free.get(device):
+        why = f"only {free[device]:g} of a {device} is free there"
+    elif models:
+        why = f"actors or placement groups hold every {evidence.join_names(models)} {device} of the node"
+    else:
+        why = f"Ray lists no {device} for this node"
+    return _made(
+        case,
+        events,
+        f"vLLM found no free {device} on {where}, where its engine starts: {why}",
+        f"vLLM lists what is free on the node, and there is no whole {device}",
+        name=f"node {event['node_ip']}",
+        remedies=(
+            *([_holders(groups)] if groups or models else []),
+            *([_own_group()] if groups else []),
+            *(() if groups or models else (_start_with_gpus(device), _where(event["node_ip"]))),
+        ),
+    )
+
+
+def _holders(groups: Sequence[str] = ()) -> Remedy:
+    group = [
+        paste.shell("ray get placement-groups {pg:id}   # who created it", pg=groups[0])
+    ] if groups else []  # fmt: skip
+    return Remedy(
+        "Find out who holds the GPUs, and end what an earlier run left",
+        (
+            "ray status   # GPUs in use, and those reserved in placement groups",
+            *group,
+            "ray list placement-groups --detail --filter state=CREATED",
+            "ray list actors --detail --filter state=ALIVE",
+        ),
+        doc=_DOC,
+    )
+
+
+def _own_group() -> Remedy:
+    return Remedy(
+        "If the group belongs to the actor that starts vLLM, let vLLM use the actor's own GPUs instead of asking Ray for more",
+        ('LLM(…, distributed_executor_backend="mp")   # all GPUs on one node',),
+        doc=_VLLM_DOC,
+    )
+
+
+def _start_with_gpus(device: str) -> Remedy:
+    title = f"Start the engine on a node with {device}s, or declare those of this node"
+    return Remedy(
+        title, ("ray start … --num-gpus=8   # the number that nvidia-smi -L lists",), doc=_DOC
+    )
+
+
+def _driver_has_none(case: Case, events: list[Event]) -> Finding:
+    event = next((e for e in events if e["node_ip"]), events[0])
+    device, ip = event["device"], event["node_ip"]
+    workers = [part.strip(" '\"") for part in event["workers"].split(",") if part.strip()]
+    others = f": Ray put the workers on {evidence.join_names(workers)}" if workers else ""
+    place = f"node {ip}, where vLLM's driver runs" if ip else "the node where vLLM's driver runs"
+    return _made(
+        case,
+        events,
+        f"Ray allocated no {device} on {place}{others}",
+        "vLLM needs one of its workers on the driver's node",
+        name=f"driver {ip}",
+        remedies=(
+            Remedy(
+                f"Start vLLM on a node with free {device}s, or without a placement group that was made for other nodes",
+                ("ray status", "ray list nodes --detail   # GPUs of each node"),
+                doc=_VLLM_DOC,
+            ),
+            _address(ip),
+        ),
+    )
+
+
+def _address(ip: str) -> Remedy:
+    """The address of vLLM's own node must be the one that Ray registered."""
+    return Remedy(
+        "On every node, give Ray and vLLM the same address of that node, and restart Ray",
+        (
+            "ray list nodes   # the addresses that Ray registered",
+            paste.shell(
+                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address} …   # that node's own address",
+                ip=ip,
+            ),
+        ),
+        risk="disruptive",
+        doc=_VLLM_DOC,
+    )
+
+
+def _too_few(case: Case, events: list[Event]) -> Finding:
+    event = events[0]
+    asked, free = int(event["asked"]), float(event["free"])
+    if "placement group" in event.message:
+        headline = f"vLLM needs {asked} GPUs and its placement group has {free:g}"
+    else:
+        what = f"only {free:g} are free" if free else "Ray has none free"
+        headline = f"The program needs {asked} GPUs and {what}: a node has not joined, or something else holds its GPUs"
+    return _made(
+        case,
+        events,
+        headline,
+        f"{asked} GPUs are needed, {free:g} are available",
+        name=f"{asked} of {free:g}",
+        remedies=(
+            _holders(),
+            Remedy(
+                "Check that every node joined, with its GPUs, before the program starts",
+                ("ray list nodes --detail   # resources_total of each node",),
+                doc=_DOC,
+            ),
+            Remedy(
+                f"Or ask for at most {free:g} GPUs (verl: trainer.nnodes × trainer.n_gpus_per_node)"
+                if free
+                else "Or declare the GPUs, if Ray did not find them",
+                () if free else ("ray start … --num-gpus=8   # the number that nvidia-smi -L lists",),
+            ),
+        ),
+    )  # fmt: skip
+
+
+_JUDGES = {
+    INVISIBLE[0].kind: _invisible,
+    NODE_HAS_NONE.kind: _node_has_none,
+    DRIVER_HAS_NONE.kind: _driver_has_none,
+    TOO_FEW[0].kind: _too_few,
+}
+
+
+# ------------------------------------------------------------------ placement groups
+
+
+def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
+    """vLLM's own placement group, from its wait, its error, or only its warning."""
+    failed = [e for e in waits if e.kind == GAVE_UP.kind]
+    waited = max((int(e["seconds"]) for e in waits), default=0)
+    many = case.of(MANY.kind)
+    if failed or waited >= _PATIENCE:
+        events = waits
+    elif many and not waits and not case.of("driver.exception", "log.traceback"):
+        events = many
+    else:
+        return
+    if gpu_start.started_later(case, events):
+        return
+    ended = gpu_start.consequences(case, failed, _WORDS[GAVE_UP.kind])
+    first = (failed or waits or many)[-1]
+    asked, pinned = _request(first)
+    links = [Link(many[-1], _shows_many(many[-1]))] if many else []
+    if waits:
+        shows = f"vLLM asks Ray for {evidence.many(asked, 'GPU')} and waits for {waited} s"
+        links.insert(0, Link(first, shows))
+    yield Finding(
+        _placement_headline(case, (asked, pinned), waited, many, failed=bool(failed)),
+        tuple(links),
+        explains=(Entity("gpus", f"group of {asked}"), *ended.entities),
+        caused_by=(Entity("waiting", "cluster"),),
+        severity="error" if failed else "warning",
+        remedies=(
+            *([_address(pinned)] if pinned else []),
+            _holders(),
+            Remedy(
+                f"Or let every node with GPUs join before vLLM starts, or ask for fewer than {asked} GPUs",
+                (
+                    "ray status   # the sum of GPUs",
+                    "vllm serve … --tensor-parallel-size=… --pipeline-parallel-size=…",
+                ),
+                doc=_VLLM_DOC,
+            ),
+        ),
+        covers=(*waits, *many, *ended.events),
+    )
+
+
+def _shows_many(event: Event) -> str:
+    return f"vLLM needs {event['asked']} GPUs, and its own machine has {event['here']}"
+
+
+def _request(event: Event) -> tuple[int, str]:
+    """How many GPUs, and the address of the node that must have one of them."""
+    if event.kind == MANY.kind:
+        return int(event["asked"]), ""
+    amounts = [(m["name"], float(m["amount"].rstrip("."))) for m in _AMOUNT.finditer(event["specs"])]  # fmt: skip
+    pinned = next((n.partition(":")[2] for n, _ in amounts if n.startswith("node:")), "")
+    devices = [a for n, a in amounts if not n.startswith("node:") and n not in ("CPU", "memory")]
+    return round(sum(devices)), pinned
+
+
+def _placement_headline(
+    case: Case, request: tuple[int, str], waited: int, many: list[Event], *, failed: bool
+) -> str:
+    asked, pinned = request
+    gpus = evidence.many(asked, "GPU")
+    if not waited:
+        here = int(many[-1]["here"])
+        more = f"other Ray nodes have {asked - here} more"
+        return f"vLLM needs {gpus} and its own machine has {here}: Ray cannot create its placement group unless {more}"
+    done, when = ("did not create", "within") if failed else ("has not created", "after")
+    text = f"Ray {done} vLLM's placement group of {gpus} {when} {waited} s"
+    known = set(case.ledger.node_ips.values())
+    if pinned and known and pinned not in known:
+        return f"{text}: it needs a GPU on node {pinned}, and no Ray node has this address"
+    if pinned:
+        return f"{text}: it needs a free GPU on node {pinned} (vLLM's own address), and {asked - 1} on any nodes"
+    if many:
+        return f"{text}: vLLM's own machine has {many[-1]['here']}"
+    return text
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "5d23820dbe229cb263b9518218703d648acf0b1172ae0ef7a7aef242"
+_A = "7dbdc85090b37cd39fb9e77001000000"
+_N = "3" * 56
+_CUDA = "RuntimeError: No CUDA GPUs are available\n"
+_INIT = (
+    f"(Rollout pid=463, ip=10.0.0.2) {_CUDA}"
+    "Traceback (most recent call last):\n"
+    f"ray.exceptions.RayTaskError(RuntimeError): ray::Rollout.__init__() (pid=463, ip=10.0.0.2, actor_id={_A}, repr=<rollout.Rollout object>)\n"
+    f'  File "/app/rollout.py", line 12, in __init__\n    self.model.cuda()\n{_CUDA}'
+)
+_EXIT = (
+    "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
+    "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. Exception "
+    "raised from an actor init method. Traceback: The actor died because of an error raised in its creation task, "
+    f"ray::Rollout.__init__() (pid=463, ip=10.0.0.2, actor_id={_A}, repr=<rollout.Rollout object>)\n"
+    f'  File "/app/rollout.py", line 12, in __init__\n    self.model.cuda()\n{_CUDA.strip()}. Unintentional worker '
+    "failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
+)
+_VERL = (
+    "Traceback (most recent call last):\n"
+    "ray.exceptions.RayTaskError(ValueError): ray::Runner.run() (pid=51, ip=10.0.0.2, actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<r>)\n"
+    '  File "/app/trainer.py", line 80, in check\n    raise ValueError(f"Total available GPUs {free} is less than total desired GPUs {asked}")\n'
+    "ValueError: Total available GPUs 6.0 is less than total desired GPUs 16\n"
+)
+_GROUP_KEYS = "'GPU_group_1_4b47a28355f832a07cdeb7a245f703000000': 1.0, 'CPU': 3.0"
+_IN_GROUP = NODE_HAS_NONE.sample.replace("'CPU': 3.0", _GROUP_KEYS)
+_NO_GPUS = NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "")
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an actor without num_gpus uses CUDA",
+        {"driver.log": _INIT},
+        roots=("gpu-unavailable",),
+        says=("Rollout (pid 463)", "num_gpus=1"),
+    ),
+    Example(
+        "the same, with the logs of Ray's daemons",
+        {
+            "driver.log": _INIT,
+            f"logs/worker-{_W}-01000000-463.err": _CUDA,
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("gpu-unavailable",),
+        says=("10.0.0.2",),
+    ),
+    Example(
+        "placement groups hold the GPUs of the engine's node",
+        {"driver.log": f"(EngineCore_DP0 pid=504) {_IN_GROUP}\n"},
+        roots=("gpu-unavailable",),
+        says=("10.0.0.2", "a placement group (4b47a28355f8)", "distributed_executor_backend"),
+    ),
+    Example(
+        "the engine starts on a node without GPUs",
+        {"driver.log": f"(EngineCore_DP0 pid=504) {_NO_GPUS}\n"},
+        roots=("gpu-unavailable",),
+        says=("Ray lists no GPU", "--num-gpus=8"),
+    ),
+    Example(
+        "all workers are on other nodes than vLLM's driver",
+        {"driver.log": f"{DRIVER_HAS_NONE.sample}\n"},
+        roots=("gpu-unavailable",),
+        says=("10.0.0.1", "10.0.0.2", "VLLM_HOST_IP"),
+    ),
+    Example(
+        "verl needs more GPUs than are free",
+        {"driver.log": _VERL},
+        roots=("gpu-unavailable",),
+        says=("16 GPUs", "6 are free", "n_gpus_per_node"),
+    ),
+    Example(
+        "vLLM's placement group is never created",
+        {"driver.log": f"{WAITS.sample}\n{GAVE_UP.sample}\n"},
+        roots=("gpu-unavailable",),
+        says=("2 GPUs within 1800 s", "VLLM_HOST_IP=10.0.0.2"),
+    ),
+    Example(
+        "vLLM needs two machines, and the output ends there",
+        {"driver.log": f"{MANY.sample}\n"},
+        roots=("gpu-unavailable",),
+        says=("16 GPUs", "8 more"),
+    ),
+    Example(
+        "the warning, and the other node has the rest",
+        {"driver.log": f"{MANY.sample}\n{WAITS.sample}\n{STARTED[0].sample}\n{STARTED[2].sample}\n"},
+    ),
+    Example(
+        "a program looks for a GPU and uses the CPU instead",
+        {
+            "driver.log": "torch says 'No CUDA GPUs are available', so the CPU is used\n"
+            "(embed pid=12) warning: RuntimeError: No CUDA GPUs are available; falling back\n"
+            "vLLM may report that Ray does not allocate any GPUs on the driver node. Then use another node.\n"
+            "INFO retry after ValueError: Total available GPUs 0 is less than total desired GPUs 8\n",
+        },
+    ),
+)  # fmt: skip
