@@ -174,13 +174,13 @@ _CONSOLE = (
     _console(
         "log.critical",
         "*** SIG",
-        r"^(?:\([^()\n]{1,200}\) )?\*{3} ",
+        r"^(?:\([^()\n]{1,200}\) )?\*\*\* SIG",
         "*** SIGSEGV received at time=1795237984 on cpu 1 ***",
     ),
     _console(
         "log.critical",
         "Segmentation fault",
-        r"^(?:\([^()\n]{1,200}\) )?",
+        r"^(?:\([^()\n]{1,200}\) )?Segmentation fault",
         "Segmentation fault (core dumped)",
     ),
 )

@@ -164,13 +164,20 @@ def echo_table(source: Source, echo: str) -> str:
     """The name of the table for a line of a console that echoes such a process, or none."""
     if not echo:
         return table_of(source)
-    return WORKERS_EXCERPT if source.is_excerpt and echo == "worker" else f"{echo}-echo"
+    if echo == "raylet" and source.is_excerpt:
+        return "raylet-out-excerpt"
+    if echo == "gcs" and source.is_excerpt:
+        return "gcs-out-excerpt"
+    if echo == "driver":
+        return WORKERS_EXCERPT if source.is_excerpt else "worker-echo"
+    return f"{echo}-echo"
 
 
 def _told_by(role: str) -> tuple[str, ...]:
     """Roles that lines of such a file may have."""
     echoes = ECHOES if role.removesuffix("-excerpt") in DRIVERS else ()
-    return (*EXCERPTS.get(role, (role,)), *echoes)
+    daemons = ("raylet-out", "raylet-err", "gcs-out", "gcs-err") if role == "driver-excerpt" else ()
+    return (*EXCERPTS.get(role, (role,)), *echoes, *daemons)
 
 
 def _deciding(signal: Signal) -> str:

@@ -238,7 +238,7 @@ def _apply_rewritten(line: LogLine) -> None:
     line.headed = line.headed or bool(level or printed)
     if rank:
         line.fields["rank"] = rank
-        line.echo = line.echo or "worker"
+        line.echo = line.echo or "driver"
         line.who = line.who or f"rank {rank}"
     if printed:
         line.fields["printed"] = "yes"
@@ -266,9 +266,14 @@ def _prefix(who: str) -> tuple[str, int | None, str, str]:
     else:
         name, _, rest = who.replace(",", " ").partition(" ")
         ip = rest.partition("ip=")[2].strip()
-    return name, pid, ip, _ECHO_OF.get(name, "worker")
+    return name, pid, ip, _ECHO_OF.get(name) or ("driver" if _DRIVERS.match(name) else "worker")
 
 
+_DRIVERS = pattern(
+    r"EngineCore|APIServer|ApiServer|Worker_|VllmWorker|main_task\b|\w{0,40}TaskRunner\b|head\b"
+    r"|worker\d{1,6}, rank=|rank \d"
+)
+"""Processes of vLLM, the main tasks of verl and OpenRLHF, nodes of launchers: they use Ray as drivers do."""
 _ECHO_OF = {
     "raylet": "raylet",
     "gcs_server": "gcs",

@@ -201,6 +201,7 @@ def _remedies(
             ),
         ),
         risk="disruptive",
+        since=(2, 41),
         doc=_DOC,
     )
 

@@ -49,8 +49,8 @@ PRINTED = Signal(
     "CUDA out of memory. Tried to allocate ",
     r"(?:^|[\s\]])(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?P<what>CUDA out of memory\. Tried to allocate .*)",
     ("worker-echo", "worker-err", *DRIVER),
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
-    "which 1.20 GiB is free.",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of 44.52 GiB of "
+    "which 2.31 GiB is free.",
 )
 """The exception's own line, in the output of a driver, a worker or an inference engine."""
 

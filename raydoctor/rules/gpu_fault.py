@@ -55,7 +55,7 @@ _CRASH = tuple(dict.fromkeys(signal.kind for signal in CRASH_SIGNALS))
 _OF_HARDWARE = ("uncorrectable ECC", "uncorrectable NVLink")
 
 
-class _Incident(NamedTuple):
+class _GpuIncident(NamedTuple):
     """One error of CUDA in all processes that report it."""
 
     what: str
@@ -87,7 +87,7 @@ def gpu_fault(case: Case) -> Iterator[Finding]:
             yield _of_gpu(case, of_one)
 
 
-def _incidents(case: Case) -> Iterator[_Incident]:
+def _incidents(case: Case) -> Iterator[_GpuIncident]:
     lines = [e for e in case.of(WATCHDOG.kind, RAISED[0].kind) if not _ended_well(case, e)]
     by_text = evidence.grouped(lines, lambda e: e["what"])
     errors: dict[str, list[Printed]] = {}
@@ -103,7 +103,7 @@ def _incidents(case: Case) -> Iterator[_Incident]:
         events = by_text.get(what, [])
         exits = {e.entity: e for event in events if (e := _exit(case, event))}
         also = dead if len(texts) == 1 else []
-        yield _Incident(what, events, list(exits.values()), [*errors.get(what, []), *also])
+        yield _GpuIncident(what, events, list(exits.values()), [*errors.get(what, []), *also])
 
 
 def _exit(case: Case, event: Event) -> WorkerExit | None:
@@ -122,7 +122,7 @@ def _ended_well(case: Case, event: Event) -> bool:
 # ------------------------------------------------------------------ a process
 
 
-def _of_process(case: Case, incident: _Incident, faults: list[Fault]) -> Finding:
+def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Finding:
     what, events, exits, errors = incident
     assertions = case.of(ASSERTION.kind) if what == _ASSERT else []
     first = events[0] if events else errors[0].event
@@ -153,7 +153,7 @@ def _of_process(case: Case, incident: _Incident, faults: list[Fault]) -> Finding
     )
 
 
-def _aborts(case: Case, incident: _Incident) -> Iterator[Event]:
+def _aborts(case: Case, incident: _GpuIncident) -> Iterator[Event]:
     """Crash reports of these processes, which abort because of the error."""
     pids = {exit_.pid for exit_ in incident.exits} | {e.pid for e in incident.events}
     workers = {exit_.worker for exit_ in incident.exits} | set(
@@ -173,7 +173,7 @@ def _processes(events: Sequence[Event]) -> dict[tuple[str, int | None], Event]:
     return found
 
 
-def _subject(incident: _Incident) -> str:
+def _subject(incident: _GpuIncident) -> str:
     processes = _processes(incident.events)
     ranks = sorted({int(e["rank"]) for e in incident.events if e["rank"]})
     if len(ranks) > 1:
@@ -203,7 +203,7 @@ def _reason(assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) 
 
 
 def _links(
-    incident: _Incident, assertions: Sequence[Event], faults: Sequence[Fault]
+    incident: _GpuIncident, assertions: Sequence[Event], faults: Sequence[Fault]
 ) -> Iterator[Link]:
     for event in assertions[:1]:
         yield Link(
@@ -223,7 +223,7 @@ def _links(
         yield from evidence.exit_links(exit_, most=1)
 
 
-def _subjects(incident: _Incident) -> Iterator[Subject]:
+def _subjects(incident: _GpuIncident) -> Iterator[Subject]:
     yield from (evidence.exit_subject(exit_) for exit_ in incident.exits)
     if not incident.exits:
         for event in _processes(incident.events).values():
@@ -232,7 +232,7 @@ def _subjects(incident: _Incident) -> Iterator[Subject]:
         yield Subject("task", None, seen.failure.function, seen.failure.pid)
 
 
-def _severity(case: Case, incident: _Incident, faults: Sequence[Fault]) -> Severity:
+def _severity(case: Case, incident: _GpuIncident, faults: Sequence[Fault]) -> Severity:
     """A warning where a program printed the exception, and the GCS records no end of its process."""
     if incident.exits:
         return evidence.severity(case, incident.exits)

@@ -48,11 +48,15 @@ CHECK = Signal(
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
 
+_PORT = "Failed to start the grpc server"
+"""A port that is taken: `port-conflict`."""
+
+
 @rule(
     tier="root",
     severity="error",
     rank=31,
-    explains=("daemon", "job", "process", "worker"),
+    explains=("daemon", "process", "worker"),
     caused_by=("gcs", "raylet"),
     daemons_record=True,
     looks_for=(CHECK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
@@ -62,7 +66,7 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
     groups: dict[str, dict[Entity, tuple[Event, WorkerExit]]] = {}
     drivers: dict[int | None, Event] = {}
     for event in case.of(CHECK.kind):
-        if not is_fatal(event):
+        if not is_fatal(event) or _PORT in event.message:
             continue
         worker = evidence.worker_of(event)
         if ids.job_of_driver(worker) or not (worker or event["who"]):

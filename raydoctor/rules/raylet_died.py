@@ -350,7 +350,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the end of a raylet's log, with a failed check",
         {
-            "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) client_pool.cc:22:  Check failed: (_left_ != _right_)  vs \n"
+            "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:87:  Check failed: (_left_ != _right_) nil vs nil \n"
             "*** StackTrace Information ***\n"
         },
         roots=("raylet-died",),

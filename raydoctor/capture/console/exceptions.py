@@ -104,14 +104,21 @@ def may_hold(text: str) -> bool:
     )
 
 
-def spelled_out(line: Stripped, is_new: bool, in_traceback: bool) -> Iterator[str]:
+_OF_JOB = "Status message: "
+"""Ray's own words about a submitted job: rules read them."""
+
+
+def spelled_out(
+    line: Stripped, is_new: bool, in_traceback: bool, is_alone: bool = True
+) -> Iterator[str]:
     """A line in the form that is read, and what it prints of an exception spelled out.
 
     `in_traceback`: whether the line above is part of a traceback, so that this one may be its end.
+    `is_alone`: whether Ray's logs are missing; beside them, words in front of an exception are a quotation.
     """
     text = line.text
     found = _exception(text) if may_hold(text) else None
-    if found is None:
+    if found is None or (found[0] and not is_alone):
         # Headed by a logger, and no end of a traceback.
         line.is_printed = (
             bool(line.level) and not in_traceback and text.startswith("ray.exceptions.")
@@ -128,7 +135,7 @@ def spelled_out(line: Stripped, is_new: bool, in_traceback: bool) -> Iterator[st
 
 def _exception(text: str) -> tuple[str, str] | None:
     """(what stands before it, the exception as Python prints it) where a line prints one otherwise."""
-    if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text):
+    if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text) or text.startswith(_OF_JOB):
         return None
     found = [
         (match.start(), n, match) for n, form in enumerate(_FORMS) if (match := form.search(text))

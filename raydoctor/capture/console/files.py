@@ -22,7 +22,7 @@ _OF_SESSION = frozenset(
     {"raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}
 )
 """Roles of logs beside which a console is a driver's output, and no excerpt of anything else."""
-_TOLD_APART = frozenset({"raylet-out", "gcs-out", "core-driver", "kernel"})
+_TOLD_APART = frozenset({"raylet-out", "gcs-out", "kernel"})
 _BLOCK = 4 << 20
 _LONGEST_LINE = 4 << 20
 """Bytes of a line that are read beyond a block's end."""
@@ -118,7 +118,9 @@ class _Outs:
 
 def _write(stream: BinaryIO, outs: _Outs, source: Source, gaps: list[Gap]) -> bool:
     """Write the lines of each writer; whether anything differs from the original that matters."""
-    rewriter = Rewriter(_TOLD_APART if source.is_excerpt else frozenset())
+    rewriter = Rewriter(
+        _TOLD_APART if source.is_excerpt else frozenset(), is_alone=source.is_excerpt
+    )
     until, first = time.process_time() + _SECONDS, 1
     is_changed = is_late = False
     for raws in _blocks(stream):

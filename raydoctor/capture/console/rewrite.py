@@ -13,8 +13,6 @@ from raydoctor.capture.console.components import Components
 from raydoctor.capture.console.prefixes import Stripped
 from raydoctor.capture.console.shape import Numbered
 
-_ECHO_OF = {"raylet-out": "(raylet", "gcs-out": "(gcs_server", "core-driver": "\0", "kernel": "\0"}
-"""Prefix of what a driver echoes of such a process."""
 _OF_TRACEBACK = (" ", "\t", tracebacks.BEGIN)
 
 Shown = tuple[str, int, str]
@@ -22,10 +20,14 @@ Shown = tuple[str, int, str]
 
 
 class Rewriter:
-    """Rewrites a console block by block. Records of Ray's C++ whose role is in `roles` are told apart."""
+    """Rewrites a console block by block.
 
-    def __init__(self, roles: frozenset[str]) -> None:
+    Records of Ray's C++ whose role is in `roles` are told apart. `is_alone`: whether Ray's logs are missing.
+    """
+
+    def __init__(self, roles: frozenset[str], is_alone: bool = True) -> None:
         self._roles = roles
+        self._is_alone = is_alone
         self._components = Components()
         self._role = ""
         self._header = ""
@@ -59,14 +61,14 @@ class Rewriter:
         is_new = bool(line.level) and line.header != self._header
         self._header = line.header
         if self._roles:
-            belongs = self._components.role(line.text)
-            goes_on = self._role and line.process.startswith(_ECHO_OF[self._role])
-            if belongs or (_begins_other(line) and not goes_on):
+            # What a driver echoes of a raylet stays in its output, with the prefix that names the node.
+            belongs = "" if line.process else self._components.role(line.text)
+            if belongs or _begins_other(line):
                 self._role = belongs if belongs in self._roles else ""
             if self._role:
                 shown.append((self._role, number, line.text))
                 return
-        for text in exceptions.spelled_out(line, is_new, self._in_traceback):
+        for text in exceptions.spelled_out(line, is_new, self._in_traceback, self._is_alone):
             shown += [("", number, each) for each in text.split("\n")]
         self._in_traceback = line.text.startswith(_OF_TRACEBACK)
 
@@ -93,4 +95,8 @@ def _pieces(raws: list[str], first: int) -> list[Numbered]:
 
 def _begins_other(line: Stripped) -> bool:
     """Whether a line cannot go on with a record of a daemon's log."""
-    return bool(line.process or line.rank or line.level) or line.text[:1].isdigit()
+    return (
+        bool(line.process or line.rank or line.level)
+        or line.text[:1].isdigit()
+        or line.text.startswith(tracebacks.BEGIN)
+    )
