@@ -19,7 +19,7 @@ from raydoctor.model.values import Gap, Source
 
 CONSOLES = frozenset({"driver", "job-driver"})
 _OF_SESSION = frozenset(
-    {"raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}
+    {"reading", "raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}
 )
 """Roles of logs beside which a console is a driver's output, and no excerpt of anything else."""
 _TOLD_APART = frozenset({"raylet-out", "gcs-out", "kernel"})
