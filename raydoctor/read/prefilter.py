@@ -5,7 +5,8 @@ literal up. Each file is read once, by one pass:
 
 * Files are grouped by what is looked for in them: each literal makes rg's fast searcher (Teddy) a little
   slower, and with more than some seventy it gives up and takes five times as long.
-* A large file in which more is looked for is searched by several rg at once, each with its share.
+* Much to read with more literals than that is searched by several rg side by side, each with its share
+  of the literals; their hits are put in order again.
 * A giant file has a pass of its own: rg prints the hits of a single file as it finds them, those of
   many files only when a file is done, and a gigabyte of errors would sit in its memory until then.
 * Files whose lines are too long for rg's buffer (a line must fit in memory there) are fed to it
@@ -22,7 +23,7 @@ import sysconfig
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
@@ -34,12 +35,10 @@ from raydoctor.model.values import Gap
 LITERALS_PER_PASS = 64
 """Measured with ripgrep 15 on a quiet gigabyte, one thread: 0.35 s with 20 literals, 0.5 s with 40, 0.8 s
 with 64, 1.5 s with 80, 2.1 s with 100."""
-_SHARED_FROM = 96
-"""Literals in one file that are worth several rg at once: their hits have to be put in order again."""
 _PASS_COSTS = 0.004
 """Seconds that starting one more rg costs."""
 LARGE = 16 << 20
-"""Bytes above which a file is worth several rg at once."""
+"""Bytes from which on a pass is worth several rg side by side."""
 GIANT = 16 << 20
 """Bytes from which on a file has an rg of its own: of others rg keeps all hits in memory until the file
 is done, up to four bytes a byte of a file that repeats a short literal."""
@@ -78,7 +77,8 @@ class Pass(NamedTuple):
     """Files in which the same literals are looked for."""
 
     files: tuple[str, ...]
-    literals: tuple[str, ...]
+    shares: tuple[tuple[str, ...], ...]
+    """The literals, a share for each of the rg that run side by side."""
     giant: bool = False
 
 
@@ -86,8 +86,6 @@ class _Plan(NamedTuple):
     """How every file is searched."""
 
     passes: list[Pass]
-    shared: list[tuple[str, frozenset[str]]]
-    """Large files and more literals than one rg is quick with."""
     piped: list[str]
     """Files with lines too long for rg."""
 
@@ -141,9 +139,6 @@ def batches(
     """
     plan = _plan(wanted, sizes or {file: _size(file) for file in wanted})
     yield from _run_ahead(plan.passes, gaps, given_up)
-    for file, literals in plan.shared:
-        with closing(_search_shared(file, literals, gaps)) as hits:
-            yield from _until_given_up(hits, given_up, (file,))
     for file in plan.piped:
         with closing(_search_piped(file, tuple(sorted(wanted[file])), gaps)) as hits:
             yield from _until_given_up(hits, given_up, (file,))
@@ -163,20 +158,21 @@ def _until_given_up(
 
 
 def _plan(wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]) -> _Plan:
-    plan = _Plan([], [], [])
+    plan = _Plan([], [])
     groups: dict[frozenset[str], list[str]] = {}
     for file, literals in wanted.items():
         if literals and _has_long_lines(file, sizes[file]):
             plan.piped.append(file)
-        elif len(literals) >= _SHARED_FROM and sizes[file] >= LARGE:
-            plan.shared.append((file, literals))
         elif literals:
             groups.setdefault(literals, []).append(file)
     for literals, members in _pack(groups, sizes):
-        ordered = tuple(sorted(literals))
-        plan.passes.extend(Pass((f,), ordered, True) for f in members if sizes[f] >= GIANT)
-        small = (f for f in members if sizes[f] < GIANT)
-        plan.passes.extend(Pass(part, ordered) for part in _parts(small))
+        giants = [file for file in members if sizes[file] >= GIANT]
+        small = [file for file in members if sizes[file] < GIANT]
+        for file in giants:
+            plan.passes.append(Pass((file,), _shares(literals, sizes[file]), True))
+        shares = _shares(literals, sum(sizes[file] for file in small))
+        for part in _parts(small, at_least=_AT_ONCE // len(shares) if len(shares) > 1 else 1):
+            plan.passes.append(Pass(part, shares))
     plan.passes.sort(key=lambda each: not each.giant)
     return plan
 
@@ -205,17 +201,29 @@ def _pack(
 def _seconds(size: int, literals: frozenset[str]) -> float:
     """What searching so many bytes takes (see LITERALS_PER_PASS), on one thread."""
     count = len(literals)
-    per_gb = 0.25 + 0.008 * count if count <= LITERALS_PER_PASS else 0.03 * count
-    return size / 1e9 * per_gb
+    beside = len(_shares(literals, size))
+    is_fast = count <= LITERALS_PER_PASS * beside
+    return size / 1e9 * (0.25 * beside + 0.008 * count if is_fast else 0.03 * count)
 
 
-def _parts(files: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Files in portions that fit a command line."""
+def _shares(literals: frozenset[str], size: int) -> tuple[tuple[str, ...], ...]:
+    """The literals in as many shares as are worth an rg of their own for so many bytes."""
+    # Of two that begin alike rg names the first: the longer says more. And Teddy is up to five times as
+    # fast where neighbours begin alike.
+    ordered = sorted(literals, reverse=True)
+    count = -(-len(ordered) // LITERALS_PER_PASS) if size >= LARGE else 1
+    share = -(-len(ordered) // count)
+    return tuple(tuple(ordered[n : n + share]) for n in range(0, len(ordered), share))
+
+
+def _parts(files: Sequence[str], at_least: int = 1) -> Iterator[tuple[str, ...]]:
+    """Files in portions that fit a command line, and at least so many portions."""
     part: list[str] = []
     room = _ARGUMENTS
+    most = max(1, -(-len(files) // max(1, at_least)))
     for file in files:
         room -= len(os.fsencode(file)) + 1
-        if room < 0 and part:
+        if (room < 0 and part) or len(part) == most:
             yield tuple(part)
             part, room = [], _ARGUMENTS
         part.append(file)
@@ -264,7 +272,6 @@ class _RgProcess:
     process: subprocess.Popen[bytes]
     listener: threading.Thread
     said: list[bytes]
-    files: tuple[str, ...]
 
     @property
     def output(self) -> IO[bytes]:
@@ -281,10 +288,50 @@ class _RgProcess:
         return code
 
 
-def _start(each: Pass) -> _RgProcess:
+@dataclass(slots=True)
+class _RunningPass:
+    """The rg of a pass, side by side."""
+
+    files: tuple[str, ...]
+    searches: list[_RgProcess]
+
+    def batches(self, given_up: Set[str]) -> Generator[Batch, None, None]:
+        """Hits of one file after the other, in the file's order."""
+        streams = [_parse(each.output, given_up) for each in self.searches]
+        return streams[0] if len(streams) == 1 else _by_file(self.files, streams)
+
+    def end(self) -> None:
+        """Kill what still runs; what it had not printed by then is lost."""
+        for each in self.searches:
+            each.end()
+
+    def finish(self) -> Iterator[Gap]:
+        """Wait for the end of searches whose output has been read; what they could not read."""
+        codes = [each.process.wait() for each in self.searches]
+        self.end()
+        # Each share's rg complains about the same file.
+        said = dict.fromkeys(line for each in self.searches for line in each.said)
+        yield from _complaints(said, max(codes), self.files)
+
+
+def _start(each: Pass) -> _RunningPass:
+    running = _RunningPass(each.files, [])
+    try:
+        for literals in each.shares:
+            # One thread: only then are the files searched in the order given.
+            threads = ["--threads=1"] if len(each.shares) > 1 else []
+            command = [*_command(literals), *threads, "--", *each.files]
+            running.searches.append(_start_rg(command))
+    except BaseException:
+        running.end()
+        raise
+    return running
+
+
+def _start_rg(command: Sequence[str]) -> _RgProcess:
     try:
         process = subprocess.Popen(
-            [*_command(each.literals), "--", *each.files],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -296,7 +343,7 @@ def _start(each: Pass) -> _RgProcess:
     # A pipe of its own could fill up with messages while the other is read.
     listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
     listener.start()
-    return _RgProcess(process, listener, said, each.files)
+    return _RgProcess(process, listener, said)
 
 
 def _widen(pipe: IO[bytes]) -> None:
@@ -324,21 +371,19 @@ def _run_ahead(
     passes: Iterable[Pass], gaps: list[Gap], given_up: Set[str] = frozenset()
 ) -> Iterator[Batch]:
     """Passes one behind the other; the next ones already work while the first is read."""
-    waiting, running = deque(passes), deque[_RgProcess]()
+    waiting, running = deque(passes), deque[_RunningPass]()
     try:
         while waiting or running:
-            while waiting and len(running) < _AT_ONCE:
+            while waiting and sum(len(each.searches) for each in running) < _AT_ONCE:
                 running.append(_start(waiting.popleft()))
             files = running[0].files
-            with closing(_parse(running[0].output, given_up)) as hits:
+            with closing(running[0].batches(given_up)) as hits:
                 yield from _until_given_up(hits, given_up, files)
             done = running.popleft()
             if all(file in given_up for file in files):
                 done.end()
-                continue
-            # All output is read, so it has ended or is about to.
-            done.process.wait()
-            gaps += _complaints(done.said, done.end(), done.files)
+            else:
+                gaps += done.finish()
     finally:
         for each in running:
             each.end()
@@ -407,27 +452,24 @@ def _parse(stream: IO[bytes], given_up: Set[str] = frozenset()) -> Generator[Bat
 
 _LF = 0x0A
 
-# ---------------------------------------------------------------- many literals, much to read
+# ---------------------------------------------------------------- several rg side by side
 
 
-def _search_shared(
-    file: str, literals: frozenset[str], gaps: list[Gap]
+def _by_file(
+    files: Iterable[str], streams: Sequence[Iterator[Batch]]
 ) -> Generator[Batch, None, None]:
-    """Search a file by several rg at once, each with its share of the literals."""
-    ordered = sorted(literals)
-    count = -(-len(ordered) // LITERALS_PER_PASS)
-    running: list[_RgProcess] = []
-    try:
-        running += [_start(Pass((file,), tuple(ordered[n::count]), True)) for n in range(count)]
-        streams = [(batch.hits for batch in _parse(each.output)) for each in running]
-        for hits in _in_order(streams):
+    """Batches of several rg, which name files in this order, as one."""
+    ahead: list[Batch | None] = [next(stream, None) for stream in streams]
+
+    def of(number: int, file: str) -> Iterator[list[RawHit]]:
+        while (batch := ahead[number]) and batch.file == file:
+            yield batch.hits
+            ahead[number] = next(streams[number], None)
+
+    for file in files:
+        involved = [number for number, batch in enumerate(ahead) if batch and batch.file == file]
+        for hits in _in_order([of(number, file) for number in involved]):
             yield Batch(file, hits)
-        said = [line for each in running for line in each.said]
-        codes = {each.process.wait() for each in running}
-        gaps += _complaints(dict.fromkeys(said), max(codes), (file,))
-    finally:
-        for each in running:
-            each.end()
 
 
 def _in_order(streams: Iterable[Iterator[list[RawHit]]]) -> Iterator[list[RawHit]]:
@@ -446,7 +488,7 @@ def _in_order(streams: Iterable[Iterator[list[RawHit]]]) -> Iterator[list[RawHit
             ready += held[:cut]
             del held[:cut]
         if ready:
-            yield sorted(ready, key=_offset)
+            yield sorted(ready, key=_offset) if len(open_streams) > 1 else ready
 
 
 def _offset(hit: RawHit) -> int:

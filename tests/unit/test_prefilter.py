@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_files_with_giant_lines_are_noticed(tmp_path: Path) -> None:
         out.write(b"\nabc\n")
     wanted = {str(giant): frozenset(LITERALS)}
     plan = prefilter._plan(wanted, {str(giant): giant.stat().st_size})
-    assert plan == ([], [], [str(giant)])
+    assert plan == ([], [str(giant)])
     hits = list(search([str(giant)], LITERALS, []))
     assert [(h.line, h.offset, h.literal) for h in hits] == [
         (1, 0, "ab"),
@@ -116,7 +117,7 @@ def test_passes_keep_literals_few_where_much_is_read() -> None:
 
     def literals(size: int) -> list[int]:
         plan = prefilter._plan(wanted, dict.fromkeys(wanted, size))
-        return sorted(len(each.literals) for each in plan.passes)
+        return sorted(sum(map(len, each.shares)) for each in plan.passes)
 
     assert literals(100) == [90]
     assert literals(prefilter.LARGE - 1) == [30, 30, 30]
@@ -124,27 +125,37 @@ def test_passes_keep_literals_few_where_much_is_read() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(content=CONTENT)
-def test_several_rg_share_the_literals_of_a_large_file(content: bytes) -> None:
-    """Each tells its own, and together they come in the file's order."""
+@given(contents=st.lists(CONTENT, min_size=1, max_size=4))
+def test_several_rg_share_the_literals_of_large_files(contents: list[bytes]) -> None:
+    """Each finds its own, and together they come file by file, in each file's order."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(prefilter, "LARGE", 0)
         patch.setattr(prefilter, "LITERALS_PER_PASS", 4)
-        patch.setattr(prefilter, "_SHARED_FROM", 4)
         patch.setattr(prefilter, "_READ", 64)
-        file = os.path.join(folder, "raylet.out")
-        data = content * 5
-        Path(file).write_bytes(data)
-        assert prefilter._plan({file: frozenset(LITERALS)}, {file: len(data)}).shared
+        files = {os.path.join(folder, f"{n}.out"): each * 5 for n, each in enumerate(contents)}
+        for file, data in files.items():
+            Path(file).write_bytes(data)
+        wanted = dict.fromkeys(files, frozenset(LITERALS))
+        sizes = {file: len(data) for file, data in files.items()}
+        assert {len(each.shares) for each in prefilter._plan(wanted, sizes).passes} == {3}
         gaps: list[Gap] = []
-        hits = list(search([file], LITERALS, gaps))
+        hits = list(search(files, LITERALS, gaps))
     assert gaps == []
-    assert [h.offset for h in hits] == sorted(h.offset for h in hits)
-    told = {(h.line, h.offset, h.literal) for h in hits}
-    assert len(told) == len(hits)
-    shares = [sorted(LITERALS)[n::3] for n in range(3)]
-    for share in shares:
-        check(data, [h for h in hits if h.literal in share], share)
+    assert len([file for file, _ in groupby(h.file for h in hits)]) == len({h.file for h in hits})
+    shares = [sorted(LITERALS, reverse=True)[n : n + 3] for n in (0, 3, 6)]
+    for file, data in files.items():
+        of_file = [h for h in hits if h.file == file]
+        assert [h.offset for h in of_file] == sorted(h.offset for h in of_file)
+        assert len({(h.line, h.offset, h.literal) for h in of_file}) == len(of_file)
+        for share in shares:
+            check(data, [h for h in of_file if h.literal in share], share)
+
+
+def test_of_literals_that_begin_alike_the_longer_is_named(tmp_path: Path) -> None:
+    """Else a storm of lines with the longer one is never recognised by a template."""
+    (tmp_path / "1").write_text("abc ab")
+    hits = search([str(tmp_path / "1")], ["ab", "abc"], [])
+    assert [(h.offset, h.literal) for h in hits] == [(0, "abc"), (4, "ab")]
 
 
 def test_more_files_than_a_command_line_holds(
