@@ -38,7 +38,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
-from raydoctor.rules.shared.task_error import Printed, error_entity
+from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/compiled-graph/troubleshooting.html"
 _OUTPUT = (*gpu.OUTPUT, "serve", "train")
@@ -126,7 +126,7 @@ def _finding(case: Case, lines: list[Event]) -> Finding:
             *(Link(e, f"vLLM set {e['seconds']} s, too late: ray.dag had been imported") for e in wanted[:1]),
             *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
         ),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         caused_by=(*gpu.earlier(case, lines[0]), *evidence.exit_entities(exits)),
         subjects=tuple(Subject("actor", a, case.actor(a).class_name or None) for a in actors[:10]),
         count=max(1, len(limits)),
@@ -135,8 +135,8 @@ def _finding(case: Case, lines: list[Event]) -> Finding:
             *lines,
             *gpu.tracebacks(case, "RayChannelTimeoutError"),
             *(e for e in case.of("driver.exception") if "RayChannelTimeoutError" in (e["type"], e["inner"])),
-            *(e for e in case.of("driver.exception") if _is_of_dead_engine(e)),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for e in case.of("driver.exception") if e["inner"] == "EngineDeadError"),
+            *(e for seen in errors for e in seen.records),
         ),
     )  # fmt: skip
 
@@ -150,10 +150,6 @@ def _writer(event: Event) -> str:
 def _is_of_graph(seen: Printed) -> bool:
     raised = seen.failure.raised
     return engine.died(seen) or (raised is not None and raised.name == "RayChannelTimeoutError")
-
-
-def _is_of_dead_engine(event: Event) -> bool:
-    return event["inner"] == "EngineDeadError"
 
 
 def _headline(case: Case, seconds: int, actors: list[str], wanted: list[Event]) -> str:

@@ -129,12 +129,7 @@ def _same(started: Event | None, label: str) -> bool:
 
 def _own_ray(case: Case, event: Event) -> Event | None:
     """The last `Started a local Ray instance` of the same output, unless it joined a cluster after that."""
-    before = [
-        e
-        for e in case.of(STARTED_LOCAL.kind, CONNECTING.kind)
-        if e.source is event.source and e.offset < event.offset
-    ]
-    last = max(before, key=lambda e: e.offset, default=None)
+    last = evidence.last_before(case, event, STARTED_LOCAL.kind, CONNECTING.kind)
     return last if last and last.kind == STARTED_LOCAL.kind else None
 
 

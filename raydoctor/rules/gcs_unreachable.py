@@ -56,7 +56,13 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
-from raydoctor.rules.shared.connect import CONNECTED, CONNECTING, INIT_DOC, STARTED_LOCAL
+from raydoctor.rules.shared.connect import (
+    CONNECTED,
+    CONNECTING,
+    INIT_DOC,
+    STARTED_LOCAL,
+    connected_to,
+)
 
 AWAY = (
     Signal(
@@ -256,20 +262,13 @@ def _never(case: Case) -> Iterator[Finding]:
 
 def _asked(case: Case, event: Event) -> Event | None:
     """The last record before it in the same output that names the address."""
-    before = [
-        e
-        for e in case.of(NO_ANSWER.kind, _ON_WORKER.kind)
-        if e.source is event.source and e.offset < event.offset
-    ]
-    return max(before, key=lambda e: e.offset, default=None)
+    return evidence.last_before(case, event, NO_ANSWER.kind, _ON_WORKER.kind)
 
 
 def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding:
     first = events[0]
     asked = _asked(case, first)
-    joined = [
-        e for e in case.of(CONNECTING.kind) if e.source is first.source and e.offset < first.offset
-    ]
+    joined = connected_to(case, first)
     errors = [
         e
         for e in case.of(RAY_EXCEPTION.kind)
@@ -283,7 +282,7 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
     return Finding(
         f"{who} reached no GCS at {address}: {_wrong(host, port, symmetric)}",
         (
-            *(Link(e, "the driver connects to this address") for e in joined[-1:]),
+            *(Link(e, "the driver connects to this address") for e in (joined,) if e),
             *(Link(e, f"no connection to {address}" if e.kind == NO_ANSWER.kind else "the node waits for the head") for e in (asked,) if e),
             Link(first, "it stops waiting for the GCS"),
             *(Link(e, f"the program got {e['type']}") for e in errors[:1]),

@@ -46,7 +46,7 @@ from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
 from raydoctor.rules.shared.gpu_fault import ASSERTION, RAISED, WATCHDOG, XID, Fault
-from raydoctor.rules.shared.task_error import Printed, error_entity
+from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
@@ -101,21 +101,13 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
     texts = list(dict.fromkeys((*by_text, *errors)))
     for what in texts:
         events = by_text.get(what, [])
-        exits = {e.entity: e for event in events if (e := _exit(case, event))}
+        exits = evidence.unexpected_exits(case, events)
         also = dead if len(texts) == 1 else []
-        yield _GpuIncident(what, events, list(exits.values()), [*errors.get(what, []), *also])
-
-
-def _exit(case: Case, event: Event) -> WorkerExit | None:
-    worker = evidence.worker_of(event)
-    exit_ = case.exit_of(worker) if worker else None
-    if exit_ is None and not worker and event.pid is not None:
-        exit_ = case.exit_of_process(event.pid, ip=event["ip"])
-    return exit_
+        yield _GpuIncident(what, events, exits, [*errors.get(what, []), *also])
 
 
 def _ended_well(case: Case, event: Event) -> bool:
-    exit_ = _exit(case, event)
+    exit_ = evidence.exit_of(case, event)
     return exit_ is not None and bool(exit_.expected)
 
 
@@ -134,7 +126,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             Entity("gpu-fault", what),
             *(Entity("gpu-fault", f.pci) for f in faults),
             *evidence.exit_entities(exits),
-            *dict.fromkeys(error_entity(seen) for seen in errors),
+            *error_entities(errors),
         ),
         subjects=tuple(_subjects(incident))[:10],
         count=max(1, len(_processes(events)), len(exits)),
@@ -148,7 +140,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             *(f.event for f in faults),
             *evidence.exit_events(exits),
             *evidence.attempts_covered(case, exits),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for seen in errors for e in seen.records),
         ),
     )
 

@@ -34,14 +34,14 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import gpu_start
 from raydoctor.rules.shared.failures import SIGNALS
-from raydoctor.rules.shared.gpu_start import LED, OUTPUT, STARTED
+from raydoctor.rules.shared.gpu_start import LED, STARTED
 
 _DOC = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _USEFUL = 0.3
@@ -107,23 +107,18 @@ def gpu_memory_taken(case: Case) -> Iterator[Finding]:
         explains=(Entity("gpu-memory", first.kind), *ended.entities),
         subjects=tuple(evidence.exit_subject(exit_) for exit_ in ended.exits[:10]),
         count=max(1, len({(e["ip"], e.pid) for e in events if e.kind == first.kind})),
-        severity="warning" if _recovered(case, events) else None,
+        # vLLM measures the KV cache after it has loaded the model, so only the end of the start counts.
+        severity="warning" if gpu_start.started_later(case, events, "startup complete") else None,
         remedies=remedies,
         covers=(*events, *ended.events),
     )
 
 
-def _recovered(case: Case, events: Sequence[Event]) -> bool:
-    """Whether vLLM started after all; a KV cache is only measured when the model is loaded."""
-    lines = {id(e.source): e.line for e in sorted(events, key=lambda e: e.line)}
-    started = (e for e in case.of("vllm.started") if "startup complete" in e.message)
-    return any(e.line > lines.get(id(e.source), e.line) for e in started)
+_Verdict = tuple[str, str, tuple[Remedy, ...]]
+"""Headline, meaning of the first event, remedies."""
 
 
-_Told = tuple[str, str, tuple[Remedy, ...]]
-
-
-def _taken(events: Sequence[Event]) -> _Told:
+def _taken(events: Sequence[Event]) -> _Verdict:
     event = min((e for e in events if e.kind == TAKEN.kind), key=lambda e: float(e["free"]))
     free, total, share = float(event["free"]), float(event["all"]), float(event["share"])
     fits = math.floor(100 * free / total) / 100 if total else 0.0
@@ -162,7 +157,7 @@ def _share(fits: float) -> Remedy:
     )
 
 
-def _cache(events: Sequence[Event]) -> _Told:
+def _cache(events: Sequence[Event]) -> _Verdict:
     small = [e for e in events if e.kind == SMALL_CACHE.kind]
     if not small:
         return (
@@ -204,7 +199,7 @@ def _more_memory() -> Remedy:
     )
 
 
-def _changed(events: Sequence[Event]) -> _Told:
+def _changed(events: Sequence[Event]) -> _Verdict:
     event = events[0]
     return (
         f"Another process freed GPU memory while vLLM measured it ({event['before']} free before, {event['after']} after)",

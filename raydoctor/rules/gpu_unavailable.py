@@ -36,14 +36,14 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared import gpu_start
 from raydoctor.rules.shared.failures import SIGNALS
-from raydoctor.rules.shared.gpu_start import LED, OUTPUT, STARTED
+from raydoctor.rules.shared.gpu_start import LED, STARTED
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _VLLM_DOC = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
@@ -374,7 +374,10 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
     ended = gpu_start.consequences(case, failed, _WORDS[GAVE_UP.kind])
     first = (failed or waits or many)[-1]
     asked, pinned = _request(first)
-    links = [Link(many[-1], _shows_many(many[-1]))] if many else []
+    links = [
+        Link(e, f"vLLM needs {e['asked']} GPUs, and its own machine has {e['here']}")
+        for e in many[-1:]
+    ]
     if waits:
         shows = f"vLLM asks Ray for {evidence.many(asked, 'GPU')} and waits for {waited} s"
         links.insert(0, Link(first, shows))
@@ -398,10 +401,6 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
         ),
         covers=(*waits, *many, *ended.events),
     )
-
-
-def _shows_many(event: Event) -> str:
-    return f"vLLM needs {event['asked']} GPUs, and its own machine has {event['here']}"
 
 
 def _request(event: Event) -> tuple[int, str]:

@@ -122,7 +122,7 @@ def _finding(
         count=len(named) or evidence.total(events),
         remedies=remedies,
         covers=(
-            *events, *same, *errors, *(e for p in around for e in (p.event, *p.inside)),
+            *events, *same, *errors, *(e for p in around for e in p.records),
         ),
     )  # fmt: skip
 

@@ -98,7 +98,6 @@ NOT_STARTED = Signal(
     "Failed to start GCS. Last 10 lines of error files:",
 )
 """`ray start --head` or `ray.init`, above the GCS's own records."""
-_CHECK = "RedisError"
 
 
 @rule(
@@ -113,7 +112,9 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
     """At most one finding: a cluster has one Redis."""
     failed = [e for e in case.of(GAVE_UP[0].kind, RETRIED[0].kind) if _is_gcs(e)]
     checks = [
-        e for e in case.of(CHECK_FAILED.kind) if e.source.role in GCS and _CHECK in e["expression"]
+        e
+        for e in case.of(CHECK_FAILED.kind)
+        if e.source.role in GCS and "RedisError" in e["expression"]
     ]
     ends = [e for e in (*failed, *checks) if e.level == "C"]
     if failed:

@@ -34,16 +34,15 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import GCS, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import GCS, OUTPUT, RAYLET, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
-from raydoctor.rules.shared.task_error import Printed, error_entity
+from raydoctor.rules.shared.task_error import Printed, error_entities, error_entity
 
 _DOC = "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
-_OUTPUT = ("worker-err", "worker-echo", "driver", "job-driver")
 _RAISED = r"(?P<raised>\b\w{0,60}Error: )?"
 
 INTERFACE = Signal(
@@ -51,7 +50,7 @@ INTERFACE = Signal(
     " != nullptr. Unable to find ",
     rf"{_RAISED}\[enforce fail at [^\[\]\s]{{1,200}}gloo/transport/\w+/device\.cc:\d+\] \w+ != nullptr\. "
     r"Unable to find (?:address|interface) for: \[?(?P<interface>[\w.:-]{1,100})",
-    _OUTPUT,
+    OUTPUT,
     "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address "
     "for: ib7",
     fold=("interface",),
@@ -60,7 +59,7 @@ MESH = Signal(
     "rendezvous.mesh",
     "Gloo connectFullMesh failed with [",
     rf"{_RAISED}Gloo connectFullMesh failed with \[[^\[\]\s]{{1,200}}\.cc:\d+\](?P<what>.{{0,500}})",
-    _OUTPUT,
+    OUTPUT,
     "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
 )
 TIMED_OUT = Signal(
@@ -68,7 +67,7 @@ TIMED_OUT = Signal(
     "The client socket has timed out after ",
     rf"{_RAISED}The client socket has timed out after (?P<time>\d+ ?[a-z]{{1,12}}) while trying to connect to "
     r"\((?P<host>[^,()\s]{1,255}), (?P<port>\d{1,5})\)",
-    _OUTPUT,
+    OUTPUT,
     "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (10.0.0.2, 29502).",
     fold=("host", "port"),
 )
@@ -77,7 +76,7 @@ NO_ADDRESS = Signal(
     "The client socket has failed to connect to any network address of (",
     rf"{_RAISED}The client socket has failed to connect to any network address of "
     r"\((?P<host>[^,()\s]{1,255}), (?P<port>\d{1,5})\)",
-    _OUTPUT,
+    OUTPUT,
     "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (trainer-head-0, 29502).",
     fold=("host", "port"),
 )
@@ -86,14 +85,14 @@ CLIENTS = Signal(
     " seconds waiting for clients. ",
     rf"{_RAISED}Timed out after (?P<seconds>\d{{1,9}}) seconds waiting for clients\. (?P<joined>\d{{1,9}})/(?P<world>\d{{1,9}}) "
     r"clients joined",
-    _OUTPUT,
+    OUTPUT,
     "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
 )
 LOOPBACK = Signal(
     "rendezvous.loopback",
     "Unable to resolve hostname to a (local) address. Using the loopback address as fallback",
     r"Unable to resolve hostname to a \(local\) address\. Using the loopback address as fallback",
-    _OUTPUT,
+    OUTPUT,
     "[rank1]:[W1121 07:34:12.164295950 ProcessGroupGloo.cpp:715] Warning: Unable to resolve hostname to a (local) address. Using the "
     "loopback address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())",
 )
@@ -103,7 +102,7 @@ CLOSED = Signal(
     "Connection closed by peer [",
     rf"{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/tcp/pair\.cc:\d+\] Connection closed by peer "
     r"\[(?P<peer>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})",
-    _OUTPUT,
+    OUTPUT,
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677",
     fold=("peer",),
 )
@@ -158,12 +157,12 @@ def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -
     return Finding(
         _headline(best, events, bool(loopback)),
         tuple(links[:4]),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         subjects=tuple(_subjects(every)),
         count=max(1, len(_processes(every))),
         severity=None if errors or any(e["raised"] for e in every) else "warning",
         remedies=tuple(_remedies(best, events[0], events[0]["host"])),
-        covers=(*every, *loopback, *(e for seen in errors for e in (seen.event, *seen.inside))),
+        covers=(*every, *loopback, *(e for seen in errors for e in seen.records)),
     )
 
 
@@ -258,7 +257,7 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
         f"The process at {peer} port {events[0]['port']} closed its Gloo connection{_who(events)}: "
         "look for what ended that process",
         (Link(events[0], "a rank lost the connection to this peer"),),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         caused_by=tuple(_ends_at(case, peer)),
         subjects=tuple(_subjects(events)),
         count=max(1, len(_processes(events))),
@@ -273,7 +272,7 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
                 doc=_DOC,
             ),
         ),
-        covers=(*events, *(e for seen in errors for e in (seen.event, *seen.inside))),
+        covers=(*events, *(e for seen in errors for e in seen.records)),
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
-from raydoctor.rules.shared.task_error import error_entity
+from raydoctor.rules.shared.task_error import error_entities
 
 _DOC = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
 _OUTPUT = (*gpu.OUTPUT, "serve")
@@ -142,7 +142,7 @@ def _finding(case: Case, timeouts: Sequence[Event], waiting: Sequence[Event]) ->
             *(Link(e, "so the engine ended") for e in dead[:1]),
             *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
         ),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         caused_by=(*gpu.earlier(case, first), *evidence.exit_entities(exits)),
         subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
         count=max(1, len(timeouts)),
@@ -153,7 +153,7 @@ def _finding(case: Case, timeouts: Sequence[Event], waiting: Sequence[Event]) ->
             *case.of(WAITING.kind),
             *dead,
             *(e for e in case.of("driver.exception") if e["inner"] == "EngineDeadError" and timeouts),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for seen in errors for e in seen.records),
         ),
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.values import Event
@@ -26,12 +26,7 @@ STARTED_LOCAL = Signal(
 
 def connected_to(case: Case, event: Event) -> Event | None:
     """The last `Connecting to …` of the same driver before an event of its output."""
-    before = [
-        e
-        for e in case.of("driver.connecting")
-        if e.source is event.source and e.offset < event.offset
-    ]
-    return before[-1] if before else None
+    return evidence.last_before(case, event, CONNECTING.kind)
 
 
 def is_this_cluster(case: Case, address: Event | None) -> bool:
