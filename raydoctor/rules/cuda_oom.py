@@ -125,7 +125,7 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
 
 
 def _of_console(case: Case, printed: list[Event]) -> Finding:
-    """The exception in a console without task failures: of the program itself, or of processes below it."""
+    """The exception in a console without task failures, from the program itself or from its processes."""
     first = printed[0]
     writers = dict.fromkeys((e["ip"], e.pid) for e in printed)
     exits = evidence.unexpected_exits(case, printed)
@@ -153,7 +153,7 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
 
 
 def _is_end(event: Event) -> bool:
-    """Whether an exception that the driver itself did not catch is this one."""
+    """Whether the record is the driver's own uncaught exception, and this error."""
     raised = parse(event.message) if event.source.role in DRIVER else None
     return raised is not None and bool(_OUT.search(raised.message))
 

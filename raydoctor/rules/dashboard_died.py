@@ -194,7 +194,7 @@ def _silent(case: Case) -> _DashboardEnd | None:
 
 
 def _echo(case: Case, found: _DashboardEnd) -> Iterator[Link]:
-    """The failed probe, if the finding does not rest on it already."""
+    """The failed probe, unless the finding already uses it."""
     asked = live.is_silent(case, "dashboard")
     if asked is not None and all(link.event is not asked for link in found.chain):
         yield Link(asked, "the dashboard does not answer at its address now")

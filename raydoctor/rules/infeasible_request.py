@@ -12,7 +12,7 @@ amounts. The usual causes:
 - a GPU that `CUDA_VISIBLE_DEVICES` hides;
 - `num_cpus` larger than any single node has;
 - the only node with the resource has died;
-- a `label_selector` that no node meets.
+- a `label_selector` that no node satisfies.
 
 ## Confirm
 - `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` what is requested.

@@ -8,8 +8,8 @@ in: … unhandled system error`, `remote process exited or there was a network e
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
-another branch never joins. After ten minutes the *other* ranks report the timeout. So look at the rank that does not
-report, or is behind (a lower `SeqNum`), not at those that do. NCCL errors at the start are mostly network problems:
+another branch never joins. After ten minutes the *other* ranks report the timeout. So inspect the rank that does not
+report or is behind (a lower `SeqNum`), not those that report. NCCL errors at the start are usually network problems:
 the wrong interface, a firewall, too little `/dev/shm`.
 
 ## Confirm
@@ -75,7 +75,7 @@ PROGRESS = Signal(
     "timeout) detected by watchdog at work: 158046, last enqueued NCCL work: 158048, last completed NCCL work: 158045.",
     fold=("group", "rank"),
 )
-"""What a rank had started and finished, when it or another rank timed out."""
+"""The operations that a rank had enqueued and completed when it or another rank timed out."""
 PRINTED = (
     Signal(
         "nccl.error",
@@ -208,7 +208,7 @@ def _behind(progress: Sequence[Event]) -> list[Event]:
 
 
 def _absent(reports: Sequence[_Report], progress: Sequence[Event]) -> str:
-    """The rank to look at: one that is behind, or one that does not report."""
+    """The rank to inspect: one that is behind, or one that does not report."""
     if behind := _behind(progress):
         most = max(int(e["enqueued"]) for e in progress if e["group"] == behind[0]["group"])
         names = evidence.join_names((e["rank"] for e in behind), most=6)
@@ -239,7 +239,7 @@ def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
 
 
 def _before(case: Case, reports: Sequence[_Report]) -> Iterator[Entity]:
-    """Ends of processes, and exceptions of peers above the first report, if no rank's own end was recorded."""
+    """The recorded exits, and exceptions of peers above the first report: causes if no rank's exit is recorded."""
     yield from evidence.exit_entities(case.exits)
     first = reports[0].event
     for seen in failures(case):

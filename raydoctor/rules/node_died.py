@@ -124,7 +124,7 @@ def _dead_now(case: Case) -> list[Event]:
 
 
 def _when(event: Event) -> float | None:
-    """When the node ended: a live row has it in a column, a log record is of that time."""
+    """The time at which the node ended: a column of a live row, or the time of a log record."""
     ended = live.number(event, "end_time_ms")
     return ended / 1000 if ended else event.at
 
@@ -178,7 +178,7 @@ def _lost_workers(case: Case, death: _Death) -> list[WorkerExit]:
 
 
 def _actors_there(case: Case, node: str) -> tuple[Entity, ...]:
-    """Actors that last ran on the node; their callers get `ActorUnavailableError` before Ray knows why."""
+    """Actors that last ran on the node; their callers get `ActorUnavailableError` before Ray has the reason."""
     workers = case.ledger.worker_nodes
     return tuple(
         Entity("actor", actor.id)

@@ -126,12 +126,12 @@ class _Conflict:
 
     @property
     def first(self) -> Event:
-        """The most telling record: Ray's own check before gRPC's line."""
+        """The most informative record: Ray's own check before gRPC's line."""
         return min(self.events, key=lambda e: e.kind == "port.grpc_listener")
 
     @property
     def owner(self) -> str:
-        """Which process wanted the port."""
+        """The process that needed the port."""
         event = self.first
         if event.kind == "port.dashboard":
             return "The dashboard"
@@ -171,7 +171,7 @@ def port_conflict(case: Case) -> Iterator[Finding]:
 
 
 def _is_quoted(event: Event) -> bool:
-    """Whether a program may print Ray's check: the check itself is a fatal record with Ray's header."""
+    """Whether a program may have printed the message: Ray's own check is a fatal record with Ray's header."""
     return event.kind == SERVER.kind and event.level != "C"
 
 
@@ -272,7 +272,7 @@ def _exit(case: Case, event: Event) -> WorkerExit | None:
 
 
 def _jobs(conflict: _Conflict) -> Iterator[Entity]:
-    """The job whose driver ended itself."""
+    """The jobs of drivers that ended themselves."""
     for event in conflict.events:
         if event.kind == "port.grpc_server" and (
             job := ids.job_of_driver(evidence.worker_of(event))
@@ -281,7 +281,7 @@ def _jobs(conflict: _Conflict) -> Iterator[Entity]:
 
 
 def _severity(case: Case, conflict: _Conflict, exits: list[WorkerExit]) -> Severity | None:
-    """Ray starts another worker in place of one that found its port taken; gRPC's line alone may be harmless."""
+    """A warning for a worker without a recorded exit, which Ray replaces, and for gRPC's line alone."""
     if conflict.owner == "A worker":
         return evidence.severity(case, exits) if exits else "warning"
     return "warning" if conflict.first.kind == "port.grpc_listener" else None

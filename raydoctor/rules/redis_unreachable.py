@@ -1,4 +1,4 @@
-"""The GCS cannot reach the Redis server that keeps its state.
+"""The GCS cannot reach the Redis server that stores its state.
 
 ## What you see
 - `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis 10.0.0.9:6379`, repeated, in
@@ -146,7 +146,7 @@ def _finding(failed: list[Event], ends: list[Event]) -> Finding:
         f"The GCS could not reach its Redis server{f' at {address}' if address else ''}{times}{end}",
         (
             *(Link(e, "the GCS gets no answer from Redis") for e in failed[-1:]),
-            *(Link(e, "the GCS ends because of it") for e in ends[:1]),
+            *(Link(e, "the GCS ends itself because of it") for e in ends[:1]),
         ),
         explains=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
@@ -210,7 +210,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.9:6379", "ended itself", "redis-cli -h 10.0.0.9 -p 6379 ping"),
     ),
     Example(
-        "the GCS ends itself, and its log says why",
+        "the GCS ends itself, and its log contains the reason",
         {"logs/gcs_server.out": _TRIED + _ENDED, "logs/raylet.out": ""},
         roots=("redis-unreachable",),
         consequences=("gcs-died",),

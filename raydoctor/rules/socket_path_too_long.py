@@ -53,7 +53,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#logging-and-debugg
     looks_for=(TOO_LONG,),
 )
 def socket_path_too_long(case: Case) -> Iterator[Finding]:
-    """One finding for all records: they name the same temporary directory, or one each start."""
+    """One finding for all records, which name one temporary directory or one per start."""
     if events := case.of(TOO_LONG.kind):
         yield _finding(events)
 

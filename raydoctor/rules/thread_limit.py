@@ -121,13 +121,16 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
     exits = evidence.unexpected_exits(case, printed)
     first, count = printed[0], len(writers)
     name = first["who"] or "process"
-    whose = f"{count} processes" if count > 1 else f"A {name}" if name == "process" else name
+    subject = f"{count} processes" if count > 1 else f"A {name}" if name == "process" else name
     pid = f" (pid {first.pid})" if count == 1 and first.pid is not None else ""
     words = case.of(REFUSED[0].kind)
     return Finding(
-        f"{whose}{pid} aborted because the system refused another thread{_number(case)}{_openblas_threads(words)}",
+        f"{subject}{pid} aborted because the system refused another thread{_number(case)}{_openblas_threads(words)}",
         (
-            Link(first, "the system refused the process a thread, and the uncaught error ended it"),
+            Link(
+                first,
+                "the system refused another thread, and the uncaught exception ended the process",
+            ),
             *(link for x in exits[:1] for link in evidence.exit_links(x, most=1)),
         ),
         explains=(

@@ -1,4 +1,4 @@
-"""What an engine or actor that got no GPU, or too little of its memory, took with it: exits, exceptions, tracebacks."""
+"""Consequences for an engine or actor that got no GPU or too little GPU memory: exits, exceptions, tracebacks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from raydoctor.model.values import Event
 from raydoctor.rules.shared.failures import failures
 from raydoctor.rules.shared.task_error import error_entity
 
-LED = r"(?:^(?:E +)?|\] )"
-"""What may stand before an exception's last line: pytest's mark, or the end of a logger's header."""
+LINE_START = r"(?:^(?:E +)?|\] )"
+"""Text before an exception's last line: pytest's mark, or the end of a logger's header."""
 
 STARTED = (
     Signal(
@@ -33,14 +33,14 @@ STARTED = (
         "INFO:     Application startup complete.",
     ),
 )  # fmt: skip
-"""vLLM goes on after its placement group exists (0.6 to 0.12)."""
+"""Steps of vLLM's start after its placement group exists (0.6 to 0.12)."""
 
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _TEXTS = ("driver.exception", "log.traceback", "task.error_text", "actor.creation_exception")
 
 
 class Consequences(NamedTuple):
-    """What the failure ended, and the records of that."""
+    """The entities that the failure ended, and their records."""
 
     entities: tuple[Entity, ...]
     events: tuple[Event, ...]
@@ -48,7 +48,7 @@ class Consequences(NamedTuple):
 
 
 def consequences(case: Case, events: Sequence[Event], words: re.Pattern[str]) -> Consequences:
-    """Exits, task errors and constructors whose own text contains the words, and exits of those who printed them."""
+    """Exits, task errors and constructors with these words in their text, and exits of processes that printed them."""
     errors = [
         seen for seen in failures(case)
         if (raised := seen.failure.raised) and words.search(raised.message)

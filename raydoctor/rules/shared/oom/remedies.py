@@ -123,7 +123,7 @@ def _fewer(fit: Fit) -> Remedy:
 
 
 def _beside(worst: OomReport, name: str) -> str:
-    """The largest other process of weight: ` beside build_index (1.61 GiB)`."""
+    """The largest other relevant process: ` beside build_index (1.61 GiB)`."""
     others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
     return f" beside {others[0].function} ({gib(others[0].gb)})" if others else ""
 
