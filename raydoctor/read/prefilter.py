@@ -201,9 +201,9 @@ def _pack(
 def _seconds(size: int, literals: frozenset[str]) -> float:
     """Seconds to search this many bytes on one thread (see LITERALS_PER_PASS)."""
     count = len(literals)
-    beside = len(_shares(literals, size))
-    is_fast = count <= LITERALS_PER_PASS * beside
-    return size / 1e9 * (0.25 * beside + 0.008 * count if is_fast else 0.03 * count)
+    processes = len(_shares(literals, size))
+    is_fast = count <= LITERALS_PER_PASS * processes
+    return size / 1e9 * (0.25 * processes + 0.008 * count if is_fast else 0.03 * count)
 
 
 def _shares(literals: frozenset[str], size: int) -> tuple[tuple[str, ...], ...]:
@@ -290,26 +290,26 @@ class _RgProcess:
 
 @dataclass(slots=True)
 class _RunningPass:
-    """The rg of a pass, side by side."""
+    """The rg processes of a pass, which run in parallel."""
 
     files: tuple[str, ...]
     searches: list[_RgProcess]
 
     def batches(self, given_up: Set[str]) -> Generator[Batch, None, None]:
-        """Hits of one file after the other, in the file's order."""
+        """Hits, file by file, in the order of each file."""
         streams = [_parse(each.output, given_up) for each in self.searches]
         return streams[0] if len(streams) == 1 else _by_file(self.files, streams)
 
     def end(self) -> None:
-        """Kill what still runs; what it had not printed by then is lost."""
+        """Stop all processes that still run; unread output is lost."""
         for each in self.searches:
             each.end()
 
     def finish(self) -> Iterator[Gap]:
-        """Wait for the end of searches whose output has been read; what they could not read."""
+        """Wait for searches with completely read output; yield a gap for each file that they could not read."""
         codes = [each.process.wait() for each in self.searches]
         self.end()
-        # Each share's rg complains about the same file.
+        # The rg processes of all shares report the same unreadable file.
         said = dict.fromkeys(line for each in self.searches for line in each.said)
         yield from _complaints(said, max(codes), self.files)
 
@@ -318,7 +318,7 @@ def _start(each: Pass) -> _RunningPass:
     running = _RunningPass(each.files, [])
     try:
         for literals in each.shares:
-            # One thread: only then are the files searched in the order given.
+            # rg searches files in the given order only with one thread.
             threads = ["--threads=1"] if len(each.shares) > 1 else []
             command = [*_command(literals), *threads, "--", *each.files]
             running.searches.append(_start_rg(command))
