@@ -306,7 +306,7 @@ class _RunningPass:
             each.end()
 
     def finish(self) -> Iterator[Gap]:
-        """Wait for searches with completely read output; yield a gap for each file that they could not read."""
+        """Wait for searches with fully read output; yield a gap for each file that they could not read."""
         codes = [each.process.wait() for each in self.searches]
         self.end()
         # The rg processes of all shares report the same unreadable file.

@@ -2,7 +2,7 @@
 
 ## What you see
 `ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load.
-`ray status` and running jobs continue to work. `dashboard.log` holds `The dashboard on node … failed with the following
+`ray status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the following
 error`. Under `ray start --block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
 
 ## Why

@@ -1,7 +1,7 @@
 """A task or actor requests resources that no node has, so it waits forever.
 
 ## What you see
-Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. The raylet.out holds `… cannot be scheduled right now. It
+Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. `raylet.out` contains `… cannot be scheduled right now. It
 requires {…} for placement, however the cluster currently cannot provide the requested resources`. The driver prints
 `(autoscaler …) Error: No available node types can fulfill resource request {…}`.
 

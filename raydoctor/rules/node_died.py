@@ -16,7 +16,7 @@ the raylet runs but has stalled, or that the network drops packets. Ray logs pre
 - The end of that node's `raylet.out`; its console or cloud events.
 
 ## Fix
-If the node is gone, fix what ended it (the cause above, where the report shows one). If it stalled, leave CPU for
+If the node is gone, fix what ended it (the cause above, if the report shows one). If it stalled, leave CPU for
 Ray's daemons (`--num-cpus` below the machine's), or give the health checks more time. Let work survive the loss:
 `max_retries`, `max_restarts`.
 

@@ -83,7 +83,7 @@ OUT_OF_BAND = Signal(
     "serialization occurs.\nCallsite: Disabled. Set RAY_record_ref_creation_sites=1",
     extent="record",
 )  # fmt: skip
-"""`serialization.py`, Ray 2.40 and later, where the variable was set to 0."""
+"""`serialization.py`, Ray 2.40 and later, if the variable was set to 0."""
 
 
 @rule(

@@ -30,7 +30,7 @@ def connected_to(case: Case, event: Event) -> Event | None:
 
 
 def is_this_cluster(case: Case, address: Event | None) -> bool:
-    """Whether a driver's address may be that of the cluster whose logs these are.
+    """Whether a driver's address may be that of the cluster in the capture.
 
     Without other evidence the driver's own record decides. A loopback address may be any cluster of its machine.
     """

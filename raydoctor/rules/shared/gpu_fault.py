@@ -74,7 +74,7 @@ XID = Signal(
     "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     fold=("pci", "xid"),
 )
-"""Pasted consoles hold lines of `dmesg` as well."""
+"""Pasted consoles contain lines of `dmesg` as well."""
 SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
 
 HARDWARE = {
