@@ -51,6 +51,25 @@ def worker_of(event: Event) -> str:
     return next((e.value for e in event.source.entities if e.kind == "worker"), "")
 
 
+def exit_of(case: Case, event: Event) -> WorkerExit | None:
+    """The recorded exit of the process that wrote an event, by its worker or else by its pid."""
+    if worker := worker_of(event):
+        return case.exit_of(worker)
+    return None if event.pid is None else case.exit_of_process(event.pid, ip=event["ip"])
+
+
+def unexpected_exits(case: Case, events: Iterable[Event]) -> list[WorkerExit]:
+    """The exits of the processes that wrote these events, each once, without expected ones."""
+    exits = (exit_of(case, event) for event in events)
+    return list({exit_.entity: exit_ for exit_ in exits if exit_ and not exit_.expected}.values())
+
+
+def last_before(case: Case, event: Event, *kinds: str) -> Event | None:
+    """The last event of these kinds before an event of the same file."""
+    before = (e for e in case.of(*kinds) if e.source is event.source and e.offset < event.offset)
+    return max(before, key=lambda e: e.offset, default=None)
+
+
 def deaths(exits: Iterable[WorkerExit]) -> int:
     """How many workers exited, including those that a folded storm only counts."""
     return sum(exit_.count for exit_ in exits)

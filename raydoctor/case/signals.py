@@ -12,6 +12,8 @@ RAYLET = ("raylet-out", "raylet-err")
 GCS = ("gcs-out", "gcs-err")
 CORE = ("core-driver", "core-worker")
 DRIVER = ("driver", "job-driver")
+OUTPUT = (*DRIVER, "worker-err", "worker-echo")
+"""Where a program's exceptions appear: the output of drivers and workers, and the driver's echoes of it."""
 PUSHED = ("raylet-echo", "event", "raylet-out", "raylet-err")
 """Errors that a raylet pushes to drivers: echoed there as `(raylet) …`, and kept in event files."""
 

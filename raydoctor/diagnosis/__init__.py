@@ -1,1 +1,1 @@
-"""Runs the rules, links causes, lists what stays unexplained; differences; rules of other packages."""
+"""Runs the rules, links causes, lists unexplained symptoms; compares reports; loads others' rules."""

@@ -1,9 +1,9 @@
-"""Which findings rest on a program's output alone, and whether Ray's own logs contradict them.
+"""Detects findings with only a program's output as evidence, and whether Ray's own logs contradict them.
 
 A program may print anything: an old log, a test's expectation, a forged record. The GCS and the raylets
-record every failure that they take part in (`Rule.daemons_record`). Where their logs are complete, cover
-the time in question and report no failure at all, such a finding is at most a warning, and its headline
-says why; where they report another failure, it explains nothing that they explain.
+record every failure that involves them (`Rule.daemons_record`). If their logs are complete, cover the time in
+question and report no failure at all, such a finding is at most a warning, with the reason in its headline.
+If they report another failure, the finding explains nothing that they explain.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from raydoctor.case import Case
 from raydoctor.model.values import Event, Finding
 
 PRINTED = frozenset({"driver", "job-driver", "worker-out", "worker-err"})
-"""Roles of files that hold what programs print."""
+"""Roles of files with the output of programs."""
 _SLACK = 60.0
 """Seconds after the last record of Ray's daemons for which their logs still count as complete."""
 _NOTE = "only the program's output reports this; the GCS and raylet logs are complete and do not record it"
 
 
 def is_printed_only(finding: Finding) -> bool:
-    """Whether all of its evidence stands in files that hold what programs print."""
+    """Whether all evidence of the finding is in files with the output of programs."""
     events = (*(link.event for link in finding.chain), *finding.covers)
     return all(_is_printed(event) for event in events)
 
 
 def is_claimed(case: Case, finding: Finding) -> bool:
-    """Whether a program's output alone reports it, of a time that the logs of Ray's daemons cover."""
+    """Whether only a program's output reports it, at a time that the logs of Ray's daemons cover."""
     return is_printed_only(finding) and _covers(case, finding)
 
 
 def _covers(case: Case, finding: Finding) -> bool:
     """Whether the logs of Ray's daemons reach as far as the finding's evidence.
 
-    They do where a daemon wrote that late or recorded its own stop; evidence without a time is covered.
+    They do if a daemon logged that late or recorded its own stop. Evidence without a time counts as covered.
     """
     if case.stopped_at() != float("inf"):
         return True

@@ -1,4 +1,4 @@
-"""Two reports -> what is new, gone, worse and better. Pure: values in, values out.
+"""Two reports -> the new, gone, worse and better diagnoses.
 
 The comparison uses the contract (`raydoctor/report/1`), so an old report and a new capture compare alike.
 Ids, pids, addresses and times differ between clusters. Diagnoses are about the same subject if their rule
@@ -30,9 +30,9 @@ class Compared(NamedTuple):
     times: int
     headline: str
     names: frozenset[str]
-    """The names of its subjects, without what differs from run to run."""
+    """The names of its subjects, without the parts that differ between runs."""
     document: Mapping[str, Any]
-    """All of it."""
+    """The whole diagnosis."""
 
 
 class Side(NamedTuple):
@@ -61,7 +61,7 @@ class Change(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What has changed from `a` to `b`; worst first."""
+    """The changes from `a` to `b`, worst first."""
 
     a: Side
     b: Side
@@ -77,18 +77,18 @@ class Difference(NamedTuple):
 
     @property
     def grave(self) -> tuple[Severity, ...]:
-        """Severities of what is new or worse."""
+        """Severities of the new and the worse diagnoses."""
         return (*(d.severity for d in self.new), *(severity(c.after) for c in self.worse))
 
     @property
     def unsure(self) -> bool:
-        """Whether something may be gone only because `b` could not see it."""
+        """Whether a diagnosis may be gone only because `b` lacks the evidence for it."""
         hidden = any(not gap.get("optional") for gap in self.new_gaps)
         return hidden and bool(self.gone or self.better)
 
 
 def compare(a: Side, b: Side) -> Difference:
-    """What is new, gone, worse and better in `b`."""
+    """The new, gone, worse and better diagnoses in `b`."""
     changes, gone, new = _paired(_together(a.diagnoses), _together(b.diagnoses))
     verdicts: dict[str, list[Change]] = {"worse": [], "better": [], "same": []}
     for change in sorted(changes, key=lambda c: (_rank(c.after), c.rule, c.after[0].headline)):
@@ -114,7 +114,7 @@ def severity(group: Sequence[Compared]) -> Severity:
 
 
 def count(group: Iterable[Compared]) -> int:
-    """How often a group's thing happened."""
+    """The total count of a group."""
     return sum(d.times for d in group)
 
 
@@ -153,7 +153,7 @@ def _paired(before: list[Group], after: list[Group]) -> tuple[list[Change], Grou
 
 
 def _key(group: Group) -> str:
-    """Decides between pairs that are equally close, whichever report comes first."""
+    """Orders equally similar pairs, independent of the order of the reports."""
     return " ".join(sorted(group[0].names))
 
 
@@ -169,7 +169,7 @@ def _number(name: str) -> tuple[int, str]:
 
 
 def _likeness(one: Compared, other: Compared) -> float:
-    """From 0, not about the same, to 1, about the same subjects."""
+    """From 0 (different subjects) to 1 (the same subjects)."""
     if one.rule != other.rule:
         return 0.0
     if one.names == other.names:
@@ -188,14 +188,14 @@ def _verdict(change: Change) -> str:
 
 
 def _rank(group: Group) -> tuple[int, int]:
-    """Lower is worse: by severity, then by how often."""
+    """By severity, then by count; lower is worse."""
     return (SEVERITIES.index(severity(group)), -count(group))
 
 
 def _only(
     items: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]], key: _Key
 ) -> tuple[Mapping[str, Any], ...]:
-    """Those of the items whose like is not among the others, one of each kind."""
+    """Items without an equal one among the others, one of each kind."""
     known = {key(other) for other in others}
     fresh: dict[object, Mapping[str, Any]] = {}
     for item in items:
@@ -217,7 +217,10 @@ def _gap(item: Mapping[str, Any]) -> tuple[str, str]:
 _FOLDS = (
     (pattern(r"^\d+ × "), ""),
     (pattern(r" \(pid \d+\)"), ""),
-    (pattern(r"(?<![\w.])(?:/[^/\s'\"()]+)*/(?=[^/\s])"), ""),  # of a path, the last part tells
+    (
+        pattern(r"(?<![\w.])(?:/[^/\s'\"()]+)*/(?=[^/\s])"),
+        "",
+    ),  # only the last part of a path is compared
     (pattern(r"raysubmit_[A-Za-z0-9]+"), "#"),
     (pattern(r"\b(?=[0-9a-f]*\d)[0-9a-f]{5,}(?:-[0-9a-f]{4,})*\b"), "#"),
     (pattern(r"(?<=_)(?=[0-9a-f]*\d)[0-9a-f]{5,}(?![^\W_])"), "#"),
@@ -249,7 +252,7 @@ def side(document: object, path: str) -> Side:
         len(_list(info, "nodes", path)),
         _time(info.get("from")),
         _time(info.get("to")),
-        tuple(_told(d, path) for d in _list(report, "diagnoses", path)),
+        tuple(_compared(d, path) for d in _list(report, "diagnoses", path)),
         tuple(_mapping(u, "unexplained", path) for u in _list(report, "unexplained", path)),
         tuple(_mapping(g, "gaps", path) for g in _list(report, "gaps", path)),
     )
@@ -272,7 +275,7 @@ def _checked(document: object, path: str) -> Mapping[str, Any]:
     return document
 
 
-def _told(value: object, path: str) -> Compared:
+def _compared(value: object, path: str) -> Compared:
     item = _mapping(value, "diagnoses", path)
     rule, grade, headline = item.get("rule"), item.get("severity"), item.get("headline")
     times = item.get("count", 1)

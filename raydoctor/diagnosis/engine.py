@@ -1,8 +1,8 @@
 """Runs the rules, assigns each entity to its best explanation, and links causes and consequences.
 
 * Every finding *explains* entities (a worker that ended, a node that died, an object that was lost).
-  Where two findings explain the same entity, the rule with the lower `rank` keeps it; a finding
-  that keeps none of its entities is dropped, its evidence covered by the winner.
+  If two findings explain the same entity, the rule with the lower `rank` keeps it. A finding that keeps
+  none of its entities is dropped, and the other finding covers its evidence.
 * Fallback rules run last and see which entities are already explained.
 * A finding whose `caused_by` names an entity that another finding explains becomes its consequence. Each
   incident is one tree.
@@ -54,7 +54,7 @@ class _Candidate:
     finding: Finding
     held: set[Entity] = field(default_factory=set)
     is_claimed: bool = False
-    """Only a program's output reports it, although complete logs of Ray's daemons would have recorded it."""
+    """Whether only a program's output reports it, although complete logs of Ray's daemons would record it."""
     parent: _Candidate | None = None
     children: list[_Candidate] = field(default_factory=list)
 
@@ -83,8 +83,8 @@ def run(
 ) -> Report:
     """Diagnose an open capture. `since`/`until` (epoch seconds) keep incidents that touch that span.
 
-    Without a catalogue: our own rules and those of installed packages. A rule that raises becomes a
-    gap, unless `strict`.
+    Without a catalogue, the rules are raydoctor's own and those of installed packages. A rule that raises
+    becomes a gap, unless `strict`.
     """
     began = time.monotonic()
     catalogue = catalogue or plugins.catalogue()
@@ -141,9 +141,9 @@ def judge(
     strict: bool = False,
     logs_are_complete: bool = False,
 ) -> list[_Candidate]:
-    """Findings of all rules, each entity held by its best explanation.
+    """Findings of all rules, with each entity assigned to its best explanation.
 
-    `logs_are_complete`: claims of a program's output explain nothing that Ray's own logs explain.
+    `logs_are_complete`: a finding with only a program's output explains nothing that Ray's own logs explain.
     """
     ordered = sorted(rules, key=lambda r: (r.rank, r.name))
     time_left = CpuBudget(RULES_SECONDS)
@@ -169,9 +169,9 @@ def judge(
 def _weaken_contradicted(
     candidates: list[_Candidate], case: Case, left: Iterable[Unexplained]
 ) -> None:
-    """Turn claims of a program's output into warnings if Ray's logs report no failure at all.
+    """Turn findings with only a program's output into warnings if Ray's logs report no failure at all.
 
-    That is so if Ray's logs yield no finding and no unexplained error.
+    Ray's logs report none if they yield no finding and no unexplained error.
     """
     outputs = {s.path for s in case.sources if s.role in corroboration.PRINTED}
     if any(each.file not in outputs for each in left) or not all(
@@ -218,7 +218,7 @@ def _findings(
 def _unfinished(what: str, seconds: float) -> Gap:
     return Gap(
         what,
-        f"not finished within its time budget of {duration(seconds)}: the logs hold very long or very "
+        f"not finished within its time budget of {duration(seconds)}: the logs contain very long or very "
         "many records",
         "Diagnose the logs of one node or one job at a time.",
     )
@@ -289,7 +289,7 @@ def _tree(candidate: _Candidate) -> list[_Candidate]:
 
 
 def shown(rule: Rule, findings: Iterable[Finding]) -> list[Diagnosis]:
-    """A rule's findings as a report shows them, none of them linked to another."""
+    """A rule's findings as in a report, but not linked with each other."""
     candidates = [_Candidate(rule, finding) for finding in findings]
     return [_inert(each) for each in _number(candidates, (99, 0))]
 
@@ -357,7 +357,7 @@ def _info(capture: Capture, case: Case) -> CaptureInfo:
             ledger.node_ips.items(), key=lambda item: (item[0] not in registered[:1], item[0])
         )
     )
-    # A console and the parts told apart in it are one file.
+    # A console and the parts separated from it are one file.
     sizes = {(source.node, source.path): source.size for source in reversed(case.sources)}
     return CaptureInfo(
         path=capture.path,

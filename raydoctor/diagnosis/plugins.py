@@ -1,13 +1,13 @@
 """Rules of other packages and of a folder, in addition to raydoctor's own.
 
-A package offers rules by entry points of the group `raydoctor.rules`, each naming a module with one
-rule, a package of such modules, a `Rule`, or an iterable of rules:
+A package provides rules by entry points of the group `raydoctor.rules`. Each names a module with one rule, a
+package of such modules, a `Rule`, or an iterable of rules:
 
     [project.entry-points."raydoctor.rules"]
     acme = "acme_ray.rules"
 
-A folder (`--rules DIR`) holds one rule a file, as `raydoctor/rules/` does; files whose names begin with
-an underscore are for what several of them share (`from ._words import …`). A package that cannot be
+A folder (`--rules DIR`) contains one rule per file, like `raydoctor/rules/`. Files with a leading underscore
+in their names contain code that several rules share (`from ._words import …`). A package that cannot be
 loaded is a gap; a folder that the user names must load.
 """
 
@@ -34,7 +34,7 @@ GROUP = "raydoctor.rules"
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The rules of a run, and what could not be loaded."""
+    """The rules of a run, and a gap for each that could not be loaded."""
 
     rules: tuple[Rule, ...]
     gaps: tuple[Gap, ...] = ()
@@ -69,7 +69,7 @@ def find(name: str, folder: str | None = None) -> Rule | None:
 
 
 def _clash(rule: Rule, rules: Iterable[Rule]) -> str:
-    """A name of the rule that another has."""
+    """A name of the rule that another rule already has."""
     return rule.name if rule.name in {other.name for other in rules} else ""
 
 
@@ -77,9 +77,9 @@ def _clash(rule: Rule, rules: Iterable[Rule]) -> str:
 
 
 def from_folder(folder: str) -> tuple[Rule, ...]:
-    """The rules of a folder, one a file, by name.
+    """The rules of a folder, one per file, by name.
 
-    Raises `RaydoctorError` with the file and the reason where one cannot be loaded.
+    Raises `RaydoctorError` with the file and the reason if one cannot be loaded.
     """
     files = _rule_files(folder)
     if not files:
@@ -97,13 +97,13 @@ def _rule_files(folder: str) -> list[str]:
     except OSError as error:
         raise RaydoctorError(
             f"cannot read the folder of rules {folder}: {error.strerror}",
-            "--rules takes a folder with one rule a file.",
+            "--rules takes a folder with one rule per file.",
         ) from None
     return sorted(n for n in names if n.endswith(".py") and not n.startswith("_"))
 
 
 def _package_at(path: str) -> str:
-    """Make the folder a package, so that its files may import from one another; the package's name."""
+    """Make the folder a package, so that its files can import from each other; returns the package's name."""
     name = f"raydoctor_rules_{zlib.crc32(os.fsencode(path)):08x}"
     if name not in sys.modules:
         package = ModuleType(name, "Rules of a folder.")
@@ -137,7 +137,7 @@ def _why(error: Exception) -> str:
 
 
 def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
-    """(entry point, rule) for what installed packages offer."""
+    """(entry point, rule) for each rule of installed packages."""
     if not any(_offers(place) for place in sys.path):
         return
     from importlib.metadata import entry_points
@@ -153,7 +153,7 @@ def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
 
 
 def _offers(place: str) -> bool:
-    """Whether a package installed there has such entry points.
+    """Whether a package that is installed there has such entry points.
 
     Searching for the group's name is much faster than importing `importlib.metadata` and parsing the
     metadata of every package, and few users have a plugin.

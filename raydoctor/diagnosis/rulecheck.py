@@ -39,7 +39,7 @@ class RuleProblem:
 
 
 def check(rule: Rule, catalogue: Catalogue) -> Iterator[RuleProblem]:
-    """All problems of a rule; its examples run with the whole catalogue."""
+    """All problems of a rule. Its examples run with the whole catalogue."""
     for what in (*page_problems(rule), *shape_problems(rule)):
         yield RuleProblem(rule.name, "page", what)
     for where, what in unfinished(rule):
@@ -65,17 +65,17 @@ def page_problems(rule: Rule) -> Iterator[str]:
         yield f"the headings must be {', '.join(HEADINGS)}; they are {', '.join(sections) or 'none'}"
     for heading, text in sections.items():
         if not text.strip():
-            yield f"there is no text below {heading!r}"
+            yield f"no text below {heading!r}"
 
 
 def shape_problems(rule: Rule) -> Iterator[str]:
     """The rule needs a signal, a positive and a negative example."""
-    told = [rule.name in (*e.roots, *e.consequences) for e in rule.examples]
+    named = [rule.name in (*e.roots, *e.consequences) for e in rule.examples]
     if not rule.looks_for:
         yield "looks_for is empty: the rule needs a signal"
-    if True not in told:
-        yield "no example shows it: one must name it among its roots or consequences"
-    if False not in told:
+    if True not in named:
+        yield "no positive example: one must name it among its roots or consequences"
+    if False not in named:
         yield "no negative example: one must not name it"
 
 
@@ -105,7 +105,7 @@ def signal_problems(signal: Signal) -> Iterator[str]:
 
 
 def proves_literals() -> bool:
-    """Whether the library is there that looks for counterexamples (`raydoctor[test]`)."""
+    """Whether hypothesis is installed, which searches for counterexamples (`raydoctor[test]`)."""
     try:
         import hypothesis  # noqa: F401
     except ImportError:
@@ -115,7 +115,7 @@ def proves_literals() -> bool:
 
 @cache
 def _without_literal(signal: Signal) -> str | None:
-    """A text that the pattern accepts and ripgrep would not find, or None if none was met."""
+    """A text that the pattern accepts and ripgrep would not find; None if the search found none."""
     if not proves_literals() or holds(signal.regex, signal.find):
         return None
     from hypothesis import HealthCheck, Phase, find, settings
@@ -140,14 +140,14 @@ _PIECE = pattern(
     r"\\(?P<escaped>\W)|\\(?:N\{[^}]*\}|\w+)|\[\^?\]?(?:[^\]\\]|\\.)*\]|\{[\d,]*\}|(?P<char>.)",
     re.DOTALL,
 )
-"""Of a regular expression: an escaped character, what stands for several, a number of times, a character."""
+"""Tokens of a regular expression: an escaped character, a class or group, a repetition, a character."""
 
 
 def holds(regex: re.Pattern[str], literal: str) -> bool:
-    """Whether the pattern itself proves that every match holds the literal.
+    """Whether the pattern itself proves that every match contains the literal.
 
-    It does where the literal's characters stand side by side outside of brackets. If not, only trying can
-    tell: groups, which may prove it, too, are not looked into.
+    It does if the literal's characters are consecutive and outside of brackets. Otherwise only a search for
+    counterexamples can show it: groups, which may also prove it, are not inspected.
     """
     if regex.flags & (re.IGNORECASE | re.VERBOSE):
         return False
@@ -155,7 +155,7 @@ def holds(regex: re.Pattern[str], literal: str) -> bool:
 
 
 def _certain(text: str) -> list[str]:
-    """Runs of characters that are in every match, outside of brackets; none where there are alternatives."""
+    """Runs of characters outside of brackets that are in every match; none if there are alternatives."""
     runs, depth = [""], 0
     for piece in _PIECE.finditer(text):
         char = piece["escaped"] or piece["char"] or ""
@@ -180,7 +180,7 @@ Found = list[tuple[Rule, Finding]]
 
 
 def recorded(catalogue: Catalogue) -> tuple[Catalogue, Found]:
-    """The same rules, and the list to which each of them adds what it yields."""
+    """The same rules, and a list to which each rule adds its findings."""
     found: Found = []
 
     def record(rule: Rule) -> Rule:
@@ -195,7 +195,7 @@ def recorded(catalogue: Catalogue) -> tuple[Catalogue, Found]:
 
 
 def undeclared(found: Found) -> Iterator[str]:
-    """Findings with an entity of a kind that their rule does not declare, for rules that declare any."""
+    """Problems of findings with an entity of a kind that their rule does not declare."""
     for rule, finding in found:
         for use, declared in (("explains", rule.explains), ("caused_by", rule.caused_by)):
             kinds = {entity.kind for entity in getattr(finding, use)}
@@ -216,7 +216,7 @@ def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
 def example_problems(
     rule: Rule, example: Example, catalogue: Catalogue, folder: Path
 ) -> Iterator[str]:
-    """All rules together give the roots that it names, the numbers, and only declared entities."""
+    """With all rules, the report must have the example's roots and numbers, and only declared entities."""
     catalogue, found = recorded(catalogue)
     report = run_example(example, catalogue, folder)
     yield from dict.fromkeys(undeclared(found))
@@ -227,17 +227,17 @@ def example_problems(
     for name in example.consequences:
         if name not in below:
             yield f"{name} must be a consequence of a root"
-    told = [
+    texts = [
         text
         for d in report.diagnoses
         if d.rule == rule.name
         for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     ]
     shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
-    if _FILL_IN.search("\n".join((*told, *shown))):
+    if _FILL_IN.search("\n".join((*texts, *shown))):
         yield "FILL-IN is left in the headline or the evidence"
     for words in example.says:
-        if words not in "\n".join(told):
+        if words not in "\n".join(texts):
             yield f"neither headline nor remedies contain {words!r}"
 
 
@@ -249,7 +249,7 @@ def _listed(names: object) -> str:
 
 
 def _source_of(rule: Rule) -> str:
-    """The text of the rule's module; empty where it is no file."""
+    """The source of the rule's module; empty without a file."""
     try:
         return Path(str(rule.judge.__globals__.get("__file__", ""))).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
@@ -257,7 +257,7 @@ def _source_of(rule: Rule) -> str:
 
 
 def line_problems(source: str) -> Iterator[str]:
-    """Steps and hints are constants or made by `raydoctor.paste`: an f-string takes a log's name as it is."""
+    """Steps and hints must be constants or made by `raydoctor.paste`: an f-string does not quote values."""
     tree = ast.parse(source)
     for made in (each for part in _parts(tree) for each in _made(tree, part)):
         yield f"a step or hint must be made with raydoctor.paste: {ast.unparse(made)}"
@@ -282,7 +282,7 @@ def _parts(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def _made(tree: ast.Module, part: ast.AST, seen: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
-    """Strings that are put together on the way to this expression other than by a helper."""
+    """Strings that this expression combines without the helpers of `paste`."""
     if isinstance(part, (ast.JoinedStr, ast.BinOp)):
         named = [n.id for n in ast.walk(part) if isinstance(n, ast.Name)]
         if not all(map(str.isupper, named)):
@@ -297,7 +297,7 @@ def _made(tree: ast.Module, part: ast.AST, seen: frozenset[str] = frozenset()) -
 
 
 def _strings_in(part: ast.AST) -> list[ast.expr]:
-    """What of an expression becomes the string: no conditions, indexes or loops."""
+    """The parts of an expression that become the string, without conditions, indexes and loops."""
     if isinstance(part, ast.IfExp):
         return [part.body, part.orelse]
     for kind, name in _HOLDS.items():
@@ -338,7 +338,7 @@ def _of_call(tree: ast.Module, call: ast.Call, seen: frozenset[str]) -> Iterator
 
 
 def _values_of(tree: ast.Module, name: str) -> Iterator[ast.AST]:
-    """Whatever is assigned to this name, or added to the list of this name, anywhere in the module."""
+    """All values that the module assigns to this name or adds to the list of this name."""
     for node in ast.walk(tree):
         if (
             isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr))

@@ -6,8 +6,8 @@ Records that only repeat a diagnosed failure (a dashboard that cannot reach the 
 rest is grouped by template, worst first, so that a report is useful even if no rule matches.
 
 Templates are made by folding ids, numbers, addresses, quoted words and paths, not by a log miner: Ray's
-messages are format strings whose words stay, while Drain's clusters depend on the order in which lines
-come and join short messages that mean different things (`benchmarks/README.md` has the comparison).
+messages are format strings with constant words, while Drain's clusters depend on the order of lines and join
+short messages with different meanings (`benchmarks/README.md` has the comparison).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEMPLATE = 160
 _STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 _TWINS = (
-    # C++ writes E and C to both files of a pair, so the one that holds nothing else is read.
+    # C++ writes E and C to both files of a pair, so only the one without other records is read.
     ("raylet-err", "raylet-out"),
     ("gcs-err", "gcs-out"),
     ("worker-err", "core-worker"),
@@ -46,17 +46,17 @@ _OBSERVERS = frozenset(
 _KINDS = {"log.critical": 0, "log.traceback": 2, "log.error": 3}
 """Kinds of records without a rule, worst first; 1 is a rule's symptom that no finding explains."""
 _SYMPTOM = 1
-_BESIDE_S = 2.0
+_NEAR_S = 2.0
 """Seconds around a record of a diagnosis in which records of the same daemon count as its part."""
 _NOT_ERRORS = (
     ":info_message:",  # advice for the driver, of level E so that it is streamed
-    "PC: @",  # frames of a crash, each a record of its own behind `*** SIGSEGV received`
+    "PC: @",  # frames of a crash, each a separate record after `*** SIGSEGV received`
     "    @ ",
-    "*** SIGTERM received",  # a driver that was told to end
-    "Actor with class name: '",  # may restart though its arguments are large: Data and Train do it
-    # A second cluster on the machine, both in good health (2.60).
+    "*** SIGTERM received",  # a driver that another process ended
+    "Actor with class name: '",  # a warning about restarts with large arguments: Data and Train cause it
+    # A second, healthy cluster on the machine (2.60).
     "An exception occurred while starting the metrics server.",
-    "Report event failed: ",  # an agent (2.50) that knows the dashboard's address too late
+    "Report event failed: ",  # an agent (2.50) that gets the dashboard's address too late
 )
 
 
@@ -106,7 +106,7 @@ def _python() -> Iterator[Signal]:
             fold=("place", "begin"),
             with_header=True,
         )
-        yield Signal(  # Serve's own form
+        yield Signal(  # Serve's own format
             kind,
             f"{level} ",
             rf"^{level} {_STAMP} (?P<place>\S+) (?:\S+ )?(?P<begin>[A-Za-z' ]{{0,24}})",
@@ -184,7 +184,7 @@ _CONSOLE = (
         "Segmentation fault (core dumped)",
     ),
 )
-"""What a person calls an error in a console: it is listed if no rule recognises it."""
+"""Lines of a console that look like errors; they are listed if no rule recognises them."""
 
 
 # ---------------------------------------------------------------- accounting
@@ -197,7 +197,7 @@ class _Accounted:
         links = [link.event for finding in findings for link in finding.chain]
         self.events = [*links, *(event for finding in findings for event in finding.covers)]
         self.entities: set[Entity] = {e for finding in findings for e in finding.explains}
-        # The message too: JSON escapes what a traceback elsewhere says plainly.
+        # The message as well: JSON escapes the text that a traceback elsewhere contains unescaped.
         self.quoted = "\n".join(f"{event.text}\n{event.message}" for event in self.events)
         self._ids = {id(event) for event in self.events} | _of_ends(case, self.entities)
         hurt = [
@@ -208,23 +208,23 @@ class _Accounted:
             if link.event.at is not None
         ]
         self.cluster_hurt_at = min(hurt, default=None)
-        """When the first node, raylet or GCS ended, as far as it is diagnosed."""
+        """The time at which the first node, raylet or GCS ended, according to the diagnoses."""
 
     def holds(self, event: Event) -> bool:
         """Whether a diagnosis shows the event, covers it, or explains an entity in it."""
         return id(event) in self._ids or bool(event.entities & self.entities)
 
-    def stands_beside(self, event: Event) -> bool:
-        """Whether a diagnosis has a record of the same daemon within seconds of the event."""
+    def is_near(self, event: Event) -> bool:
+        """Whether a diagnosis has a record of the same daemon within a few seconds of the event."""
         return event.source.role in _PYTHON and any(
-            told.source.path == event.source.path
-            and (event.at is None or told.at is None or abs(told.at - event.at) <= _BESIDE_S)
-            for told in self.events
+            other.source.path == event.source.path
+            and (event.at is None or other.at is None or abs(other.at - event.at) <= _NEAR_S)
+            for other in self.events
         )
 
 
 def _of_ends(case: Case, explained: set[Entity]) -> set[int]:
-    """Sightings of worker ends that are explained, or were to be."""
+    """Sightings of worker exits that a diagnosis explains or that were expected."""
     return {
         id(event)
         for exit_ in case.all_exits
@@ -240,15 +240,14 @@ def account(
     since: float | None = None,
     until: float | None = None,
 ) -> tuple[Unexplained, ...]:
-    """Symptoms that no finding accounts for, equal ones grouped: the worst first, then the most frequent.
+    """Symptoms that no finding accounts for, grouped by template: the worst first, then the most frequent.
 
-    `symptoms`: kinds of events that mean that something broke. `since` and `until`, epoch seconds,
-    leave out what lies outside.
+    `symptoms`: kinds of events that show a failure. `since` and `until` (epoch seconds) limit the time.
     """
-    told = _Accounted(case, findings)
+    accounted = _Accounted(case, findings)
     groups: dict[tuple[int, str, str], list[Event]] = {}
-    for event in _unexplained(case, set(symptoms), told):
-        if told.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
+    for event in _unexplained(case, set(symptoms), accounted):
+        if accounted.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
             continue
         weight = _KINDS.get(event.kind, _SYMPTOM)
         groups.setdefault((weight, event.kind, template(says(event))), []).append(event)
@@ -276,16 +275,16 @@ def _place(event: Event) -> tuple[str, int]:
     return event.source.path, event.line
 
 
-def _unexplained(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Event]:
-    """Symptoms, without the records that some signal recognised and those that only echo an end."""
-    known, over = _Recognised(_deciding(case, symptoms, told)), _is_over(case)
+def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
+    """Symptoms without the records that a signal recognised or that only echo the end of a component."""
+    known, over = _Recognised(_deciding(case, symptoms, accounted)), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):
         if event.kind not in _KINDS or not (
             event.message.startswith(_NOT_ERRORS)
             or known.holds(event)
-            or _is_echo(event, over, told.cluster_hurt_at)
-            or _is_quoted(event, told.quoted)
-            or told.stands_beside(event)
+            or _is_echo(event, over, accounted.cluster_hurt_at)
+            or _is_quoted(event, accounted.quoted)
+            or accounted.is_near(event)
         ):
             yield event
 
@@ -313,13 +312,13 @@ def _is_quoted(event: Event, quoted: str) -> bool:
     return event.kind == "log.traceback" and (raised := _raised(event)) != "" and raised in quoted
 
 
-def _deciding(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Event]:
+def _deciding(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
     """Events whose records are left to the rules that recognise them.
 
-    In an excerpt only those that a diagnosis uses or that are listed themselves: a rule that lacks the other
-    logs may recognise an error and yet conclude nothing.
+    In an excerpt, only events that a diagnosis uses or that are listed themselves: without the other logs, a
+    rule may recognise an error but conclude nothing.
     """
-    used = {id(event) for event in told.events}
+    used = {id(event) for event in accounted.events}
     for event in case.events:
         if (
             not event.source.is_excerpt
@@ -331,7 +330,7 @@ def _deciding(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Even
 
 
 class _Recognised:
-    """Records that a rule's signal matched, by place and, for twins, by time and words."""
+    """Records that a rule's signal matched, by position and, for twins, by time and words."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._lines: dict[str, list[tuple[int, int]]] = {}
@@ -400,7 +399,7 @@ _NAMES = tuple(_FOLDS)
 
 
 def template(message: str) -> str:
-    """A message with its ids, addresses, paths and numbers folded: equal troubles have equal ones."""
+    """A message with ids, addresses, paths and numbers folded, so that equal errors have equal templates."""
     return _FOLD.sub(lambda m: _NAMES[int((m.lastgroup or "f3")[1:])], message[: _TEMPLATE * 2])[
         :_TEMPLATE
     ]

@@ -1,1 +1,1 @@
-"""What every room uses: the values that cross layers, ids, texts, errors, lines to paste."""
+"""Used by all packages: the values that cross layers, ids, texts, errors, lines to paste."""

@@ -1,4 +1,4 @@
-"""The kinds of entity by which incidents are joined: each is declared here once, with its meaning.
+"""The kinds of entities that join findings into incidents, each declared once with its meaning.
 
 A finding *explains* the entities whose end or failure it accounts for. It is *caused by* an entity if the
 finding that explains this entity is its cause. If two findings explain the same entity, the rule with the
@@ -84,10 +84,10 @@ EntityKind = Literal[
 
 MEANINGS: dict[EntityKind, str] = {
     "actor": "An actor, by id.",
-    "actor-exit": "The end of an actor whose worker is not known, by the actor's id.",
+    "actor-exit": "The end of an actor with an unknown worker, by the actor's id.",
     "actor-name": "A look-up of an actor by name that failed.",
     "actor-queue": "Calls that wait at an actor, by its name or id.",
-    "arguments": "Large task arguments: `large`, `client`, a call, or who holds them.",
+    "arguments": "Large task arguments: `large`, `client`, a call, or their holder.",
     "auth": "A refused or missing authentication token.",
     "autoscaler": "The launch of nodes: a node type's name, or `launch`.",
     "backlog": "A queue of tasks that the raylets warn about, by the warning.",
@@ -106,20 +106,20 @@ MEANINGS: dict[EntityKind, str] = {
     "gcs": "The GCS of the cluster: the value is `gcs`.",
     "gcs-away": "A GCS that a process cannot reach, by node or by the address that it tried.",
     "gcs-lost": "A node that lost its connection to the GCS, by node.",
-    "gpu-fault": "A GPU or a kernel on it that failed, by CUDA's error or by the GPU's bus address.",
-    "gpu-memory": "Memory of a GPU that a program found taken when it started, by what it needed.",
-    "gpus": "GPUs that a program needed and did not get, by its request.",
-    "id": "An id whose kind is not known; `raydoctor story` only.",
+    "gpu-fault": "A failed GPU or GPU kernel, by CUDA's error or by the GPU's bus address.",
+    "gpu-memory": "GPU memory that a starting program lacked, by the kind of shortage.",
+    "gpus": "GPUs that a program requested but did not get, by the request.",
+    "id": "An id of unknown kind; `raydoctor story` only.",
     "isolation": "Resource isolation by cgroups, by node, log of a failed start, or rejected option.",
     "job": "A job, by id.",
     "lease": "A worker lease or task placement request, by id.",
     "memory": "One shortage of memory on a node: `<node>@<seconds>`.",
     "message": "A gRPC message above the size limit, by the limit.",
-    "name": "A name of an actor or task; `raydoctor story` only.",
+    "name": "The name of an actor or task; `raydoctor story` only.",
     "node": "A node, by id or by the label of its folder in the capture.",
     "node-types": "The autoscaler's node types against one request, by the request.",
     "object": "An object, by id.",
-    "oom-loop": "A function whose retries are killed for memory again and again, by name.",
+    "oom-loop": "A function with retries that the memory monitor kills repeatedly, by name.",
     "package": "A runtime environment's package, by its folder or URI.",
     "pause": "A machine or process that was paused or stopped, by node or `<node>/<daemon>`.",
     "pg": "A placement group, by id or shape.",
@@ -127,12 +127,12 @@ MEANINGS: dict[EntityKind, str] = {
     "process": "A process: `<node label>/<pid>`, because a pid alone identifies nothing.",
     "program": "A submitted program that ended with an error, by its log.",
     "raylet": "The raylet of a node, by node id or label.",
-    "reference": "References whose owner is not known, by the message.",
+    "reference": "References with an unknown owner, by the message.",
     "registration": "The registration of drivers with the raylet of a machine, by its label or session.",
     "request": "A resource request that no node can satisfy, by its resources.",
     "runtime-env": "A runtime environment, by its content or failure.",
     "serialization": "An object, function or argument that cannot be pickled.",
-    "serve-pending": "A Serve deployment whose replicas do not start, by name.",
+    "serve-pending": "A Serve deployment with replicas that do not start, by name.",
     "serve-proxy": "A Serve proxy, by node.",
     "serve-queue": "Requests that queue at a Serve deployment, by name.",
     "serve-replicas": "The replicas of a Serve deployment, by name.",
@@ -147,8 +147,8 @@ MEANINGS: dict[EntityKind, str] = {
     "task-error": "An exception that a task raised, by function, type and place.",
     "train-run": "A run of Ray Train, by name.",
     "unavailable": "An actor that is temporarily unreachable, by id or name.",
-    "unknown": "Text that names nothing known; `raydoctor story` only.",
-    "versions": "Two versions of Ray or Python that meet: `<here> <there>`.",
+    "unknown": "Text that names no known entity; `raydoctor story` only.",
+    "versions": "Two different versions of Ray or Python: `<here> <there>`.",
     "waiting": "The cluster's pending work as a whole: the value is `cluster`.",
     "waiting-actor": "An actor that waits for another one, by id.",
     "worker": "A worker process, by worker id.",
@@ -195,8 +195,8 @@ IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
 )
 """Kinds that one rule explains and no rule declares as a cause.
 
-They identify a finding: a second finding on the same thing is dropped, and a finding whose other entities
-have a better explanation keeps this one. `job-failed` also takes them as causes, from whichever finding
+They identify a finding. A second finding on the same entity is dropped. A finding keeps this entity even if
+other findings explain all its other ones. `job-failed` also uses them as causes, taken from the finding that
 accounts for the exception that ended the job.
 """
 

@@ -17,12 +17,12 @@ NIL_WORKER = "f" * 56
 
 
 class ObjectIdParts(NamedTuple):
-    """What an ObjectID names."""
+    """The parts of an ObjectID."""
 
     task: str
     """The creator: the task that returned it or called `ray.put`."""
     actor: str
-    """The actor whose method that task was; empty for a normal task or a driver."""
+    """The actor, if the creator was an actor's method; empty for a normal task or a driver."""
     job: str
     number: int
     """1 to n: the n-th return value; from FIRST_PUT_INDEX on: `ray.put`."""
@@ -55,7 +55,7 @@ def job_of_task(task: str) -> str:
 
 
 def is_driver_task(task: str) -> bool:
-    """Whether this is the task id that stands for a driver itself."""
+    """Whether this is the task id of a driver itself."""
     return len(task) == 48 and task[2:40] == "f" * 38
 
 
@@ -65,7 +65,7 @@ def job_of_actor(actor: str) -> str:
 
 
 def job_of_driver(worker: str) -> str:
-    """The job whose driver has this WorkerID, or empty for an ordinary worker."""
+    """The job of the driver with this WorkerID; empty for an ordinary worker."""
     if len(worker) == 56 and worker.endswith("f" * 48) and worker != NIL_WORKER:
         return worker[:8]
     return ""
@@ -77,7 +77,7 @@ def driver_of_job(job: str) -> str:
 
 
 def submitter_of_lease(lease: str) -> str:
-    """The worker (or driver) that asked for a lease (Ray >= 2.50), or empty."""
+    """The worker or driver that requested a lease (Ray >= 2.50), or empty."""
     return lease[8:] if len(lease) == 64 and _is_hex(lease) else ""
 
 

@@ -1,16 +1,16 @@
-"""Lines for people to paste: a template of ours, and values of others, each quoted for its place.
+"""Lines to paste: raydoctor's own template with untrusted values, each quoted for its place.
 
 Logs, process tables and archives name tasks, paths, packages and addresses, and their authors may be
-hostile. A value in a line to paste is therefore only ever data: in bash, zsh and Python, also where a line
+hostile. A value in a line to paste is therefore always only data: in bash, zsh and Python, even if a line
 for one of them is pasted into another, and in fish for lines that are meant for a shell.
 
     shell("raydoctor cancel {task}", task=name)
     python("ray.get_actor({name}, namespace={namespace})", name=…, namespace=…)
     text("On node {node}: dmesg -T", node=…)
 
-Some places admit no quotes: a class name, a version, a pid, an argument that must be no option. There a value
-is checked by its shape; one that does not fit is replaced by its field's name in capitals, which the reader
-fills in.
+Some places do not allow quotes: a class name, a version, a pid, an argument that must not be an option.
+There the shape of a value is checked. A value that does not fit is replaced by its field's name in capitals,
+for the reader to fill in.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Value = str | int | float
 Values = Value | Sequence[Value]
 
 _LONGEST = 1000
-"""Characters of a value; longer ones are replaced by their field's name."""
+"""Characters of a value; a longer value is replaced by its field's name."""
 _LONGEST_IN_TEXT = 200
 _BARE = pattern(r"[\w@+:,./-][\w@%+=:,./-]*", re.ASCII)
-"""A word that no shell changes: zsh expands a leading `=`, every shell a leading `~`."""
+"""A word that no shell expands: zsh expands a leading `=`, every shell a leading `~`."""
 _PLAIN = pattern(r"[^\w .,:@+/×…\[\]-]")
-"""What acts in a comment or in prose that is pasted by mistake; zsh runs what stands behind a `#`."""
+"""Text that a shell interprets if a comment or prose is pasted by mistake; zsh runs the text after a `#`."""
 _ACTS = pattern(
     r"""[$|&]|(?<!\S)\#|!(?=[\w!$?*\#^:-])   # expansions, pipes, the end of a line, history
       |(?P<ends>;(?!\ (?:\d[\d.,]*|a|after|it|its|job|largest:|lost|no|nobody|nothing|raylet|the|then|there
@@ -47,11 +47,11 @@ _ACTS = pattern(
       |(?P<op>->(?=\w+\()|<(?:module|locals|lambda|\w+comp|genexpr)>)|(?P<less><)|(?P<more>>)""",
     re.VERBOSE,
 )
-"""What a shell acts on in a sentence that is pasted by mistake, but for a few words of ours and Python's."""
+"""Text that a shell interprets in a sentence pasted by mistake, except words of raydoctor and Python."""
 _OPENS = pattern(
     r"[A-Z][\w'-]*[:,]?(?:\s|$)|\d[\d,.]*\s|[\w.]+(?:\s|$)|[\w.:/→<>-]+(?: \(|\((?=[^\s)]))|[‘`]"
 )
-"""How a sentence opens that runs no file and assigns nothing: a word, a number, a name before brackets."""
+"""Starts of a sentence that run no file and assign nothing: a word, a number, a name before brackets."""
 _CODING = pattern(r"coding[:=]", re.IGNORECASE)
 """Python reads the encoding of a file from a comment in its first lines."""
 _FIELD = pattern(r"(?P<brace>\{\{|\}\})|\{(?P<name>\w+)(?::(?P<spec>[^{}]*))?\}|[{}]")
@@ -68,8 +68,8 @@ _SHAPES: Mapping[str, Callable[[str], bool]] = {
     "address": lambda text: _is(_ADDRESS, text),
     "id": lambda text: _is(r"[A-Za-z0-9](?:[\w.:-]*\w)?", text),
 }
-"""Values that need no quotes, and may stand in quotes of the template. To `kill`, 0 and less mean groups or
-everything, and 1 is init."""
+"""Shapes of values that need no quotes and are allowed inside quotes of the template. For `kill`, 0 and less
+mean groups or everything, and 1 is init."""
 
 
 def _is_identifier(text: str) -> bool:
@@ -81,7 +81,7 @@ def _is(shape: str, text: str) -> bool:
 
 
 class Pasted(str):
-    """A line to paste, and what it is made of, so that a value can be changed and quoted anew."""
+    """A line to paste, with its template and values, so that a value can be changed and quoted again."""
 
     __slots__ = ("kind", "template", "values")
     kind: Kind
@@ -98,12 +98,12 @@ class Pasted(str):
         return self.kind, self.template, self.values
 
     def changed(self, change: Callable[[str], str]) -> Pasted:
-        """The same line with every text among its values changed."""
+        """The same line with every text value changed."""
         values = {name: _changed(value, change) for name, value in self.values.items()}
         return self if values == self.values else Pasted(self.kind, self.template, values)
 
     def without_texts(self) -> Pasted:
-        """The same line with each text's name in capitals in the text's place."""
+        """The same line with each text value replaced by its name in capitals."""
         names = {name: _named(name, value) for name, value in self.values.items()}
         return Pasted(self.kind, self.template, names)
 
@@ -121,15 +121,15 @@ def _changed(value: Values, change: Callable[[str], str]) -> Values:
 
 
 def changed(value: str, change: Callable[[str], str]) -> str:
-    """The text with a function applied to it; to the values alone where it is for pasting."""
+    """The text with a function applied to it; for a line to paste, only to its values."""
     return value.changed(change) if isinstance(value, Pasted) else change(value)
 
 
 def shell(template: str, /, **values: Values) -> Pasted:
     """A line for a shell. `{x}` becomes one word, `{x:path}` a path, several values several words.
 
-    A shape (`{pid:pid}`, `{ray:version}`, …) may stand in quotes of the template, other values may not.
-    Raises ValueError for a template that no value could be safe in: a mistake in our source.
+    A value with a shape (`{pid:pid}`, `{ray:version}`, …) is allowed inside quotes of the template; other
+    values are not. Raises ValueError for a template that is unsafe for every value: a mistake in raydoctor.
     """
     return Pasted("shell", template, values)
 
@@ -140,7 +140,7 @@ def python(template: str, /, **values: Values) -> Pasted:
 
 
 def text(template: str, /, **values: Values) -> Pasted:
-    """Prose: nothing in its values acts, even where the prose is pasted into a shell."""
+    """Prose: its values have no effect, even if the prose is pasted into a shell."""
     return Pasted("text", template, values)
 
 
@@ -152,10 +152,10 @@ def plain(value: str) -> str:
 
 
 def inert(sentence: str) -> str:
-    """A headline or title on one line on which no shell acts, whatever values of others it holds.
+    """A headline or title in one line that has no effect in a shell, even with untrusted values in it.
 
-    Unlike `plain` it keeps brackets and quotes, so that names and error messages stay as Ray wrote them. It
-    also keeps a bare name at the beginning: a shell looks for a program of that name.
+    Unlike `plain` it keeps brackets and quotes, so that names and error messages remain as Ray wrote them. It
+    also keeps a bare name at the start: a shell only searches for a program of that name.
     """
     if isinstance(sentence, Pasted):
         return sentence
@@ -192,7 +192,7 @@ def _filled(kind: Kind, template: str, values: Mapping[str, Values]) -> str:
 
 @lru_cache(maxsize=512)
 def _parsed(kind: Kind, template: str) -> tuple[tuple[str, str, str, _Place], ...]:
-    """Text, and name, shape and place of the field after it: one line is made for each of many values."""
+    """Text, and name, shape and place of the field after it. Cached: a template is filled many times."""
     place, made = _Place(kind), []
     for before, name, spec in _fields(template):
         place.read(before)
@@ -204,7 +204,7 @@ def _parsed(kind: Kind, template: str) -> tuple[tuple[str, str, str, _Place], ..
 def _fields(template: str) -> Iterator[tuple[str, str, str]]:
     """Text, and name and shape of the field after it (empty at the end).
 
-    As `string.Formatter().parse`, whose module takes 2 ms to import. Raises ValueError for a lone brace.
+    Like `string.Formatter().parse`, but that module takes 2 ms to import. Raises ValueError for a lone brace.
     """
     before, at = "", 0
     for match in _FIELD.finditer(template):
@@ -219,7 +219,7 @@ def _fields(template: str) -> Iterator[tuple[str, str, str]]:
 
 
 class _Place:
-    """Where in a template a value stands: in quotes, in a comment, at the start of a word or command."""
+    """The position of a value in a template: in quotes, in a comment, at the start of a word or command."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -261,7 +261,7 @@ def _several(place: _Place, name: str, spec: str, value: Values) -> str:
 
 
 def _one(place: _Place, name: str, spec: str, value: Value) -> str:
-    """A value as its place takes it; empty where it does not."""
+    """A value in the form that its place allows; empty if it allows none."""
     bare = not (place.quote or place.comment)
     if isinstance(value, Pasted) and value.kind == place.kind and bare:
         return str(value)
@@ -272,7 +272,7 @@ def _one(place: _Place, name: str, spec: str, value: Value) -> str:
         return plain(str(value))
     if spec in _SHAPES or spec == "url":
         return _shaped(spec, str(value))
-    _refuse(bool(place.quote), name, "stands in quotes of the template")
+    _refuse(bool(place.quote), name, "is inside quotes of the template")
     return _quoted(place, name, spec, str(value))
 
 
@@ -302,20 +302,20 @@ def _refuse(is_wrong: bool, name: str, why: str) -> None:
 def _number(value: float, spec: str, place: _Place) -> str:
     if not math.isfinite(value) or abs(value) >= 1e30:
         return ""
-    told = format(value, spec)
-    # `kill -1` is a signal, or everything.
-    is_option = place.kind == "shell" and place.fresh and not place.comment and told[0] == "-"
-    return "" if is_option else told
+    number = format(value, spec)
+    # `kill -1` means a signal or all processes.
+    is_option = place.kind == "shell" and place.fresh and not place.comment and number[0] == "-"
+    return "" if is_option else number
 
 
 # ------------------------------------------------------------------ quoting
 
 
 def word(value: str) -> str:
-    """The value as one word of bash, zsh, fish or sh; empty where there is none (NUL).
+    """The value as one word of bash, zsh, fish or sh; empty if there is none (NUL).
 
-    Between single quotes nothing acts, history expansion included; fish alone reads a backslash there, which
-    therefore stands outside. What does not show or moves text on a screen is spelled as `$'\\x1b'`.
+    Single quotes disable everything, including history expansion. Only fish interprets a backslash in them,
+    so it is put outside. Characters that are invisible or move text on a screen are written as `$'\\x1b'`.
     """
     if not value or "\0" in value:
         return ""
@@ -332,14 +332,14 @@ def _shows(char: str) -> bool:
 
 
 def _hex(char: str) -> str:
-    # Neither quote nor backslash stays: a shell without `$'…'` sees an ordinary quoted word.
+    # Without quotes and backslashes, a shell that lacks `$'…'` reads an ordinary quoted word.
     if char.isascii() and (char.isalnum() or char in " _./-"):
         return char
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
 
 
 def literal(value: str) -> str:
-    """The value as a string of Python, JSON, YAML and TOML that no shell would look into either."""
+    """The value as a string of Python, JSON, YAML and TOML in which a shell expands nothing."""
     return f'"{"".join(map(_escaped, value))}"'
 
 

@@ -1,6 +1,6 @@
 """Regular expressions that are compiled when they are first used.
 
-Rules hold some hundreds of them, a diagnosis needs a few dozen, and compiling all of them at import takes
+The rules contain hundreds of them, and a diagnosis needs a few dozen. Compiling all at import would take
 longer than reading a megabyte of logs.
 """
 
@@ -14,7 +14,7 @@ _DATA = ("pattern", "flags", "groups", "groupindex")
 
 
 class _Late:
-    """Stands for a compiled pattern; becomes one, as far as its attributes go, when one is asked for."""
+    """Represents a compiled pattern, and takes its attributes when one of them is used."""
 
     def __init__(self, text: str | bytes, flags: int) -> None:
         self.late = (text, flags)
@@ -23,11 +23,11 @@ class _Late:
         if name not in _METHODS and name not in _DATA:
             raise AttributeError(name)
         made: re.Pattern[Any] = re.compile(*self.late)
-        # As attributes of its own, so that the next use costs what a compiled pattern's costs.
+        # Copied to this object, so that later uses are as fast as with a compiled pattern.
         self.__dict__.update({each: getattr(made, each) for each in (*_METHODS, *_DATA)})
         return getattr(made, name)
 
 
 def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """`re.compile`, late: what is wrong with the text shows at its first use (a test tries all)."""
+    """`re.compile` at the first use. An error in the text appears only then; a test compiles all patterns."""
     return cast("re.Pattern[AnyStr]", _Late(text, flags))

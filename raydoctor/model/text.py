@@ -1,7 +1,7 @@
 """Text for people: hostile characters escaped, long lines cut, numbers with units.
 
-Logs hold whatever user code printed. What leaves raydoctor holds no control character but the line
-break, and nothing that reorders or hides text on a screen.
+Logs contain whatever user code printed. Raydoctor's output contains no control characters except line breaks,
+and nothing that reorders or hides text on a screen.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterable, Sequence
 _SENTENCE = re.compile(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
 ELLIPSIS = "…"
 _LONG_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{31,64}(?![0-9a-f])")
-"""An ActorID has 32 digits, a LeaseID 64; a JobID stays whole."""
+"""An ActorID has 32 digits, a LeaseID 64; a JobID is not cut."""
 _LEAD = re.compile(r"(?:f{16}|.{8}(?=.{56}$))?.{8}")
-"""Eight digits that tell: before them a driver's or actor creation's TaskID has 16 `f`, a LeaseID
-its counter."""
+"""Eight digits that distinguish ids: before them a TaskID of a driver or actor creation has 16 `f`, and a
+LeaseID has its counter."""
 
 
 def printable(text: str) -> str:
-    """Text in which everything but line breaks shows: controls, bidi marks and such are escaped.
+    """Text with all invisible characters except line breaks escaped: controls, bidi marks and the like.
 
-    `str.isprintable` is Unicode's own notion (no `Cc`, `Cf`, `Cs`, `Co`, `Cn`, `Zl`, `Zp`), so that
-    ANSI sequences, right-to-left overrides and zero-width characters are all outside it.
+    `str.isprintable` follows Unicode (no `Cc`, `Cf`, `Cs`, `Co`, `Cn`, `Zl`, `Zp`), so it excludes ANSI
+    sequences, right-to-left overrides and zero-width characters.
     """
     if text.isprintable():
         return text
@@ -65,7 +65,7 @@ def _cells_of(char: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Text of at most `width` columns; what was cut shows as an ellipsis."""
+    """Text of at most `width` columns; an ellipsis marks a cut."""
     if cells(text) <= width:
         return text
     kept, room = [], max(width, 1) - 1
@@ -78,7 +78,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, broken at spaces; a longer word keeps a line of its own."""
+    """Lines of at most `width` columns, broken at spaces; a longer word gets its own line."""
     lines: list[str] = []
     current = ""
     for word in text.split():
@@ -91,7 +91,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def short_id(value: str) -> str:
-    """As many of an id's first digits as tell it from others, enough for `raydoctor story`."""
+    """Enough first digits of an id to distinguish it from others and to pass it to `raydoctor story`."""
     match = _LEAD.match(value)
     return match[0] if match else value
 
@@ -138,7 +138,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """A time in this machine's zone; empty where unknown or beyond the calendar."""
+    """A time in this machine's zone; empty if unknown or outside the calendar."""
     if at is None:
         return ""
     try:
@@ -148,10 +148,10 @@ def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def is_code(step: str) -> bool:
-    """Whether a remedy's step is to be pasted rather than read.
+    """Whether a remedy's step is a line to paste and not prose.
 
-    Prose begins with a capitalised word of its own or ends with a full stop; what is indented, and
-    any command, decorator, call or assignment, does neither.
+    Prose begins with a capitalised word or ends with a full stop. An indented line, a command, a decorator, a
+    call and an assignment do neither.
     """
     if step.startswith((" ", "\t")):
         return True

@@ -1,8 +1,8 @@
 """The values that cross layers: frozen, slotted, without behaviour beyond small properties.
 
-Imports nothing of ours. The words are those of the project's glossary: a *source* is one file of a
-*capture*, an *event* one recognised record in it, a *finding* what a rule says about events, a
-*diagnosis* what the report shows once findings are linked.
+Imports only from this package. The terms follow the project's glossary: a *source* is one file of a
+*capture*, an *event* one recognised record in it, a *finding* a rule's conclusion from events, a
+*diagnosis* a finding in the report, linked with the others.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "error", "warning", "info")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One file of a capture, with the facts in its path. Compared by identity: there are many."""
+    """One file of a capture, with the facts in its path. Compared by identity, because captures have many."""
 
     path: str
-    """Relative to the capture, with forward slashes; what reports show."""
+    """Relative to the capture, with forward slashes, as in reports."""
     role: str
     node: str = ""
-    """Label of the node whose logs these are: the folder that holds `logs/`, or empty."""
+    """Label of the node of these logs: the folder that contains `logs/`, or empty."""
     entities: tuple[Entity, ...] = ()
     pid: int | None = None
     size: int = 0
     is_excerpt: bool = False
-    """A part of a console, or a console without Ray's logs: its writers are told by its content."""
+    """A part of a console, or a console without Ray's logs: its content identifies its writers."""
     lines: Sequence[int] = field(default=(), repr=False)
-    """Of a file that was rewritten, the numbers of its lines in the original."""
+    """The line numbers in the original, if the file was rewritten."""
 
     def line(self, number: int) -> int:
-        """The number in the original of a line as it was read."""
+        """The number in the original of a line of this file."""
         return self.lines[number - 1] if 0 < number <= len(self.lines) else number
 
 
@@ -53,47 +53,47 @@ class Event:
     """1-based line of the hit in the source."""
     offset: int
     text: str
-    """The whole record as read: colours stripped, at most some hundred lines."""
+    """The whole record without colours, at most some hundred lines."""
     message: str = ""
-    """The record without header or driver prefix; what patterns are matched against."""
+    """The record without header and driver prefix, which patterns are matched against."""
     at: float | None = None
-    """Epoch seconds, or None where the record carries no time."""
+    """Epoch seconds; None if the record contains no time."""
     slack: float = 0.0
     """Uncertainty of `at` in seconds."""
     level: str = ""
     """`D I W E C` as Ray's C++ prints it (`C` is fatal), or empty."""
     pid: int | None = None
-    """Pid of the process that wrote the record, where the record or the file name says."""
+    """Pid of the process that wrote the record, if the record or the file name contains it."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Named groups of the signal's pattern, and `key=value` pairs at the record's end."""
     entities: frozenset[Entity] = frozenset()
     count: int = 1
-    """How many equal records this one stands for (`[repeated 3x across cluster]`, folded storms)."""
+    """The number of equal records that this one represents (`[repeated 3x across cluster]`, error storms)."""
     sightings: tuple[Event, ...] = ()
     """Records of the same event in other files (`.err` twins)."""
 
     def __getitem__(self, name: str) -> str:
-        """A field, or the empty string where this generation of the text lacks it."""
+        """A field, or the empty string if this version of the text lacks it."""
         return self.fields.get(name) or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Evidence that should exist and does not: what, why, and how to get it."""
+    """Missing evidence: what is missing, why, and how to get it."""
 
     what: str
     why: str
     hint: str = ""
     optional: bool = False
-    """An optional source (the kernel log, say): its absence alone does not make a capture
-    incomplete; it counts where a diagnosis lists it."""
+    """Whether the source is optional (the kernel log, for example). Its absence alone does not make a capture
+    incomplete; it counts if a diagnosis lists it."""
     about: str = ""
-    """What it hides, for programs: `tasks`, `stacks`, `table` (a damaged one), `search` (rg ended early)."""
+    """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One step of a chain: an event and what it shows."""
+    """One step of a chain: an event and its meaning."""
 
     event: Event
     shows: str
@@ -101,16 +101,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A concrete fix. `steps` are lines to paste or do; `risk` says what doing them can harm."""
+    """A concrete fix. `steps` are lines to paste or to follow; `risk` is the possible harm."""
 
     title: str
     steps: tuple[str, ...] = ()
     risk: Risk = "safe"
     doc: str = ""
     since: tuple[int, int] = (0, 0)
-    """First Ray (major, minor) that knows the setting; the remedy is dropped for older captures."""
+    """First Ray (major, minor) that supports the setting; the remedy is dropped for older captures."""
     until: tuple[int, int] = (999, 0)
-    """First Ray (major, minor) that no longer knows it."""
+    """First Ray (major, minor) that no longer supports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """What a rule yields: one incident, as far as this rule can see it."""
+    """One incident as a rule reports it."""
 
     headline: str
     """One sentence with the numbers that matter."""
@@ -177,7 +177,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class CaptureInfo:
-    """What was read, for the report's head."""
+    """The read capture, for the report's head."""
 
     path: str
     kind: str
@@ -213,7 +213,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a diagnosis; what every renderer takes."""
+    """The result of a diagnosis, which every renderer takes."""
 
     capture: CaptureInfo
     diagnoses: tuple[Diagnosis, ...] = ()
@@ -223,11 +223,11 @@ class Report:
 
     @property
     def roots(self) -> tuple[Diagnosis, ...]:
-        """The diagnoses that no other lists among its consequences, most severe first."""
+        """The diagnoses that are not a consequence of another one, most severe first."""
         below = {name for d in self.diagnoses for name in d.consequences}
         return tuple(d for d in self.diagnoses if d.id not in below)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing that could have hidden a failure was missing."""
+        """Whether no missing evidence could have hidden a failure."""
         return all(gap.optional for gap in self.gaps)

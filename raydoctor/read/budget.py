@@ -29,7 +29,7 @@ HINT = "Read the rest of the file yourself, or split its long lines and diagnose
 
 
 class CpuBudget:
-    """A number of seconds of this thread's processor time, from now on."""
+    """A number of seconds of this thread's CPU time, from now on."""
 
     __slots__ = ("_end", "seconds")
 
@@ -39,17 +39,17 @@ class CpuBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether the time is over."""
+        """Whether the budget is spent."""
         return thread_time() > self._end
 
     @property
     def left(self) -> float:
-        """Seconds that are left; none below zero."""
+        """Remaining seconds, at least 0."""
         return max(0.0, self._end - thread_time())
 
 
 def of_file(size: int) -> CpuBudget:
-    """The budget of a file of so many bytes."""
+    """The budget of a file of this size in bytes."""
     return CpuBudget(FILE_SECONDS + size / 1e9 * SECONDS_PER_GB)
 
 
@@ -64,21 +64,21 @@ def gap(file: str, read: int, size: int, spent: CpuBudget) -> Gap:
 
 
 def of_run(size: int) -> CpuBudget:
-    """The budget of all files of a capture, which together have so many bytes."""
+    """The budget of all files of a capture, by their total size in bytes."""
     return CpuBudget(RUN_SECONDS + size / 1e9 * SECONDS_PER_GB)
 
 
 class CpuTimeSpent(BaseException):
-    """The computation took too long. No `Exception`, so that no rule catches it by accident."""
+    """The computation took too long. Not an `Exception`, so that no rule catches it by accident."""
 
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Raise CpuTimeSpent in the body after so many seconds of this process's user time.
+    """Raise CpuTimeSpent in the body after this many seconds of the process's user time.
 
-    Only where signals can be handled, which is the main thread of a POSIX process that does not use
-    SIGVTALRM itself; elsewhere the body runs without a limit. A limit for other threads would not hold: an
-    exception that is raised in a thread from outside waits for the end of a regular expression.
+    The limit requires signal handling: the main thread of a POSIX process that does not use SIGVTALRM itself.
+    Otherwise the body runs without a limit. A limit for other threads would not work: an exception that is
+    raised in a thread from outside waits for the end of a regular expression.
     """
     if not _is_available():
         yield

@@ -1,9 +1,9 @@
 """Timestamps -> epoch seconds.
 
 Ray's stamps are local time without a zone. A node's offset is learned from records that carry both
-(the crash handler's `received at time=<epoch>`, JSON `timestamp_ns`, event files against the log
-record of the same worker); else this machine's own zone is assumed, which shifts a whole node alike,
-so that order within the node still holds.
+(the crash handler's `received at time=<epoch>`, JSON `timestamp_ns`, an event file and the log record of
+the same worker). Without such records this machine's own zone is assumed. An error then shifts all times of
+a node equally, so the order within the node remains correct.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ISO = pattern(
     r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
 )
 _MOST_AHEAD = 15 * 3600
-"""Seconds: zones reach from UTC-12 to UTC+14; a larger difference is no zone's."""
+"""Seconds: zones reach from UTC-12 to UTC+14, so a larger difference is not a zone."""
 
 
 @lru_cache(maxsize=4096)
@@ -39,7 +39,7 @@ def _second(text: str) -> int | None:
 
 
 def as_utc(stamp: str) -> float | None:
-    """A stamp read as if it were UTC, with its milliseconds."""
+    """A stamp with milliseconds, read as if it were UTC."""
     seconds = _second(stamp[:19])
     if seconds is None:
         return None
@@ -56,12 +56,12 @@ def zone_here(at: float) -> float:
 
 
 def offset_between(local: float, epoch: float) -> float:
-    """The UTC offset that a pair of equal moments shows, to a quarter of an hour."""
+    """The UTC offset between two forms of one moment, rounded to a quarter of an hour."""
     return round((local - epoch) / 900) * 900.0
 
 
 class NodeClocks:
-    """Offsets per node, and the reading of stamps with them."""
+    """Offsets per node, with which stamps are converted."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Counter[float]] = {}
@@ -84,7 +84,7 @@ class NodeClocks:
         return min(seen, key=lambda offset: (-seen[offset], abs(offset), offset))
 
     def epoch(self, node: str, stamp: str) -> float | None:
-        """Epoch seconds of a stamp, or None if it is none."""
+        """Epoch seconds of a stamp; None for other text."""
         local = as_utc(stamp)
         if local is None:
             return None

@@ -1,8 +1,8 @@
-"""Whether the logs that every session has were read: a log counts only where records are recognised.
+"""Checks that the logs that every session has were read. A log counts only if its records are recognised.
 
-A raylet's or GCS's log that is empty, stops during start-up, is cut off inside a record, has NULs in it, or
-is text without one record hides failures. Each is a gap with its reason. What a daemon writes once it
-is up was read in the fixtures of Ray 2.9 to 2.60: a raylet its own id, the GCS the first node that registers.
+A log of a raylet or of the GCS hides failures if it is empty, stops during start-up, is cut off inside a
+record, contains NULs, or contains no record. Each is a gap with its reason. According to the fixtures of Ray
+2.9 to 2.60, a raylet logs its own id at the end of its start-up, and the GCS logs the first node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UP = {
     "raylet-out": (b"Raylet of id, ",),
     "gcs-out": (b"Registering new node", b"Registering node info, "),
 }
-"""What a daemon writes when its start-up is complete, per role."""
+"""Text that a daemon logs when its start-up is complete, per role."""
 _BEGINS = {
     "raylet-out": (b"Setting cluster ID to: ", b"IOServicePool is running"),
     "gcs-out": (b"IOServicePool is running", b"Ray cluster metadata", b"GCS storage type is "),
@@ -33,7 +33,7 @@ _HEAD = 1 << 20
 """Bytes: far more than a daemon writes while it starts (20 kB)."""
 _TAIL = 64 << 10
 _READ_WHOLE = 32 << 20
-"""Bytes up to which all of a log is searched for NULs; of a larger one samples are."""
+"""Bytes; a smaller log is searched for NULs completely, a larger one by samples."""
 _SAMPLE_EVERY = 16 << 20
 _BASE64 = pattern(rb"[A-Za-z0-9+/]{40,}={0,2}\s")
 _HEX = pattern(rb"(?:[0-9a-f]{4,}[: ]+)?(?:[0-9a-f]{2,8} +){8,}")
@@ -45,18 +45,18 @@ class _Log(NamedTuple):
     source: Source
     head: bytes
     tail: bytes
-    """The last bytes: those of the head, where that is all of it."""
+    """The last bytes; equal to the head if the log is that short."""
     size: int
     has_nul: bool
 
     @property
     def is_up(self) -> bool:
-        """Whether the daemon's start-up was complete, or is not in this file."""
+        """Whether the daemon's start-up was complete or is not in this file."""
         return not self.begins or self.shows_up or self.size > _HEAD
 
     @property
     def begins(self) -> bool:
-        """Whether the log begins with its daemon; one that was rotated does not."""
+        """Whether the log begins with the start of its daemon; a rotated one does not."""
         return any(mark in self.head[:_OPENING] for mark in _BEGINS[self.source.role])
 
     @property
@@ -119,18 +119,18 @@ def _parts(handle: int, size: int) -> Iterator[bytes]:
 
 
 def _why(log: _Log, no_nodes: bool) -> str:
-    """Why a log does not count as read; empty where it does."""
+    """Why a log does not count as read; empty if it counts."""
     if not log.size:
         return "is empty"
     if not any(line.headed for line in _lines(log)):
         return _without_records(log)
     if log.has_nul:
-        return "has NUL bytes in it: parts of it are lost or overwritten"
+        return "contains NUL bytes: parts of it are lost or overwritten"
     waits = no_nodes and log.source.role == "gcs-out"
     if not (log.is_up or waits or _died(log)):
-        return "ends during the daemon's start-up: what came after it is missing"
+        return "ends during the daemon's start-up: the rest is missing"
     if not log.tail.endswith(b"\n"):
-        return "ends in the middle of a line: what came after it is missing"
+        return "ends in the middle of a line: the rest is missing"
     return ""
 
 

@@ -1,13 +1,13 @@
-"""Required logs that other logs contradict: the raylet or the GCS must have recorded what those report.
+"""Finds logs of raylets and of the GCS that are cut, by records that other logs prove to be missing.
 
-A log that is cut exactly at the end of a line looks whole. Some records of Ray come in pairs, one in each of
-two files; where the second is missing, the rest of its file is. The pairs hold in every fixture of Ray 2.9 to
-2.60, failed sessions included:
+A log that is cut exactly at the end of a line looks complete. Some records of Ray come in pairs, one in each
+of two files. If the second record is missing, the rest of its file is missing as well. The pairs exist in
+every fixture of Ray 2.9 to 2.60, including failed sessions:
 
 * A worker that writes a log was started by its raylet, which records its pid or its id.
 * The raylet records that a driver disconnects.
 * The GCS records a job that a raylet starts, and marks it as finished when its driver disconnects.
-* The raylet records the stop of a node that the GCS removes as expected, and the other way round.
+* If a node stops as expected, its raylet and the GCS both record it.
 * Both daemons print a table of their state at an interval, 60 s by default.
 """
 
@@ -25,15 +25,15 @@ from raydoctor.model.values import Source
 from raydoctor.read.clock import as_utc
 
 _MOST = 32 << 20
-"""Bytes of all required logs; more are not compared: reading them again takes seconds."""
+"""Bytes of all required logs; larger ones are not compared, because reading them again takes seconds."""
 _PART = 16 << 10
 """Bytes of the beginning or end of another log."""
 _MOST_WORKERS = 64
-"""Workers whose last record is looked up."""
+"""Maximum of workers with an inspected last record."""
 _SETTLED_S = 5.0
 """Seconds after the last write to a log. Until then, the counterpart of a record may still be on its way."""
 _INTERVALS = 2.5
-"""How many intervals without a table show that a log is cut. On a busy machine one may be late."""
+"""Number of intervals without a table that shows that a log is cut. On a busy machine a table may be late."""
 
 _STAMP = pattern(rb'(?m)(?:^\[|"asctime": ?")(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})')
 _NODE = pattern(rb"Raylet of id, ([0-9a-f]{56})")
@@ -61,17 +61,17 @@ class DaemonLog(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When its last record was written, in the node's own time."""
+        """The time of its last record, in the node's own time."""
         # A table is one record with one stamp, and may be longer than a part.
         parts = (self.text[-_PART:], self.text)
         return next((max(times) for part in parts if (times := [*_times(part)])), 0.0)
 
     def has(self, *marks: bytes) -> bool:
-        """Whether any of these texts is in it."""
+        """Whether it contains any of these texts."""
         return any(mark in self.text for mark in marks)
 
     def lines(self, *marks: bytes) -> Iterator[bytes]:
-        """The lines that hold one of these texts. (A search by lines is ten times as slow.)"""
+        """The lines that contain one of these texts. (Iterating over all lines takes ten times as long.)"""
         for mark in marks:
             at = self.text.find(mark)
             while at >= 0:
@@ -90,7 +90,7 @@ class _Other(NamedTuple):
 
 
 def cut(files: Mapping[Source, str], begins: Iterable[Source]) -> Iterator[tuple[Source, str]]:
-    """Each required log that is cut, and what shows it; `begins`: those with their beginning."""
+    """(log, evidence) for each required log that is cut. `begins`: logs that contain their beginning."""
     sources = list(begins)
     if sum(source.size for source in sources) > _MOST:
         return
@@ -98,7 +98,7 @@ def cut(files: Mapping[Source, str], begins: Iterable[Source]) -> Iterator[tuple
     gcs = next((d for d in daemons if d.source.role == "gcs-out"), None)
     raylets = [d for d in daemons if d is not gcs and d.source.role == "raylet-out"]
     for raylet in raylets:
-        drivers, workers = _beside(files, raylet)
+        drivers, workers = _others_on_node(files, raylet)
         alive = [other.end for other in (*drivers, *workers)]
         shown = _not_in_raylet(raylet, drivers, workers, gcs) or _silent(raylet, alive, gcs)
         if shown:
@@ -117,20 +117,22 @@ def _daemon(source: Source, file: str) -> DaemonLog | None:
         return None
 
 
-def _beside(files: Mapping[Source, str], raylet: DaemonLog) -> tuple[list[_Other], list[_Other]]:
-    """Drivers of the raylet's node, and its workers: those that its log does not know, and some others."""
+def _others_on_node(
+    files: Mapping[Source, str], raylet: DaemonLog
+) -> tuple[list[_Other], list[_Other]]:
+    """Drivers of the raylet's node, and workers: all that the raylet's log lacks, and some others."""
     near = [s for s in files if s.node == raylet.source.node and s.pid]
     drivers = [s for s in near if s.role == "core-driver"]
     workers = sorted(
         (s for s in near if s.role == "core-worker"),
-        key=lambda s: (_knows(raylet, s), -(s.pid or 0)),
+        key=lambda s: (_records_worker(raylet, s), -(s.pid or 0)),
     )
     some = workers[:_MOST_WORKERS]
     return _others(drivers, files), _others(some, files)
 
 
 def _others(sources: Iterable[Source], files: Mapping[Source, str]) -> list[_Other]:
-    """What these logs show; those that are written just now prove nothing yet."""
+    """The facts of these logs, without logs that are still being written: those prove nothing yet."""
     found = []
     for source in sources:
         try:
@@ -156,14 +158,14 @@ def _times(text: bytes) -> Iterator[float]:
 def _not_in_raylet(
     raylet: DaemonLog, drivers: list[_Other], workers: list[_Other], gcs: DaemonLog | None
 ) -> str:
-    """A record that the raylet must have written and that its log lacks; empty if there is none."""
+    """The evidence that the raylet's log lacks a record; empty if none is missing."""
     for driver in drivers:
         pid = driver.source.pid or 0
         if driver.disconnects and not raylet.has(b"Driver (pid=%d) is disconnected" % pid):
             return f"the driver with pid {pid} disconnected later"
     for worker in workers:
         late = worker.begin > raylet.end and raylet.has(_STARTED)
-        if late and not _knows(raylet, worker.source):
+        if late and not _records_worker(raylet, worker.source):
             return f"the worker with pid {worker.source.pid} was started later"
     node = _NODE.search(raylet.text)
     if gcs and node and not raylet.has(*_STOPS):
@@ -173,7 +175,7 @@ def _not_in_raylet(
     return ""
 
 
-def _knows(raylet: DaemonLog, worker: Source) -> bool:
+def _records_worker(raylet: DaemonLog, worker: Source) -> bool:
     ids = [entity.value.encode() for entity in worker.entities if entity.kind == "worker"]
     return raylet.has(_STARTED + b"%d" % (worker.pid or 0), *ids)
 
@@ -184,7 +186,7 @@ def _removals(gcs: DaemonLog, node: bytes) -> Iterator[bytes]:
 
 
 def _not_in_gcs(gcs: DaemonLog, raylets: list[DaemonLog]) -> str:
-    """A record that the GCS must have written and that its log lacks, unless a raylet could not reach it."""
+    """The evidence that the GCS's log lacks a record; empty if a raylet could not reach the GCS."""
     over = {job for line in gcs.lines(*_JOB_OVER) for job in _JOB.findall(line)}
     for raylet in raylets:
         if raylet.has(*_GCS_LOST):
@@ -202,7 +204,7 @@ def _not_in_gcs(gcs: DaemonLog, raylets: list[DaemonLog]) -> str:
 
 
 def _silent(daemon: DaemonLog, alive: list[float], gcs: DaemonLog | None) -> str:
-    """That others of the node wrote for much longer than a daemon's regular table takes; empty if not."""
+    """The evidence that other processes of the node logged for many intervals longer; empty if none did."""
     lines = daemon.lines(*_TABLE[daemon.source.role])
     tables = sorted(at for line in lines for at in _times(line))
     steps = [after - before for before, after in pairwise(tables) if after - before > 1]
@@ -213,6 +215,4 @@ def _silent(daemon: DaemonLog, alive: list[float], gcs: DaemonLog | None) -> str
     if gcs and node and any(_removals(gcs, node[1])):
         return ""  # the node died, and the GCS records it
     usual = sorted(steps)[len(steps) // 2]
-    return (
-        f"other logs of its node go on for {duration(late)}, and it writes every {duration(usual)}"
-    )
+    return f"other logs of its node continue for {duration(late)}, and it writes every {duration(usual)}"

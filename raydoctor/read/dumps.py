@@ -1,13 +1,13 @@
-"""The last state tables of raylets and workers, read if a process waited in vain.
+"""Reads the last state tables of raylets and workers if a process waited without success.
 
 Ray's C++ processes print a table of their own state every minute (`event_stats_print_interval_ms`). A
-raylet's `[state-dump]` says what is queued and who holds what; a worker's `Event stats:` count the calls
-it serves (`grpc_server.PushTask`), the calls it waits for (`grpc_client.PushTask`) and the workers it has
-asked for in vain (`grpc_client.RequestWorkerLease`). Two tables with equal counts prove that nothing
-moved between them. Read in the logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
+raylet's `[state-dump]` lists the queued tasks and the holders of resources. A worker's `Event stats:` count
+the calls that it serves (`grpc_server.PushTask`), the calls that it awaits (`grpc_client.PushTask`) and the
+workers that it requested (`grpc_client.RequestWorkerLease`). Two tables with equal counts prove that nothing
+progressed between them. Observed in logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
 
-Every healthy worker prints them as well, so they are not signals: only the ends of files are read, and only
-if an event shows that a process waits, or (for fewer files) if the capture has no driver's output.
+Every healthy worker prints such tables, so they are not signals. Only the ends of files are read, and only if
+an event shows that a process waits, or (for fewer files) if the capture has no driver's output.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from raydoctor.read.records import parse_line
 
 _TAIL = 256 << 10
 _HEAD = 64 << 10
-_MOST_FILES, _MOST_UNTOLD = 2000, 300
+_MOST_FILES, _MOST_WITHOUT_WAIT = 2000, 300
 _WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
-"""Kinds of events that show a wait, besides a `GetTimeoutError` and a queue in debug_state.txt."""
+"""Kinds of events that show a wait, in addition to a `GetTimeoutError` and a queue in debug_state.txt."""
 
 
 def read(
     files: dict[Source, str], events: Iterable[Event], clock: NodeClocks, gaps: list[Gap]
 ) -> list[Event]:
     """The last states of raylets and workers, if a process waited or the capture has no driver's output."""
-    told = any(_is_wait(event) for event in events)
-    if not told and any(source.role in ("driver", "job-driver") for source in files):
+    waits = any(_is_wait(event) for event in events)
+    if not waits and any(source.role in ("driver", "job-driver") for source in files):
         return []
-    most = _MOST_FILES if told else _MOST_UNTOLD
+    most = _MOST_FILES if waits else _MOST_WITHOUT_WAIT
     found: list[Event] = []
     for log in sorted(_logs(files), key=lambda log: log[0][0].path)[:most]:
         read_one = _raylet_dump if log[0][0].role == "raylet-out" else _worker_calls
@@ -50,7 +50,7 @@ def read(
 
 
 _Log = list[tuple[Source, str]]
-"""The files of one log: several, where it was rotated."""
+"""The files of one log: several if it was rotated."""
 
 
 def _logs(files: dict[Source, str]) -> Iterable[_Log]:
@@ -79,7 +79,7 @@ class _Block:
     stamp: str
     pid: int | None
     line: int
-    """Counted from where the last part of the file begins."""
+    """Number of its first line, counted from the start of the last part of the file."""
     offset: int
     rows: list[str] = field(default_factory=list)
     is_json: bool = False
@@ -87,7 +87,7 @@ class _Block:
 
 
 def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
-    """The records at the end of a file whose first line matches."""
+    """The records at the end of a file that begin with a matching line."""
     start, text = _end_of(file)
     block: _Block | None = None
     offset = start
@@ -119,7 +119,7 @@ def _end_of(file: str) -> tuple[int, str]:
 
 
 def _lines_before(file: str) -> int:
-    """How many lines precede the last part: counted only for what is reported."""
+    """The number of lines before the last part; counted only for reported records."""
     with open(file, "rb") as stream:
         left = max(0, os.fstat(stream.fileno()).st_size - _TAIL)
         count = 0
@@ -149,7 +149,7 @@ def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
             continue
         text = "\n".join(rows)
         fields["node"] = fields.get("node_id", "")
-        line, offset, row = _telling_row(file, block, "num_waiting_for_resource:")
+        line, offset, row = _row_to_show(file, block, "num_waiting_for_resource:")
         yield Event(
             "raylet.dump", source, line, offset, row, f"{row}\n{text}"[:20_000],
             clock.epoch(source.node, block.stamp), pid=block.pid, fields=fields,
@@ -157,7 +157,7 @@ def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
         return
 
 
-def _telling_row(file: str, block: _Block, text: str) -> tuple[int, int, str]:
+def _row_to_show(file: str, block: _Block, text: str) -> tuple[int, int, str]:
     """(line, offset, row) of the row to show."""
     first = block.line + _lines_before(file)
     offset = block.offset
@@ -198,12 +198,12 @@ class _Counts:
     """One worker's calls at one moment."""
 
     server: tuple[int, int] = (0, 0)
-    """Calls that reached it: (in all, not yet answered)."""
+    """Calls that reached it: (total, not yet answered)."""
     client: tuple[int, int] = (0, 0)
     leases: tuple[int, int] = (0, 0)
     running: int = 0
     took: float = 0.0
-    """Seconds that the answered calls took in all."""
+    """Total seconds of the answered calls."""
 
     @property
     def state(self) -> tuple[tuple[int, int], ...]:
@@ -216,20 +216,20 @@ def _worker_calls(log: _Log, clock: NodeClocks) -> Iterator[Event]:
     if not any(_serves(file) for _, file in log):
         return
     tables = [(b, source, file) for source, file in log for b in _blocks(file, _STATS)]
-    told = [(b, _counts(b), source, file) for b, source, file in tables]
-    told.sort(key=lambda one: one[0].stamp)
-    if not told or not told[-1][1].server[1]:
+    states = [(b, _counts(b), source, file) for b, source, file in tables]
+    states.sort(key=lambda one: one[0].stamp)
+    if not states or not states[-1][1].server[1]:
         return
-    block, last, source, file = told[-1]
+    block, last, source, file = states[-1]
     at = clock.epoch(source.node, block.stamp)
     since = at
-    for earlier, counts, _, _ in reversed(told):
+    for earlier, counts, _, _ in reversed(states):
         if counts.state != last.state:
             break
         since = clock.epoch(source.node, earlier.stamp)
     unmoved = at - since if at is not None and since is not None else 0.0
-    fields = {**_told_by(last), **_handles(log), "unmoved": f"{unmoved:.0f}"}
-    line, offset, row = _telling_row(file, block, _SERVER)
+    fields = {**_fields(last), **_handles(log), "unmoved": f"{unmoved:.0f}"}
+    line, offset, row = _row_to_show(file, block, _SERVER)
     rows = [row, *(other.strip() for other in block.rows if _ROW.match(other))]
     message = "\n".join(dict.fromkeys(r.partition(", Execution time")[0] for r in rows))
     yield Event(
@@ -264,7 +264,7 @@ def _counts(block: _Block) -> _Counts:
     )
 
 
-def _told_by(counts: _Counts) -> dict[str, str]:
+def _fields(counts: _Counts) -> dict[str, str]:
     done = counts.server[0] - counts.server[1]
     return {
         "serving": str(counts.server[1]),
@@ -278,7 +278,7 @@ def _told_by(counts: _Counts) -> dict[str, str]:
 
 
 def _handles(log: _Log) -> dict[str, str]:
-    """The worker's actor and the actors that it knows, from the beginning of its log."""
+    """The worker's actor and the actors that it calls, from the beginning of its log."""
     text = ""
     for _, file in log:
         with open(file, "rb") as stream:

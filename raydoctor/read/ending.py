@@ -20,7 +20,7 @@ KIND = "driver.tail"
 ROLES = ("driver", "job-driver")
 _TAIL = 64 << 10
 _COUNTED = 64 << 20
-"""Bytes; larger outputs are not read only to count lines."""
+"""Bytes; in larger outputs lines are not counted."""
 _KEPT_LINES = 250
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -98,7 +98,7 @@ def _last_traceback(own: list[_Own]) -> int | None:
 
 
 def _ends_with(block: list[_Own]) -> bool:
-    """Whether a block is one traceback of an uncaught exception, and nothing else behind it."""
+    """Whether a block is one traceback of an uncaught exception with nothing after it."""
     texts = [line.text for line in block[1:]]
     frames = [n for n, text in enumerate(texts) if text.startswith(_FRAME)]
     if not frames or not _OUTERMOST.match(texts[frames[0]]):

@@ -25,7 +25,7 @@ _LABELLED = pattern(
     re.IGNORECASE,
 )
 _MOST = 512
-"""Ids of one record: Ray's longest lists name the nodes of a cluster."""
+"""Maximum of ids in one record: Ray's longest lists contain the nodes of a cluster."""
 _LENGTHS: dict[EntityKind, int] = {
     "worker": 56,
     "node": 56,

@@ -37,7 +37,7 @@ _PLACES = pattern(
 def without_foreign(
     events: list[Event], sources: Iterable[Source] = ()
 ) -> tuple[list[Event], list[Gap]]:
-    """The events without those of other clusters, and a gap that says how many those were."""
+    """The events without those of other clusters, and gaps that report the dropped ones."""
     places = _known_places(events) if _covers_session(events) else frozenset[str]()
     jobs = _known_jobs(events, list(sources))
     foreign = {
@@ -57,16 +57,16 @@ def _are_others(named: set[str], known: frozenset[str]) -> bool:
 
 
 def _known_jobs(events: list[Event], sources: list[Source]) -> frozenset[str]:
-    """Jobs that the program's output can be of; none where that is not known."""
-    told = {e["job"] for e in events if e.kind == "job.started" and e.source.role == "gcs-out"}
+    """Jobs that can have written the program's output; none if unknown."""
+    started = {e["job"] for e in events if e.kind == "job.started" and e.source.role == "gcs-out"}
     if any(event.kind == "driver.started_local" for event in events):
-        return frozenset({_FIRST_JOB, *told})
+        return frozenset({_FIRST_JOB, *started})
     outputs = [source for source in sources if source.role in _DRIVER]
     drivers = [source for source in sources if source.role == "core-driver"]
     jobs = {ids.job_of_driver(e.value) for source in drivers for e in source.entities}
     if len(outputs) == len(jobs) == 1 and "" not in jobs:
         named = {job for e in events if e.source.role in _RAYS_OWN for job in _jobs(e)}
-        return frozenset({*jobs, *told, *named})
+        return frozenset({*jobs, *started, *named})
     return frozenset()
 
 
@@ -85,12 +85,12 @@ def _jobs(event: Event) -> set[str]:
 
 
 def _covers_session(events: list[Event]) -> bool:
-    """Whether every node of the session is known: from the GCS, or as the one of a `ray.init()`."""
+    """Whether every node of the session is known, from the GCS or as the only node of a `ray.init()`."""
     kinds = {event.kind for event in events}
-    return {"driver.started_local", "raylet.started"} <= kinds or _is_told_by_gcs(events)
+    return {"driver.started_local", "raylet.started"} <= kinds or _gcs_records_session(events)
 
 
-def _is_told_by_gcs(events: Iterable[Event]) -> bool:
+def _gcs_records_session(events: Iterable[Event]) -> bool:
     """Whether the GCS's log holds the head's registration, the first job, and the end of every job."""
     gcs = [e for e in events if e.source.role == "gcs-out"]
     nodes = [e.at for e in gcs if e.kind == "node.registered" and e.at is not None]
@@ -100,7 +100,7 @@ def _is_told_by_gcs(events: Iterable[Event]) -> bool:
 
 
 def _known_places(events: Iterable[Event]) -> frozenset[str]:
-    """Addresses and ids of nodes in what Ray's own processes wrote."""
+    """Addresses and ids of nodes in the logs of Ray's own processes."""
     found: set[str] = set()
     for event in events:
         if event.source.role in _RAYS_OWN:
@@ -110,7 +110,7 @@ def _known_places(events: Iterable[Event]) -> frozenset[str]:
 
 
 def _is_of_driver(event: Event) -> bool:
-    """The echoes (`(raylet) …`, `(train pid=…) …`) are lines of its output too."""
+    """Whether it is in a driver's output, including echoes (`(raylet) …`, `(train pid=…) …`)."""
     return event.source.role in _DRIVER or event.source.role.endswith("-echo")
 
 
@@ -124,11 +124,11 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
         by_file.setdefault(event.source.path, []).append(event)
     return [
         Gap(
-            f"{path}: errors of {', '.join(sorted(set().union(*map(_named, told)))[:3])}",
+            f"{path}: errors of {', '.join(sorted(set().union(*map(_named, quoted)))[:3])}",
             "Ray's own logs do not mention it: another cluster's errors, or text that a program quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
         )
-        for path, told in sorted(by_file.items())
+        for path, quoted in sorted(by_file.items())
     ]
 
 

@@ -1,4 +1,4 @@
-"""Signals by literal and role: what to try on a line in which rg found a literal."""
+"""Signals by literal and role: the signals to try on a line in which rg found a literal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from raydoctor.model.values import Source
 
 ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
 DRIVERS = frozenset({"driver", "job-driver"})
-"""Roles of files that also echo other processes, behind a prefix."""
+"""Roles of files that also echo other processes, after a prefix."""
 
 _TRIVIAL_END = re.compile(r"(?<!\\)(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]*\)\?)?\$?\Z")
-"""The end of a pattern that matches whatever follows, with re.DOTALL: it only names a field."""
+"""The end of a pattern that matches any text with re.DOTALL: it only names a field."""
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 
 
@@ -40,16 +40,16 @@ EXCERPTS = {
         *("log-monitor", "client-server", "data", "serve", "train", "train-app", "start-block"),
     ),
 }
-"""Logs whose lines may stand in what is pasted of a console, or of a log without its name.
+"""Roles of lines that an excerpt may contain: part of a console, or a log without its file name.
 
-`console` is the role of signals for excerpts alone (`diagnosis/unexplained.py`)."""
+`console` is the role of signals that apply to excerpts only (`diagnosis/unexplained.py`)."""
 WORKERS_EXCERPT = "worker-echo-excerpt"
-"""A launcher's or engine's prefix of its processes looks like Ray's of tasks; one may be the driver."""
+"""Lines with a process prefix. Launchers and engines print such prefixes too, even for a driver."""
 EXCERPTS[WORKERS_EXCERPT] = ("worker-echo", *EXCERPTS["driver-excerpt"])
 
 
 class SignalProbe:
-    """A signal made ready to be tried; patterns are compiled when they are first needed."""
+    """A signal prepared for matching; its pattern is compiled at the first use."""
 
     __slots__ = ("first_line_decides", "fold", "search", "signal", "text", "whole", "with_header")
 
@@ -58,37 +58,37 @@ class SignalProbe:
         self.fold = signal.fold
         self.with_header = signal.with_header
         self.whole = signal.extent != "line"
-        """The pattern wants the whole record."""
+        """Whether the pattern needs the whole record."""
         self.text = _deciding(signal)
-        """What decides whether the signal's own pattern matches: that one, without a trivial end."""
+        """The signal's own pattern without a trivial end: it alone decides whether the signal matches."""
         self.first_line_decides = not _LATER_LINES_MATTER.search(self.text)
-        """Where the record's first line matches, more lines cannot undo it: the pattern neither is
-        anchored to the end nor forbids anything. So a storm is counted without assembling records."""
+        """Whether a match of the record's first line is final: the pattern neither is anchored to the end nor
+        forbids any text. An error storm is then counted without assembling records."""
         self.search: Callable[[str], re.Match[str] | None] = self._first_search
-        """Where the signal matches in a message, or None."""
+        """The match of the signal in a message, or None."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What decides, compiled (and kept by `re` itself)."""
+        """The deciding pattern, compiled (and cached by `re` itself)."""
         return re.compile(self.text, re.DOTALL if self.whole else 0)
 
     def _first_search(self, message: str) -> re.Match[str] | None:
-        # Where the beginning alone can match, `search` would still try every character of a line.
+        # If only the start of a message can match, `search` would still try every character.
         once = _only_begins(self.text)
         self.search = self.pattern.match if once else self.pattern.search
         return self.search(message)
 
 
 class LiteralEntry(NamedTuple):
-    """What to try where rg named a literal."""
+    """The signals to try if rg reports a literal."""
 
     own: tuple[SignalProbe, ...]
     hidden: tuple[tuple[str, tuple[SignalProbe, ...]], ...]
-    """Literals that may stand there too: they share characters with the one named."""
+    """Literals that rg may have hidden, because they share characters with the reported one."""
 
 
 class Index:
-    """Literals, the signals that ask for each, and which literals can hide one another."""
+    """Literals, the signals of each, and the literals that can hide one another."""
 
     def __init__(self, signals: Iterable[Signal]) -> None:
         self._by_literal: dict[str, list[SignalProbe]] = {}
@@ -101,32 +101,31 @@ class Index:
         self._relevant: dict[str, frozenset[bytes]] = {}
 
     def literals(self, role: str) -> frozenset[str]:
-        """What to look for in a file of this role."""
+        """The literals to search for in a file of this role."""
         if role not in self._literals:
-            told = frozenset(_told_by(role))
+            roles = frozenset(_possible_roles(role))
             self._literals[role] = frozenset(
                 literal
                 for literal, probes in self._by_literal.items()
-                if any(not told.isdisjoint(p.signal.roles) for p in probes)
+                if any(not roles.isdisjoint(p.signal.roles) for p in probes)
             )
         return self._literals[role]
 
     def relevant(self, role: str) -> frozenset[bytes]:
-        """Literals at which a line of such a file is worth reading."""
+        """Literals that make a line of such a file worth parsing."""
         if role not in self._relevant:
-            tables = (self.table(each) for each in (role, *_told_by(role)))
+            tables = (self.table(each) for each in (role, *_possible_roles(role)))
             self._relevant[role] = frozenset(literal for table in tables for literal in table)
         return self._relevant[role]
 
     def table(self, role: str) -> Mapping[bytes, LiteralEntry]:
-        """literal -> what to try on a line of this role."""
+        """literal -> the signals to try on a line of this role."""
         if role not in self._tables:
             self._tables[role] = self._made_table(role)
         return self._tables[role]
 
     def _made_table(self, role: str) -> dict[bytes, LiteralEntry]:
-        # From the few literals that this role's signals ask for, not from all: who can be hidden by whom
-        # is told either way round.
+        # Only from the few literals of this role's signals: they also determine which literal hides which.
         roles = frozenset(EXCERPTS.get(role, (role,)))
         own = {
             literal: fitting
@@ -149,8 +148,7 @@ class Index:
 def index_of(signals: tuple[Signal, ...]) -> Index:
     """The index of these signals: one for all captures that a process reads (`diff`, `rules test`).
 
-    Making one costs as much as reading a small capture; what is looked for depends a little on which
-    files a capture has.
+    Making one takes as long as reading a small capture. The literals depend on the files of a capture.
     """
     return Index(signals)
 
@@ -161,7 +159,7 @@ def table_of(source: Source) -> str:
 
 
 def echo_table(source: Source, echo: str) -> str:
-    """The name of the table for a line of a console that echoes such a process, or none."""
+    """The name of the table for a line of a console; `echo`: the process that it echoes, or empty."""
     if not echo:
         return table_of(source)
     if echo == "raylet" and source.is_excerpt:
@@ -173,7 +171,7 @@ def echo_table(source: Source, echo: str) -> str:
     return f"{echo}-echo"
 
 
-def _told_by(role: str) -> tuple[str, ...]:
+def _possible_roles(role: str) -> tuple[str, ...]:
     """Roles that lines of such a file may have."""
     echoes = ECHOES if role.removesuffix("-excerpt") in DRIVERS else ()
     daemons = ("raylet-out", "raylet-err", "gcs-out", "gcs-err") if role == "driver-excerpt" else ()
@@ -200,7 +198,7 @@ def _only_begins(pattern: str) -> bool:
 
 
 def _overlaps(literals: list[str]) -> dict[str, list[str]]:
-    """literal -> others that can share characters with it in a line, and so be hidden by it."""
+    """literal -> others that it can hide, because both can share characters in a line."""
     found: dict[str, set[str]] = {}
     for literal, other in _touching(literals):
         found.setdefault(literal, set()).add(other)
@@ -211,13 +209,13 @@ def _overlaps(literals: list[str]) -> dict[str, list[str]]:
 
 
 def _touching(literals: list[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of which the first ends as the second begins, by one character or more."""
+    """Pairs with an overlap: the end of the first equals the start of the second."""
     starting: dict[str, list[str]] = {}
     for literal in literals:
         for size in (1, 2):
             starting.setdefault(literal[:size], []).append(literal)
     for literal in literals:
-        # Two characters rule most places out.
+        # Comparing two characters first excludes most positions.
         for begin in range(len(literal)):
             for other in starting.get(literal[begin : begin + 2], ()):
                 if other != literal and other.startswith(literal[begin:]):
@@ -225,7 +223,7 @@ def _touching(literals: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _contained(literals: list[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of which the second contains the first."""
+    """Pairs in which the second contains the first."""
     text = "\0".join(literals)
     starts = list(accumulate((len(literal) + 1 for literal in literals), initial=0))
     for literal in literals:

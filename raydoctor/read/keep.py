@@ -1,9 +1,9 @@
-"""Which records of a storm are kept.
+"""Decides which records of an error storm are kept.
 
-Of records that are alike (one signal, one file, equal `fold` fields) the first and the last are kept;
-those between are counted on the last of the first ones. How many depends on how many there are in the
-whole capture, never on the order in which files are read: counts stay true, memory does not grow, and
-the report is the same however the files come.
+Of equal records (one signal, one file, equal `fold` fields) the first and the last ones are kept. The last
+of the first ones counts the records between. The number of kept records depends on the number of records in
+the whole capture, and not on the order of files: counts remain correct, memory is bounded, and the report
+is the same in every order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.read.records import LogLine
 KEPT_AT_EACH_END = 256
 KEPT_PER_SIGNAL = 2048
 KEPT_CHARS = 8_000_000
-"""Characters of all drafts of one signal: records of normal length never come near it."""
+"""Characters of all drafts of one signal; records of normal length need far less."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Keeper:
     """The drafts of one signal."""
 
     each: int = KEPT_AT_EACH_END
-    """How many are kept at either end of a run; halved as often as the total demands."""
+    """Number of drafts kept at either end of a run; halved until the total is small enough."""
     _runs: list[list[Draft]] = field(default_factory=list)
     _kept: int = 0
     _chars: int = 0
@@ -68,7 +68,7 @@ class Keeper:
             self._drop_most(min(KEPT_PER_SIGNAL, len(self._runs)) // 2)
 
     def drafts(self) -> list[Draft]:
-        """All that is kept, by file and line."""
+        """All kept drafts, by file and line."""
         if self._dropped or self._kept > KEPT_PER_SIGNAL:
             self._drop_most(KEPT_PER_SIGNAL // 2)
         drafts = [draft for run in self._runs for draft in run]
@@ -83,7 +83,7 @@ class Keeper:
         self._chars = sum(draft.chars for run in self._runs for draft in run)
 
     def _drop_most(self, most: int) -> None:
-        """Where even the shortest runs are too many: those of the first files by path remain."""
+        """Keep only the runs of the first files by path, because even the shortest runs are too many."""
         self._runs.sort(key=lambda run: (run[0].source.path, run[0].line))
         self._dropped += sum(draft.count for run in self._runs[most:] for draft in run)
         del self._runs[most:]
@@ -91,7 +91,7 @@ class Keeper:
 
 
 def _thinned(run: list[Draft], each: int) -> list[Draft]:
-    """The first and last of a run; the former's last one counts those between."""
+    """The first and last drafts of a run; the last of the first ones counts those between."""
     if len(run) <= 2 * each:
         return run
     run[each - 1].count += sum(draft.count for draft in run[each:-each])

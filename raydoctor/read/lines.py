@@ -13,25 +13,25 @@ RECORD_BYTES = 64 << 10
 
 
 class FileLines:
-    """A file's lines by offset. Offsets that ascend cost one window each; a file that shrinks while
-    it is read gives empty lines, never an error."""
+    """A file's lines by offset. Ascending offsets take one window each. A file that shrinks meanwhile yields
+    empty lines, not an error."""
 
     def __init__(self, file: str) -> None:
         self._fd = os.open(file, os.O_RDONLY)
         self._start = 0
         self._data = b""
         self._safe_from, self._safe_to = 0, -1
-        """Offsets whose line, as far as it is looked at, lies within the window."""
+        """Offsets of lines whose inspected part is inside the window."""
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
 
     def begin(self, offset: int) -> tuple[bytes, int, int]:
-        """(window, where in it the line begins that holds this byte, offset of the window).
+        """(window, start in it of the line with this byte, offset of the window).
 
-        Of a long line a part is taken that begins MAX_LINE / 2 before the byte; the window holds
-        at least MAX_LINE behind it, or the file's end.
+        A long line is cut MAX_LINE / 2 before the byte. The window contains at least MAX_LINE bytes after it,
+        or the file's end.
         """
         if not self._safe_from <= offset <= self._safe_to:
             self._load(offset)
@@ -40,13 +40,13 @@ class FileLines:
         return self._data, self._data.rfind(b"\n", earliest, at) + 1 or earliest, self._start
 
     def around(self, offset: int) -> tuple[int, bytes]:
-        """(start, line) for the line that holds this byte: all of it, or MAX_LINE bytes of a longer one."""
+        """(start, line) of the line with this byte, at most MAX_LINE bytes of it."""
         data, start, base = self.begin(offset)
         end = data.find(b"\n", start, start + MAX_LINE)
         return base + start, data[start : end if end >= 0 else start + MAX_LINE]
 
     def line_start(self, offset: int) -> int:
-        """Where the line begins that holds this byte (at most MAX_LINE / 2 before it)."""
+        """The start of the line with this byte, at most MAX_LINE / 2 before it."""
         return self.around(offset)[0]
 
     def line_at(self, start: int) -> bytes:
@@ -58,7 +58,7 @@ class FileLines:
         return self._data[at : end if end >= 0 else at + MAX_LINE]
 
     def after(self, start: int, limit: int = RECORD_BYTES) -> Iterator[str]:
-        """The lines behind the one that holds `start`, one by one, as many as `limit` bytes hold."""
+        """The lines after the line that contains `start`, in at most `limit` bytes."""
         ahead = self._start + len(self._data) - start
         if start < self._start or (ahead < limit and len(self._data) == WINDOW):
             self._load(start)
@@ -74,7 +74,7 @@ class FileLines:
             at = end + 1
 
     def _load(self, offset: int) -> None:
-        """Make the window hold what lies before `offset`, and much behind it."""
+        """Load a window around `offset`, mostly after it."""
         self._start = max(0, offset - _BEFORE)
         self._data = os.pread(self._fd, WINDOW, self._start)
         end = self._start + len(self._data)

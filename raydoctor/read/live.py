@@ -1,12 +1,13 @@
-"""Tables that a live collection wrote (`live/live-<name>.json`) -> events, one a row.
+"""Tables that a live collection wrote (`live/live-<name>.json`) -> events, one per row.
 
-The event's kind is `live.<name>`; its fields are the row's: scalars as text (`None` is empty, truth is
-`true` or `false`), lists and objects as JSON. `cluster/tables.py` turns them back. Each table also gives one
-event `live.table` with its name, source, total and number of rows: "no row" and "not looked" differ.
+The event's kind is `live.<name>`. Its fields are those of the row: scalars as text (`None` is empty, booleans
+are `true` or `false`), lists and objects as JSON. `cluster/tables.py` converts them back. Each table also
+yields one event `live.table` with its name, source, total and number of rows, so that a table without rows
+differs from one that was not collected.
 
-A capture may come from anywhere, so this is where its values are made safe: numbers are finite and of a
-range that counters, times and sizes have, texts are valid Unicode of bounded length, nesting is shallow.
-What is not becomes null, so that rules see a missing value and never an impossible one.
+A capture may come from anywhere, so its values are made safe here: numbers are finite and in the range of
+counters, times and sizes, texts are valid Unicode of bounded length, nesting is shallow. Other values become
+null, so that rules see a missing value and never an impossible one.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from raydoctor.read.records import plausible
 from raydoctor.redact import Redactor
 
 _LIMIT = 64 << 20
-"""Bytes of one table: ten thousand tasks have ten."""
+"""Bytes of one table; a table of ten thousand tasks has about 10 MB."""
 _SHOWN = 300
 _LARGEST = float(1 << 63)
-"""What a counter of 64 bits may hold."""
+"""Upper limit of a 64-bit counter."""
 _LONGEST = 1 << 20
-"""Characters of one value: a stack of hundreds of threads is shorter."""
+"""Characters of one value; the stacks of hundreds of threads are shorter."""
 _DEEPEST = 12
 
 
 def read(
     files: dict[Source, str], gaps: list[Gap], redactor: Redactor | None = None
 ) -> list[Event]:
-    """Events of every table; a table that cannot be read is a gap, a damaged row is passed over.
+    """Events of every table. An unreadable table is a gap, and a damaged row is skipped.
 
-    `redactor`: for tables that raydoctor may not have written, and nothing else redacts afterwards.
+    `redactor`: for tables from other programs, which nothing else redacts afterwards.
     """
     events: list[Event] = []
     for source, file in files.items():
@@ -73,13 +74,13 @@ def _table(source: Source, data: bytes) -> Iterator[Event]:
             place = _RowPlace(source, number, offset)
             yield _event(f"live.{head['table']}", place, row, at)
         offset += len(raw) + 1
-    told = {
+    fields = {
         "name": head["table"],
         "from": head.get("from"),
         "total": head.get("total"),
         "rows": rows,
     }
-    yield _event("live.table", _RowPlace(source, 1, 0), told, at)
+    yield _event("live.table", _RowPlace(source, 1, 0), fields, at)
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -91,7 +92,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _clean(value: Any, depth: int = 0) -> Any:
-    """A value as rules may trust it, null for a number out of range and for what is nested too deep."""
+    """A value that rules can trust; null for a number out of range or a deeply nested value."""
     if isinstance(value, str):
         return value if value.isascii() and len(value) <= _LONGEST else _clean_text(value)
     if isinstance(value, (int, float)):
@@ -106,7 +107,7 @@ def _clean(value: Any, depth: int = 0) -> Any:
 
 
 def _clean_text(text: str) -> str:
-    """Without lone surrogates, which JSON can hold and no encoding can."""
+    """Without lone surrogates, which JSON can contain but no encoding can represent."""
     return text[:_LONGEST].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -141,12 +142,12 @@ def _as_text(value: Any) -> str:
 
 def _shown(row: dict[str, Any]) -> str:
     """The row as a line for people: `name=train state=RUNNING worker_pid=812 …`."""
-    told = []
+    pairs = []
     for name, value in row.items():
         if value in (None, "", [], {}) or (
             isinstance(value, (list, dict)) and len(str(value)) > 80
         ):
             continue
-        told.append(f"{name}={_as_text(value)}")
-    line = " ".join(told)
+        pairs.append(f"{name}={_as_text(value)}")
+    line = " ".join(pairs)
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"

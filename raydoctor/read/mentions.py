@@ -1,4 +1,4 @@
-"""A capture's lines that name certain things: one more `rg` pass, and the time each line has."""
+"""Finds the lines of a capture that name certain entities by another `rg` pass, and the time of each."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from raydoctor.read.prefilter import Hit, search
 from raydoctor.read.records import LogLine, parse_line
 
 _LOOK_BACK = 300
-"""Lines searched upwards for the header of the record that a line continues."""
+"""Number of lines above a line that are searched for the header of its record."""
 _PID_FORMS = (
     "pid={}", "pid {}", "pid: {}", "PID: {}", "PID={}", "PID {}", 'pid":{}', 'pid": {}', 'pid":"{}',
     "rocess {}", " W {} ", " E {} ", " C {} ",
 )  # fmt: skip
-"""How Ray, the kernel and JSON write a pid; the last three are headers of C++ records."""
+"""Forms of a pid in the logs of Ray and the kernel and in JSON; the last three are headers of C++ records."""
 _PLAIN_ROLES = frozenset(
     {"driver", "job-driver", "worker-out", "worker-err", "io-worker", "kernel"}
 )
-"""Where a line without a header is no continuation: what user code prints stands between Ray's own
-lines, hours after the one above it perhaps."""
+"""Roles in which a line without a header does not continue a record: user code may have printed it, possibly
+hours after the line above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A line of a file, with what it is about."""
+    """A line of a file, with the entities that it names."""
 
     source: Source
     number: int
@@ -38,12 +38,12 @@ class Mention:
     line: LogLine
     at: float | None
     inherited: bool = False
-    """The time is that of the record's first line."""
+    """Whether the time is that of the record's first line."""
 
 
 @dataclass(frozen=True, slots=True)
 class MentionTarget:
-    """What to look for: an entity, how `rg` finds lines with it, and what confirms them."""
+    """An entity to search for, the literals that `rg` finds it by, and the test that confirms a line."""
 
     entity: Entity
     literals: tuple[str, ...]
@@ -51,10 +51,10 @@ class MentionTarget:
 
 
 def target(entity: Entity) -> MentionTarget:
-    """How an entity shows in text.
+    """The forms of an entity in text.
 
-    An id counts within a longer one, too: a TaskID holds its ActorID, an ObjectID its TaskID, a
-    LeaseID its submitter. A JobID ends nearly every other id of its job, so it must stand alone.
+    An id inside a longer one also counts: a TaskID contains its ActorID, an ObjectID its TaskID, a LeaseID
+    its submitter. A JobID is the end of nearly every other id of its job, so it counts only on its own.
     """
     value = entity.value
     if entity.kind == "process":
@@ -69,7 +69,7 @@ def target(entity: Entity) -> MentionTarget:
 
 
 def _process_target(entity: Entity) -> MentionTarget:
-    """A pid means something on its own node only."""
+    """A process by pid; a line counts only on the node of the process."""
     node, _, pid = entity.value.rpartition("/")
     named = re.compile(rf"(?i:\bpid|process)\b[\"'\]]*\s*[:=]?\s*[\"'\[]?{pid}\b")
 
@@ -109,7 +109,7 @@ def mentions(
 
 
 def _by_file(hits: Iterator[Hit]) -> Iterator[tuple[str, Iterator[Hit]]]:
-    """Hits grouped by file, one hit a line; each group must be used up before the next."""
+    """Hits grouped by file, one per line; each group must be consumed before the next."""
     from itertools import groupby
 
     for path, group in groupby(hits, key=lambda hit: hit.file):
@@ -143,7 +143,7 @@ def _time_above(
     clock: NodeClocks,
     previous: tuple[int, float | None],
 ) -> float | None:
-    """The time of the record that a line continues; `previous`: the last place with a known one."""
+    """The time of the record that a line continues; `previous`: the last line with a known time."""
     if source.role in _PLAIN_ROLES:
         return None
     at = start

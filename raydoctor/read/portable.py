@@ -5,9 +5,9 @@
     {"event": "raylet.started", "source": 0, "line": 12, "offset": 2048, "text": "…", "at": 1795240000.5}
     …
 
-One row a line (`live/live-events.jsonl`, role `reading`), so that a diagnosis of many nodes needs kilobytes
-of each and not its gigabytes. A reading is read back exactly. Rows that are damaged or have another format
-are skipped and become a gap, never an error.
+One row per line (`live/live-events.jsonl`, role `reading`), so that a diagnosis of many nodes transfers
+kilobytes of each and not gigabytes. Loading a reading restores it exactly. Rows that are damaged or have
+another format are skipped and become a gap, never an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from raydoctor.read import budget, prefilter, scan
 
 FORMAT = 1
 _LIMIT = 256 << 20
-"""Bytes of one file that are read."""
+"""Maximum of bytes read from one file."""
 _NESTED = 8
-"""Sightings within sightings that are read."""
+"""Maximum depth of sightings within sightings."""
 _IDLE_SOURCES = 4000
-"""Workers' files without events: more than a node has, unless it has run for months."""
+"""Maximum of workers' files without events; a node exceeds it only after months."""
 MORE_TIME = "Allow more time with --timeout, or copy that node's logs."
 COPY = "Copy that node's logs."
 _DIAGNOSE = "Copy that node's logs and run: raydoctor diagnose PATH"
@@ -45,9 +45,9 @@ class NodeReading:
     events: tuple[Event, ...]
     sources: tuple[Source, ...]
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Worker -> what it had been running."""
+    """Worker -> the tasks that it had run."""
     endings: tuple[Event, ...] = ()
-    """How the output of drivers ends."""
+    """The ends of drivers' outputs."""
     gaps: tuple[Gap, ...] = ()
     hits: int = 0
 
@@ -56,9 +56,9 @@ class NodeReading:
 
 
 def dump(reading: NodeReading, version: str = "") -> bytes:
-    """A reading as JSON lines; `version`: that of the raydoctor that read."""
-    told = {id(e.source) for e in _all(reading.events)} | {id(e.source) for e in reading.endings}
-    idle = [s for s in reading.sources if s.role in _OF_WORKERS and id(s) not in told]
+    """A reading as JSON lines; `version`: the version of the raydoctor that made it."""
+    used = {id(e.source) for e in _all(reading.events)} | {id(e.source) for e in reading.endings}
+    idle = [s for s in reading.sources if s.role in _OF_WORKERS and id(s) not in used]
     dropped = {id(s) for s in idle[_IDLE_SOURCES:]}
     sources = [s for s in reading.sources if id(s) not in dropped]
     numbers = {id(source): number for number, source in enumerate(sources)}
@@ -102,7 +102,7 @@ def _event_row(event: Event, numbers: Mapping[int, int], name: str) -> dict[str,
         "line": event.line,
         "offset": event.offset,
         "text": event.text,
-        # Mostly the text's own, or its end: a record is its header and its message.
+        # A record is its header and its message, so the message is mostly the end of the text.
         "message": _cut_from(event.text, event.message),
         "at": event.at,
         "slack": event.slack,
@@ -117,7 +117,7 @@ def _event_row(event: Event, numbers: Mapping[int, int], name: str) -> dict[str,
 
 
 def _cut_from(text: str, message: str) -> str | int:
-    """A message, or where in its text it begins if it is the text's end."""
+    """A message, or its offset in the text if it is the end of the text."""
     return len(text) - len(message) if text.endswith(message) else message
 
 
@@ -145,14 +145,14 @@ def _without_empty(row: dict[str, Any], *kept: str) -> dict[str, Any]:
 
 
 def load(data: bytes, folder: str = "") -> NodeReading:
-    """A reading from its JSON lines; paths and node labels get `folder` in front.
+    """A reading from its JSON lines; `folder` is prepended to paths and node labels.
 
     Raises ValueError for another format; damaged rows are left out and counted in a gap.
     """
     lines = data.splitlines()
     head = _object(lines[0]) if lines else None
     if head is None or head.get("reading") != FORMAT:
-        raise ValueError("no reading of this version of raydoctor")
+        raise ValueError("not a reading of this version of raydoctor")
     loader = _Loader(folder)
     for line in lines[1:]:
         loader.take(line)
@@ -174,7 +174,7 @@ def load(data: bytes, folder: str = "") -> NodeReading:
 
 
 def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
-    """The readings that a capture holds, by path; one that cannot be read is a gap."""
+    """The readings in a capture, by path; an unreadable one is a gap."""
     readings = []
     for source, file in files.items():
         if source.role != "reading":
@@ -189,13 +189,13 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
 
 
 _DAMAGED = (
-    *(ValueError, TypeError, AttributeError, LookupError),  # not of the kind that it should be
+    *(ValueError, TypeError, AttributeError, LookupError),  # values of a wrong type
     *(OverflowError, RecursionError),
 )
 
 
 class _Loader:
-    """Rows -> values; a row that is not what it should be is counted."""
+    """Rows -> values; invalid rows are counted."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -317,9 +317,9 @@ def _entities(row: Mapping[str, Any]) -> Iterator[Entity]:
 
 
 def trim(reading: NodeReading, most: int) -> NodeReading:
-    """A reading with at most that many events, the first and last of each kind; counts stay true.
+    """A reading with at most that many events, the first and last of each kind; counts remain correct.
 
-    What is plentiful gives way first: a storm of one kind does not cost the single record that explains it.
+    Frequent kinds are trimmed first, so that a storm of one kind does not remove the record that explains it.
     """
     excess = len(reading.events) - most
     if excess <= 0:
@@ -341,7 +341,7 @@ def trim(reading: NodeReading, most: int) -> NodeReading:
     left_out = len(reading.events) - len(events)
     gap = Gap(
         "some events of this node",
-        f"{left_out:,} of {len(reading.events):,} were only counted: a node tells {most:,} at most",
+        f"{left_out:,} of {len(reading.events):,} were only counted: a node sends at most {most:,}",
         _DIAGNOSE,
         optional=True,
     )
@@ -349,7 +349,7 @@ def trim(reading: NodeReading, most: int) -> NodeReading:
 
 
 def _share(sizes: list[int], most: int) -> int:
-    """How many each kind may keep, so that all together keep at most `most`; at least one."""
+    """The number of events that each kind may keep, for a total of at most `most`; at least one."""
     low, high = 1, max(sizes)
     while low < high:
         middle = (low + high + 1) // 2

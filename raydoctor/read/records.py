@@ -1,11 +1,11 @@
-"""Log lines -> records: headers, driver prefixes, colours, and where a record ends.
+"""Log lines -> records: headers, driver prefixes, colours, and the end of each record.
 
-The forms (Ray 2.3 to 2.60): C++ `[2026-11-21 07:34:50,739 W 283 293] (raylet) store.cc:366: text`,
+The formats (Ray 2.3 to 2.60): C++ `[2026-11-21 07:34:50,739 W 283 293] (raylet) store.cc:366: text`,
 Python `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`, Serve's
 `ERROR 2026-11-21 07:35:03,092 controller 402 -- text`, one JSON object a line (RAY_BACKEND_LOG_JSON,
 LoggingConfig), gRPC's and abseil's `E1121 04:58:43.606480 31606 f.cc:378] text`, the kernel's, and
-plain text. The driver's output wraps any of them in `(raylet, ip=…)` or `(train pid=12, ip=…)`,
-coloured, with `[repeated 3x across cluster]` behind.
+plain text. The driver's output adds a coloured prefix, `(raylet, ip=…)` or `(train pid=12, ip=…)`, and
+may append `[repeated 3x across cluster]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raydoctor.model.patterns import pattern
 
 MAX_RECORD_LINES = 250
 MAX_LINE = 16_384
-"""Characters of one line that are looked at: exit details and task specs are far below."""
+"""Maximum of inspected characters of one line; exit details and task specs are much shorter."""
 
 _ANSI = pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
@@ -39,7 +39,7 @@ _SERVE = pattern(
     rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>{_STAMP}) (?:[^\s]{{1,200}} ){{2,5}}?"
     r"(?:--|[\w./-]+:\d+ -) "
 )
-"""Component, its id and (of a request) request id, route and application stand before the text
+"""Component, its id and (for a request) request id, route and application precede the text
 (`ray/serve/_private/logging_utils.py`): `file.py:12 - text` in 2.9 and 2.20, `-- text` in 2.40 and after."""
 _ABSL = pattern(
     r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) "
@@ -85,8 +85,8 @@ _CHAINED = (
     "During handling of the above exception, another",
     "The above exception was the direct cause of",
 )
-"""Between the tracebacks of a chain. `RayTaskError` prints `ray::f() (pid=…)` for its own
-`Traceback` lines, so behind such a line the same record goes on unless a `Traceback` follows."""
+"""Between the tracebacks of a chain. `RayTaskError` prints `ray::f() (pid=…)` instead of `Traceback` lines,
+so after such a line the same record continues unless a `Traceback` follows."""
 _QUOTING = (
     "ray.exceptions.RuntimeEnvSetupError: ",
     "Status message: runtime_env setup failed: ",
@@ -98,7 +98,7 @@ _QUOTING = (
     "Exception in replica ",
     "Exception in Replica(",
 )
-"""Openings of plain records that quote the whole traceback of another process."""
+"""Starts of plain records that quote the whole traceback of another process."""
 _ONE_WRITER = frozenset(
     {
         "raylet-out",
@@ -117,28 +117,28 @@ _ONE_WRITER = frozenset(
         "train",
     }
 )
-"""Roles whose records all have headers, so that a traceback there belongs to the record above it."""
+"""Roles in which all records have headers, so that a traceback belongs to the record above it."""
 
 
 @dataclass(slots=True)
 class LogLine:
-    """One line, taken apart."""
+    """One parsed line."""
 
     text: str
-    """Colours stripped."""
+    """The line without colours."""
     message: str
     headed: bool = False
-    """Starts a record: it has a header of its own."""
+    """Whether it starts a record: it has its own header."""
     stamp: str = ""
     """`YYYY-MM-DD HH:MM:SS,mmm` in the writer's local time, or empty."""
     epoch: float | None = None
-    """Where the line says it outright (JSON `timestamp_ns`)."""
+    """The time if the line contains it as epoch (JSON `timestamp_ns`)."""
     level: str = ""
     pid: int | None = None
     who: str = ""
     """The driver prefix: `raylet`, `gcs_server`, `autoscaler`, or the name of a task or actor."""
     echo: str = ""
-    """Which process's output a prefixed driver line echoes: raylet, gcs, autoscaler, worker."""
+    """The process that a prefixed driver line echoes: raylet, gcs, autoscaler, worker, driver."""
     ip: str = ""
     repeated: int = 1
     fields: dict[str, str] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def strip_ansi(text: str) -> str:
 
 
 def parse_line(raw: str, role: str = "") -> LogLine:
-    """Take one line apart. Total: any text is a line, if only a plain one."""
+    """Parse one line. Never fails: any other text is a plain line."""
     text = strip_ansi(raw.rstrip("\r\n"))
     first = text[:1]
     line = LogLine(text, text)
@@ -177,10 +177,10 @@ def parse_line(raw: str, role: str = "") -> LogLine:
 
 
 def message_of(text: str, role: str) -> tuple[str, str, int]:
-    """(message, echo, repeated) of a line: what `parse_line` says, without the rest.
+    """(message, echo, repeated) of a line, as `parse_line` would return them.
 
-    Records of C++ are most of a log and of an error storm, where matching one costs less than
-    making a Line of it.
+    Most records of a log and of an error storm come from C++, and matching one is faster than parsing it
+    completely.
     """
     if text[:1] == "[" and role != "kernel" and "\x1b" not in text:
         text = text.rstrip("\r\n")
@@ -191,7 +191,7 @@ def message_of(text: str, role: str) -> tuple[str, str, int]:
 
 
 def header_length(text: str) -> int:
-    """How many characters of a line are its own header (not a driver prefix); 0 without one."""
+    """The length of a line's own header (not a driver prefix) in characters; 0 without one."""
     match = _CPP.match(text) or _PYTHON.match(text) or _ABSL.match(text) or _SERVE.match(text)
     return match.end() if match else 0
 
@@ -200,7 +200,7 @@ _CPP_BYTES = pattern(_CPP.pattern.encode())
 
 
 def begins_record(data: bytes, at: int) -> bool:
-    """Whether a record of C++ begins there, whatever the file's role."""
+    """Whether a record of C++ begins there, in a file of any role."""
     return _CPP_BYTES.match(data, at) is not None
 
 
@@ -216,7 +216,7 @@ def _apply_header(line: LogLine, match: re.Match[str] | None) -> None:
 
 
 def _apply_absl_header(line: LogLine, match: re.Match[str] | None) -> None:
-    """The day is without a year, so that the record has no time of its own."""
+    """The header has no year, so the record has no time of its own."""
     if not match:
         return
     line.headed = True
@@ -228,7 +228,7 @@ def _apply_absl_header(line: LogLine, match: re.Match[str] | None) -> None:
 
 
 def _apply_rewritten(line: LogLine) -> None:
-    """The header of a line that was rewritten (`capture/console`)."""
+    """Parse the header of a rewritten line (`capture/console`)."""
     parts, closed, rest = line.message[1:].partition(HEADER)
     if not closed:
         return
@@ -259,7 +259,7 @@ def _parse_prefix(line: LogLine) -> None:
 
 @lru_cache(maxsize=1024)
 def _prefix(who: str) -> tuple[str, int | None, str, str]:
-    """(who, pid, ip, which process's output it echoes)."""
+    """(name, pid, ip, the process that it echoes)."""
     pid: int | None = None
     if parts := _PREFIX_PARTS.match(who):
         name, pid, ip = parts["name"].strip(), int(parts["pid"]), parts["ip"] or ""
@@ -273,7 +273,7 @@ _DRIVERS = pattern(
     r"EngineCore|APIServer|ApiServer|Worker_|VllmWorker|main_task\b|\w{0,40}TaskRunner\b|head\b"
     r"|worker\d{1,6}, rank=|rank \d"
 )
-"""Processes of vLLM, the main tasks of verl and OpenRLHF, nodes of launchers: they use Ray as drivers do."""
+"""Processes of vLLM, main tasks of verl and OpenRLHF, and nodes of launchers: these use Ray like drivers."""
 _ECHO_OF = {
     "raylet": "raylet",
     "gcs_server": "gcs",
@@ -325,7 +325,7 @@ _CPP_OWN = frozenset({"asctime", "levelname", "message", "component", "filename"
 
 
 def _appended(data: dict[str, Any]) -> str:
-    """The fields that C++ text logs append as ` key=value`: patterns are written for that form."""
+    """The fields as C++ text logs append them, ` key=value`: patterns are written for that format."""
     if not str(data.get("filename", "")).endswith((".cc", ".h")):
         return ""
     return "".join(f" {key}={value}" for key, value in data.items() if key not in _CPP_OWN)
@@ -339,7 +339,7 @@ def _json_epoch(data: dict[str, Any]) -> float | None:
 
 
 def plausible(value: object, unit: float = 1.0) -> float | None:
-    """Epoch seconds, or None for what is no number or no time that a log can tell."""
+    """Epoch seconds; None for anything but a number that can be the time of a record."""
     if not isinstance(value, (str, int, float)):
         return None
     try:
@@ -350,13 +350,13 @@ def plausible(value: object, unit: float = 1.0) -> float | None:
 
 
 _LATEST = 1e11
-"""Seconds: the year 5138. What is larger counts other units, or nothing."""
+"""Seconds: the year 5138. A larger number has another unit or is not a time."""
 
 
 def assemble(first: LogLine, following: Iterable[str], role: str) -> tuple[str, str]:
     """The whole record that starts with `first`: (text, message).
 
-    `following` are the next raw lines of the file; those that belong to the record are taken.
+    `following`: the next raw lines of the file; those of the record are consumed.
     """
     texts, messages = [first.text], [first.message]
     breaks: tuple[str, ...] = _PLAIN_BREAKS
@@ -375,28 +375,28 @@ def assemble(first: LogLine, following: Iterable[str], role: str) -> tuple[str, 
             text = message = raw.rstrip("\r\n")
         texts.append(text)
         messages.append(message)
-    # The text keeps the words that say another traceback follows; no pattern should meet them.
+    # The text keeps the words that announce another traceback; patterns should not see them.
     while len(messages) > 1 and (not messages[-1].strip() or messages[-1].startswith(_CHAINED)):
         messages.pop()
     return "\n".join(texts).rstrip(), "\n".join(messages).rstrip()
 
 
 def _continues(first: LogLine, line: LogLine) -> bool:
-    """A pushed message is printed with one prefix for all its lines, a streamed file line by line."""
+    """Whether a line continues a record: a pushed message has one prefix, a streamed file one per line."""
     if first.echo and line.echo == first.echo and line.pid == first.pid:
         return not _has_own_header(line.message)
     return not line.headed
 
 
 _MAY_BEGIN_RECORDS = frozenset("[({0123456789EWIFDC" + HEADER)
-"""What headers, prefixes and JSON begin with; other lines are not taken apart to see that."""
+"""First characters of headers, prefixes and JSON; other lines cannot begin a record and are not parsed."""
 
 
 def _has_own_header(message: str) -> bool:
-    """A prefixed driver line whose body begins a new record.
+    """Whether the text after a driver prefix begins a new record.
 
-    Messages that Ray pushes to drivers carry no header, so equal prefixes alone do not part them;
-    the openings of such messages do.
+    Messages that Ray pushes to drivers have no header, so consecutive ones with equal prefixes are separated
+    by their first words.
     """
     headers = (_CPP, _PYTHON, _SERVE)
     return any(h.match(message) for h in headers) or message.startswith(_PUSHED)

@@ -1,7 +1,7 @@
 """Hits -> events.
 
-For every line with a hit: the signals whose literal stands there and whose roles fit are matched
-against the record's message. Of an error storm most records are only counted (see `keep`).
+For every line with a hit, the signals with this literal and a fitting role are matched against the record's
+message. Most records of an error storm are only counted (see `keep`).
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from raydoctor.read.records import (
 from raydoctor.read.template import draw
 
 _FOLDS = 200
-"""Distinct values of the fold fields that are told apart in one file; the rest is one more run."""
+"""Maximum of distinct values of the fold fields in one file; all further values share one run."""
 _KEPT_CHARS = 32_000_000
-"""Characters of the records that are kept of one file; of the rest one record a run is kept."""
+"""Characters of the kept records of one file; after that, one record per run is kept."""
 _DIGIT = re.compile(r"\d").search
 _DRAWN, _TEMPLATES = 16, 4
-"""How many templates are drawn for a literal in one file before its lines count as too different
-from one another, and how many are tried on a line."""
+"""Maximum of templates that are made for a literal in one file before its lines count as too different, and
+of templates that are tried on a line."""
 _LONGEST_NUMBER = 64
-"""Digits, those of the longest id: Python refuses to convert some thousands of them."""
+"""Digits of the longest id; Python refuses to convert numbers of thousands of digits."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Scan:
 
 
 def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
-    """Search the files for the signals' literals and match what is found."""
+    """Search the files for the signals' literals and match the lines with hits."""
     result, index = Scan(), index_of(tuple(signals))
     keepers = {probe: Keeper() for probe in index.probes}
     by_path = {file: source for source, file in files.items()}
@@ -134,7 +134,7 @@ def _shown(file: str, by_path: Mapping[str, Source]) -> str:
 
 
 def _learn(draft: Draft, clock: NodeClocks) -> None:
-    """A record that carries its local time and the epoch shows its node's zone."""
+    """Learn a node's zone from a record that contains both local time and epoch."""
     if draft.head.stamp:
         epoch = draft.head.epoch or _epoch(draft.fields)
         if epoch is not None:
@@ -148,23 +148,23 @@ def _epoch(fields: Mapping[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class _AlikeRecords:
-    """Records that are alike, as far as they are kept while their file is read."""
+    """Kept records among equal ones, while their file is read."""
 
     first: list[Draft] = field(default_factory=list)
     passed: int = 0
-    """How many records came behind the first ones."""
+    """The number of records after the first ones."""
     last: deque[tuple[bytes, int]] = field(default_factory=deque)
-    """Line number and offset of a hit of the last ones; they are read again when it is known which."""
+    """Line number and offset of the last hits; the kept ones are read again at the end of the file."""
 
 
 class _Known(NamedTuple):
-    """A template, and where to count the lines it accepts."""
+    """A template, and the run that counts the lines that it accepts."""
 
     accepts: Callable[[bytes, int], Match[bytes] | None]
     probe: SignalProbe
     run: _AlikeRecords
     alone: bool
-    """Only where the next line begins a record: the pattern would look at more lines."""
+    """Whether the next line must begin a record, because the pattern reads more than one line."""
 
 
 class _FileReader:
@@ -200,7 +200,7 @@ class _FileReader:
         self._kept_chars = 0
 
     def take(self, hits: Iterable[RawHit]) -> bool:
-        """Try the signals of each hit; false where the file's time budget is spent."""
+        """Try the signals of each hit; false if the file's time budget is spent."""
         for number, offset, literal in hits:
             if number != self._number:
                 known = self._known.get(literal)
@@ -213,7 +213,7 @@ class _FileReader:
                     return False
                 self._enter(number, int(offset))
             elif self._view_ends and int(offset) >= self._view_ends:
-                # Further on in a line of which only a part is in view.
+                # Further along a line that is only partly in view.
                 if literal not in self._relevant:
                     continue
                 if self._time.spent:
@@ -231,7 +231,7 @@ class _FileReader:
         return budget.gap(file, self._hit, self._source.size, self._time)
 
     def _try_literal(self, literal: bytes) -> None:
-        """Try what asks for a literal, and what the literal may hide, on the line in view."""
+        """Try the signals of a literal, and of those that it may hide, on the line in view."""
         entry = self._table.get(literal)
         if entry is None:
             return
@@ -242,7 +242,7 @@ class _FileReader:
         self._learn_like(literal, entry)
 
     def finish(self) -> None:
-        """Hand over what is kept, and close the file."""
+        """Hand over the kept records, and close the file."""
         for (probe, _), run in self._runs.items():
             self._keepers[probe].add(self._drafts(probe, run))
         self._lines.close()
@@ -258,7 +258,7 @@ class _FileReader:
         self._view(offset)
 
     def _view(self, offset: int) -> None:
-        """Look at the part of the line around a hit: all of it, unless it is very long."""
+        """Load the part of the line around a hit; the whole line unless it is very long."""
         self._hit = offset
         self._offset, self._raw = self._lines.around(offset)
         self._view_ends = self._offset + len(self._raw) if len(self._raw) >= MAX_LINE else 0
@@ -322,7 +322,7 @@ class _FileReader:
         return False
 
     def _learn_like(self, literal: bytes, entry: LiteralEntry) -> None:
-        """Draw a template of the current line, if one signal alone matched it and is in a storm."""
+        """Make a template of the current line if exactly one signal matched it and is in an error storm."""
         if len(entry.own) != 1 or self._drawn.get(literal, 0) >= _DRAWN:
             return
         probe = entry.own[0]
@@ -347,11 +347,11 @@ class _FileReader:
             known.insert(0, _Known(template.match, probe, run, alone))
             del known[_TEMPLATES:]
 
-    # ------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------ kept records
 
     @property
     def _has_room(self) -> bool:
-        """Whether records of this file are still kept, and not only counted."""
+        """Whether further records of this file are kept, and not only counted."""
         return self._kept_chars < _KEPT_CHARS
 
     def _count(self, probe: SignalProbe, found: Match[str]) -> None:
@@ -373,7 +373,7 @@ class _FileReader:
         return self._runs.setdefault(key, _AlikeRecords(last=deque(maxlen=each)))
 
     def _drafts(self, probe: SignalProbe, run: _AlikeRecords) -> list[Draft]:
-        """A run's first and last records, each as often as it stands for."""
+        """A run's first and last records, with the number of records that each represents."""
         last = []
         for number, offset in run.last:
             if not self._has_room or self._time.spent:

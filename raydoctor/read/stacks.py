@@ -1,8 +1,8 @@
 """Stacks of workers in a file: the output of `ray stack` or `py-spy dump`.
 
-Files: `ray-stack.txt`, `stack-471.txt`, `stacks.log`, `py-spy-2.txt` and the like, beside the logs. One file
-may hold several processes, and one process several times. Each dump becomes an event `stack.dump`
-whose message is the process's part; what stands between the dumps is passed over.
+The files are next to the logs: `ray-stack.txt`, `stack-471.txt`, `stacks.log`, `py-spy-2.txt` and the like.
+One file may contain several processes, and one process several times. Each dump becomes an event
+`stack.dump` with the dump as its message; other text is skipped.
 """
 
 from __future__ import annotations

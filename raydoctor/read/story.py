@@ -27,7 +27,7 @@ from raydoctor.redact import Redactor
 
 _MAX_ENTRIES = 10_000
 _OWN_HEAD, _OWN_TAIL = 20, 200
-"""Lines of a worker's own output that are shown: its start and its end."""
+"""Number of shown lines at the start and at the end of a worker's own output."""
 _ID_LENGTHS: dict[int, EntityKind] = {
     8: "job",
     32: "actor",
@@ -45,7 +45,7 @@ _LIKELY_OBJECT_INDEX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Another name of the subject, and how it is known."""
+    """Another name of the subject, and its source."""
 
     entity: Entity
     why: str
@@ -61,7 +61,7 @@ class StoryLine:
     level: str
     message: str
     inherited: bool = False
-    """The time is that of the record's first line."""
+    """Whether the time is that of the record's first line."""
 
 
 @dataclass(slots=True)
@@ -74,10 +74,10 @@ class Story:
     related: list[tuple[Entity, int]] = field(default_factory=list)
     """Other entities in the lines, with counts."""
     omitted: dict[str, int] = field(default_factory=dict)
-    """File -> lines that belong here and are not shown."""
+    """File -> number of lines of the story that are not shown."""
     gaps: list[Gap] = field(default_factory=list)
     known: tuple[tuple[Entity, str], ...] = ()
-    """Ids that the capture does hold, with a label: only where nothing was found."""
+    """Ids in the capture, with a label; empty unless nothing was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class _Ground:
 def tell(capture: Capture, what: str, everything: bool = False) -> Story:
     """The story of an id, an unambiguous prefix, `pid:N`, `pid:NODE/N` or `name:X`.
 
-    `everything` includes the routine lines of a worker's own logs. Where nothing is found, `known`
-    says what ids there are. Raises RaydoctorError where the prefix or pid is ambiguous.
+    `everything` includes the routine lines of a worker's own logs. If nothing is found, `known` lists the ids
+    in the capture. Raises RaydoctorError if the prefix or pid is ambiguous.
     """
     case = build.read(capture, signals.FACTS).case
     ground = _Ground(capture, case, _clock(case), everything)
@@ -106,7 +106,7 @@ def tell(capture: Capture, what: str, everything: bool = False) -> Story:
 
 
 def _clock(case: Case) -> NodeClocks:
-    """The nodes' zones as the diagnosis learnt them."""
+    """The nodes' zones, as the diagnosis learned them."""
     clock = NodeClocks()
     for event in case.events:
         stamp = parse_line(event.text.partition("\n")[0], event.source.role).stamp
@@ -119,7 +119,7 @@ def _clock(case: Case) -> NodeClocks:
 
 
 def _subjects(ground: _Ground, what: str) -> Iterator[Entity]:
-    """What the user may mean, likeliest first."""
+    """Entities that the text may name, the most likely first."""
     if match := _GIVEN_PID.fullmatch(what):
         yield _process(ground, int(match["pid"]), match["node"])
     if match := _GIVEN_ID.fullmatch(what):
@@ -142,7 +142,7 @@ def _process(ground: _Ground, pid: int, node: str | None) -> Entity:
 
 
 def _by_prefix(ground: _Ground, prefix: str) -> Iterator[Entity]:
-    """The one id that begins so; ids that merely continue it (a task's objects) are not others."""
+    """The only id with this prefix; ids that continue it (a task's objects) do not make it ambiguous."""
     labels: Counter[Entity] = Counter()
     found: set[str] = set()
     for source in ground.capture.sources:
@@ -161,7 +161,7 @@ def _by_prefix(ground: _Ground, prefix: str) -> Iterator[Entity]:
     if len(meant) > 1:
         candidates = [_kind(ground.case, value, labels) for value in sorted(meant)]
         raise RaydoctorError(
-            f"{prefix} is ambiguous: {len(candidates)} ids begin so",
+            f"{prefix} is ambiguous: {len(candidates)} ids begin with it",
             paste.text(
                 "Give more digits: {ids}", ids=[f"{e.kind} {e.value}" for e in candidates[:8]]
             ),
@@ -170,7 +170,7 @@ def _by_prefix(ground: _Ground, prefix: str) -> Iterator[Entity]:
 
 
 def _kind(case: Case, value: str, labels: Counter[Entity]) -> Entity:
-    """An id with its kind: as the ledger knows it, as lines label it, or as its length says."""
+    """An id with its kind: from the ledger, from the labels in lines, or from its length."""
     ledger = case.ledger
     tables: tuple[tuple[EntityKind, Container[str]], ...] = (
         ("worker", ledger.pids),
@@ -193,7 +193,7 @@ def _kind(case: Case, value: str, labels: Counter[Entity]) -> Entity:
 
 
 def _known(case: Case) -> Iterator[tuple[Entity, str]]:
-    """Ids that the capture holds, the ones with a story first."""
+    """Ids in the capture, those with a story first."""
     ledger = case.ledger
     for exit_ in ledger.exits:
         if exit_.worker:
@@ -226,9 +226,9 @@ def _aliases(ground: _Ground, subject: Entity) -> list[Alias]:
     elif subject.kind == "object" and (parts := ids.parse_object_id(value)):
         found = [_creator(parts)]
     elif subject.kind == "task" and ids.is_driver_task(value):
-        found = [_driver(ids.job_of_task(value), "the task id stands for it")]
+        found = [_driver(ids.job_of_task(value), "the task id represents it")]
     elif subject.kind == "lease" and (submitter := ids.submitter_of_lease(value)):
-        found = [Alias(Entity("worker", submitter), "it asked for the lease")]
+        found = [Alias(Entity("worker", submitter), "it requested the lease")]
     elif subject.kind == "job":
         found = [_driver(value, "the job's driver")]
     return list({alias.entity: alias for alias in found}.values())
@@ -313,7 +313,7 @@ def _own_lines(ground: _Ground, named: Iterable[Entity], story: Story) -> Iterat
 
 
 def _own_records(ground: _Ground, source: Source, file: str, story: Story) -> Iterator[Mention]:
-    """Records of a core worker's log; its routine ones only if everything is asked for."""
+    """Records of a core worker's log; routine records only with `everything`."""
     routine = 0
     with open(file, "rb") as stream:
         for number, raw in enumerate(stream, 1):
@@ -354,7 +354,7 @@ def _related(found: Iterable[Mention], named: list[Entity]) -> list[tuple[Entity
 
 
 def _ordered(found: Iterable[Mention]) -> list[StoryLine]:
-    """In time order, `.err` twins of a record left out, lines without any time last."""
+    """Lines in order of time, without `.err` twins of a record; lines without a time come last."""
     first_file: dict[object, str] = {}
     entries = []
     for mention in sorted(found, key=_rank):
@@ -390,6 +390,6 @@ def _without_secrets(entries: list[StoryLine], secrets: Iterable[str]) -> list[S
 
 
 def _rank(mention: Mention) -> tuple[bool, float, str, int]:
-    # `.out` sorts before its twin `.err` by role, and so stays.
+    # `.out` sorts before its twin `.err` by role, so it is kept.
     place = f"{mention.source.role.endswith('-err')} {mention.source.path}"
     return (mention.at is None, mention.at or 0.0, place, mention.number)

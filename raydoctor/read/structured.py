@@ -1,7 +1,7 @@
-"""Files that are read whole: export events and debug dumps.
+"""Reads files completely: export events and debug dumps.
 
 Export events (`export_events/event_EXPORT_*.log`, written when `RAY_enable_export_api_write=1`, Ray
-2.40+): one JSON object a line, ids as base64. `debug_state.txt` (raylet, rewritten every 10 s) and
+2.40+): one JSON object per line, ids as base64. `debug_state.txt` (raylet, rewritten every 10 s) and
 `debug_state_gcs.txt` (GCS, up to 2.49): `key: value` lines.
 """
 
@@ -31,7 +31,7 @@ _INTERESTING = (b'"error_info"', b'"EXPORT_ACTOR"', b'"EXPORT_NODE"', b'"EXPORT_
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
-    """Events of every structured file; what cannot be read is a gap, a damaged line is passed over."""
+    """Events of every structured file. An unreadable file is a gap, and a damaged line is skipped."""
     events: list[Event] = []
     for source, file in files.items():
         try:
@@ -157,7 +157,7 @@ _EXPORTS = {
 
 
 def _message(value: object) -> str:
-    """A message without colours, cut where no message of Ray's is as long."""
+    """A message without colours, cut at a length that no message of Ray has."""
     return strip_ansi(str(value or "")[:_LONGEST])
 
 
@@ -181,7 +181,7 @@ def _entities(fields: dict[str, str]) -> frozenset[Entity]:
 
 
 def _debug_state(source: Source, file: str) -> Iterator[Event]:
-    """One event for the whole dump: its `key: value` lines as fields, lower case, `_` for blanks."""
+    """One event for the whole dump; its `key: value` lines become fields, lower case with `_` for blanks."""
     with open(file, "rb") as stream:
         text = stream.read(_DEBUG_LIMIT).decode("utf-8", "replace")
     fields: dict[str, str] = {}
@@ -194,7 +194,7 @@ def _debug_state(source: Source, file: str) -> Iterator[Event]:
     if not fields:
         return
     fields["node"] = fields.get("node_id", "")
-    # Its time is that of the file, which copying a capture changes: none is better than a wrong one.
+    # Only the file has a time, and copying a capture changes it: no time is better than a wrong one.
     yield Event(
         "debug.state",
         source,

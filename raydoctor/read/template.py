@@ -1,18 +1,16 @@
-"""A line that matched -> a cheap test that recognises its like.
+"""A line that matched -> a fast test that accepts equal lines with other ids, numbers and times.
 
-In an error storm line after line differs from the one before in ids, numbers and times only. A
-*template* is the line with these places opened: one regular expression over bytes, made of the line's
-own characters, that needs no decoding, no header parsing and hardly any backtracking. It accepts a
-line only if the signal's pattern matches that line, too:
+In an error storm, consecutive lines differ only in ids, numbers and times. A *template* is the line with
+variable places: one regular expression over bytes, made of the line's own characters, without decoding,
+header parsing or much backtracking. It accepts a line only if the signal's pattern matches it as well:
 
-* Opened are places where the pattern itself takes any number, any hex digits or any text; there, a
-  number stays a number and hex digits stay hex digits, of their length where the pattern counts them.
-* Everything else must be equal to the last character, as must be the fields by which records of a
-  signal are told apart.
-* Patterns with look-around, back references or flags of their own have no template.
+* A place is variable if the pattern itself accepts any number, any hex digits or any text there. A number
+  remains a number, and hex digits remain hex digits, with the same length if the pattern counts them.
+* All other characters must be equal, as must the fields that separate records of a signal.
+* Patterns with look-around, back references or their own flags have no template.
 
-So the path through the pattern that matched the first line matches each line accepted. The converse
-does not hold: what no template accepts is for the pattern itself to judge.
+The path through the pattern that matched the first line therefore matches each accepted line. The converse
+does not hold: the pattern itself is tried on lines that no template accepts.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ _TOKEN = late(
 """One token of a signal's pattern; it never reads a log. A `[` inside a class has no token (write `\\[`), so
 that the search for a class ends at the next `[`."""
 _OPEN_ATOMS = {r"\d": b"[0-9]", "[0-9a-f]": b"[0-9a-f]", ".": b""}
-"""What a pattern takes without looking at it -> the class that a template allows there (empty: of
-any text, the numbers and ids in it)."""
+"""An atom of a pattern that accepts variable text -> the class that a template allows there (empty for any
+text: the numbers and ids in it)."""
 _MAY_BEGIN_HEADERS = frozenset("[{(0123456789EWIF")
 _LONGEST = 4096
-"""Characters: a template is compiled, and longer lines are rare."""
+"""Characters; longer lines are rare, and a template has to be compiled."""
 _BREAK = rb"(?:\n|\Z)"
 _RUN = late(r"[0-9a-f]{8,}|[0-9]+")
 _DIGITS = late(r"[0-9]+")
@@ -48,7 +46,7 @@ class _OpenGroup(NamedTuple):
     number: int
     allowed: bytes
     free: bool
-    """Whether the pattern takes any length."""
+    """Whether the pattern accepts any length."""
 
 
 class _OpenedPlace(NamedTuple):
@@ -60,7 +58,7 @@ class _OpenedPlace(NamedTuple):
 
 @cache
 def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_OpenGroup, ...]] | None:
-    """The pattern with a group around every atom that takes what comes, or None."""
+    """The pattern with a group around every atom for variable text, or None."""
     parts: list[str] = []
     groups: list[_OpenGroup] = []
     count = at = 0
@@ -91,9 +89,9 @@ def draw(
 ) -> re.Pattern[bytes] | None:
     """A template of a line (with its break) that the pattern matched, or None if none is safe.
 
-    `message` is what the pattern was matched against; `with_header`: the header is part of it. Where
-    it is not simply the line's end (colours in it, JSON), or other digits might make a header of the
-    line's begin, the template accepts nothing but equal lines.
+    `message`: the text that the pattern matched; `with_header`: whether it includes the header. If the
+    message is not simply the line's end (colours, JSON), or if other digits could turn the start of the line
+    into a header, the template accepts only identical lines.
     """
     if not raw.isascii() or len(raw) > _LONGEST:
         return None
@@ -115,7 +113,7 @@ def draw(
 
 
 def _in_header(line: str, begin: int) -> Iterator[_OpenedPlace]:
-    """A header stays one, whatever its digits are."""
+    """Places in the header: it remains a header with any digits."""
     if header_length(line) == begin:
         for run in _DIGITS.finditer(line, 0, begin):
             yield _OpenedPlace(*run.span(), b"[0-9]", False)
@@ -124,7 +122,7 @@ def _in_header(line: str, begin: int) -> Iterator[_OpenedPlace]:
 def _in_message(
     line: str, begin: int, found: re.Match[str], groups: Iterable[_OpenGroup]
 ) -> Iterator[_OpenedPlace]:
-    """Places in the order of the line: before the match, in the atoms that take what comes, behind."""
+    """Places in the order of the line: before the match, in the atoms for variable text, after the match."""
     yield from _runs(line, begin, begin + found.start(), free=True)
     at = found.start()
     for group in groups:

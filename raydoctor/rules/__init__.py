@@ -45,7 +45,7 @@ def _from_module(name: str) -> Rule:
 
 
 def only_rule(module: ModuleType) -> Rule:
-    """The rule that a module defines; TypeError where it is not exactly one."""
+    """The rule that a module defines; TypeError unless there is exactly one."""
     found = [value for value in vars(module).values() if isinstance(value, Rule)]
     if len(found) != 1:
         raise TypeError(f"{module.__file__} must define one rule, not {len(found)}")

@@ -95,8 +95,8 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
     exits = [e for e in case.exits if e.actor == actor]
     count = sum(e.count for e, _ in failures)
     return Finding(
-        f"Actor {label} was unreachable{f' for {count} calls' if count > 1 else ''} because {meaning or f'of an RPC error ({words})'}, and Ray does not know "
-        f"whether it executed the call{'s' if count > 1 else ''}",
+        f"Actor {label} was unreachable{f' for {count} calls' if count > 1 else ''} because {meaning or f'of an RPC error ({words})'}, and it is unknown "
+        f"whether the actor executed the call{'s' if count > 1 else ''}",
         (Link(event, f"the call failed with the RPC error: {words}"),),
         explains=(Entity("unavailable", actor),),
         caused_by=(Entity("actor", actor), *evidence.exit_entities(exits), *(Entity("node", e.node) for e in exits if e.node)),

@@ -69,7 +69,7 @@ _PORT_TAKEN = "ddress already in use"
 
 
 class _Agent(NamedTuple):
-    """The agent whose end ended its raylet, and the records of that end."""
+    """The agent whose exit ended its raylet, and the records of the exit."""
 
     name: str
     failed: Event

@@ -3,27 +3,27 @@
 ## What you see
 `ray.exceptions.RayChannelTimeoutError: System error: Timed out waiting for object available to read. ObjectID: …`, then
 `… increase RAY_CGRAPH_get_timeout which is currently 300 seconds. Otherwise, this may indicate that the execution is
-hanging.` vLLM follows with `EngineCore encountered a fatal error` and `EngineDeadError`.
+hanging.` vLLM then reports `EngineCore encountered a fatal error` and `EngineDeadError`.
 
 ## Why
 The caller of a compiled graph (vLLM's engine, if its executor is Ray) waits for a channel that one of the actors writes.
-That actor hangs in a collective operation, died, or still computes: the first request may compile kernels. The ObjectID
+That actor is hung in a collective operation, has died, or is still computing (the first request may compile kernels). The ObjectID
 contains the id of the actor that writes the channel.
 
-The limit is 10 s, or what `RAY_CGRAPH_get_timeout` says when the *calling* process imports `ray.dag`. vLLM sets 300 s in
-its engine. A process that had imported `ray.dag` before keeps 10 s, whatever vLLM prints.
+The limit is 10 s, or the value of `RAY_CGRAPH_get_timeout` when the *calling* process imports `ray.dag`. vLLM sets 300 s in
+its engine. A process that imported `ray.dag` earlier keeps 10 s, even if vLLM prints another value.
 
 ## Confirm
 - `ray list actors --detail --filter actor_id=…`, with the id in the report: is the actor alive, and where?
-- `py-spy dump --pid PID` of the actors while the call waits: the one that differs is the culprit.
-- Does a small request succeed, and only a long one fail? Then it is slow, not hung.
+- `py-spy dump --pid PID` of the actors while the call waits: the actor with a different stack blocks the others.
+- If a small request succeeds and only a long one fails, the actor is slow, not hung.
 
 ## Fix
 Fix the actor that did not answer. If it is only slow, raise the limit in the environment of the process that calls the
 graph, before it starts.
 
 ## Not this when
-`RayChannelError: Channel closed` follows the end of an actor. `GetTimeoutError` is `get-timeout`.
+The error is `RayChannelError: Channel closed`: an actor of the graph exited. The error is `GetTimeoutError` (`get-timeout`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
-from raydoctor.rules.shared.task_error import Printed, error_entity
+from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/compiled-graph/troubleshooting.html"
 _OUTPUT = (*gpu.OUTPUT, "serve", "train")
@@ -74,7 +74,7 @@ SET = Signal(
     _OUTPUT,
     "RAY_CGRAPH_get_timeout is set to 300",
 )
-"""vLLM's engine prints the variable's value, not the limit that is in force."""
+"""vLLM's engine prints the variable's value, not the effective limit."""
 
 
 @rule(
@@ -121,12 +121,12 @@ def _finding(case: Case, lines: list[Event]) -> Finding:
     return Finding(
         _headline(case, seconds, actors, wanted),
         (
-            *(Link(e, "no result was in the channel when the time was up") for e in lines[:1]),
+            *(Link(e, "the channel contained no result at the timeout") for e in lines[:1]),
             *(Link(e, f"the limit of the calling process was {seconds} s") for e in limits[:1] if e is not lines[0]),
-            *(Link(e, f"vLLM set {e['seconds']} s, too late: ray.dag had been imported") for e in wanted[:1]),
+            *(Link(e, f"vLLM set {e['seconds']} s, but ray.dag had already been imported") for e in wanted[:1]),
             *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
         ),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         caused_by=(*gpu.earlier(case, lines[0]), *evidence.exit_entities(exits)),
         subjects=tuple(Subject("actor", a, case.actor(a).class_name or None) for a in actors[:10]),
         count=max(1, len(limits)),
@@ -135,8 +135,8 @@ def _finding(case: Case, lines: list[Event]) -> Finding:
             *lines,
             *gpu.tracebacks(case, "RayChannelTimeoutError"),
             *(e for e in case.of("driver.exception") if "RayChannelTimeoutError" in (e["type"], e["inner"])),
-            *(e for e in case.of("driver.exception") if _is_of_dead_engine(e)),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for e in case.of("driver.exception") if e["inner"] == "EngineDeadError"),
+            *(e for seen in errors for e in seen.records),
         ),
     )  # fmt: skip
 
@@ -152,35 +152,31 @@ def _is_of_graph(seen: Printed) -> bool:
     return engine.died(seen) or (raised is not None and raised.name == "RayChannelTimeoutError")
 
 
-def _is_of_dead_engine(event: Event) -> bool:
-    return event["inner"] == "EngineDeadError"
-
-
 def _headline(case: Case, seconds: int, actors: list[str], wanted: list[Event]) -> str:
     after = f" within {seconds} s" if seconds else " in time"
-    who = "an actor of the graph"
+    subject = "an actor of the graph"
     if len(actors) == 1:
         name = case.actor(actors[0]).class_name
-        who = f"{f'{name} ({actors[0]})' if name else f'actor {actors[0]}'}"
+        subject = f"{f'{name} ({actors[0]})' if name else f'actor {actors[0]}'}"
     elif actors:
-        who = f"{len(actors)} actors"
-    text = f"A compiled graph had no result{after}: {who} did not answer"
+        subject = f"{len(actors)} actors"
+    text = f"A compiled graph had no result{after}: {subject} did not answer"
     if wanted:
-        text += f"; the limit of {wanted[0]['seconds']} s that vLLM set came too late and was not in force"
+        text += f"; vLLM set the limit of {wanted[0]['seconds']} s too late, so it had no effect"
     return text
 
 
 def _remedies(
     seconds: int, setting: str, actors: list[str], wanted: list[Event]
 ) -> Iterator[Remedy]:
-    look = "ray list actors --detail   # state, pid and node of the graph's actors"
+    listing = "ray list actors --detail   # state, pid and node of the graph's actors"
     yield Remedy(
-        "Find out what that actor does while the call waits",
+        "Find out what the actor is doing while the call waits",
         (
             paste.shell("ray list actors --detail --filter actor_id={actor}", actor=actors[0])
             if actors
-            else look,
-            "py-spy dump --pid PID   # on its node; of all ranks: the one that differs is the culprit",
+            else listing,
+            "py-spy dump --pid PID   # on its node; compare all ranks: a different stack shows the blocking rank",
         ),
         doc=_DOC,
     )
@@ -229,7 +225,7 @@ _TASK = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a driver waits for an actor that hangs",
+        "a driver waits for a hung actor",
         {"driver.log": _PLAIN},
         roots=("compiled-graph-timeout",),
         says=("within 10 s", _A, "RAY_CGRAPH_get_timeout=300"),
@@ -246,7 +242,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("compiled-graph-timeout",),
         says=(
             "within 10 s",
-            "300 s that vLLM set came too late",
+            "vLLM set the limit of 300 s too late",
             "export RAY_CGRAPH_get_timeout=300",
         ),
     ),

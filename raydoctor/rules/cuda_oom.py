@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import DRIVER, TRACEBACK, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import DRIVER, OUTPUT, TRACEBACK, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -48,7 +48,7 @@ PRINTED = Signal(
     "cuda.oom_printed",
     "CUDA out of memory. Tried to allocate ",
     r"(?:^|[\s\]])(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?P<what>CUDA out of memory\. Tried to allocate .*)",
-    ("worker-echo", "worker-err", *DRIVER),
+    OUTPUT,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of 44.52 GiB of "
     "which 2.31 GiB is free.",
 )
@@ -84,7 +84,7 @@ class _Shortage:
     @property
     def events(self) -> list[Event]:
         """Every record of it."""
-        printed = [event for seen in self.seen for event in (seen.event, *seen.inside)]
+        printed = [event for seen in self.seen for event in seen.records]
         return [*printed, *evidence.exit_events(self.exits)]
 
     @property
@@ -125,11 +125,10 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
 
 
 def _of_console(case: Case, printed: list[Event]) -> Finding:
-    """The exception in a console without task failures: of the program itself, or of processes below it."""
+    """The exception in a console without task failures, from the program itself or from its processes."""
     first = printed[0]
-    writers = {(e["ip"], e.pid): e["who"] for e in printed}
-    pids = [(ip, pid) for ip, pid in writers if pid is not None]
-    exits = [x for ip, pid in pids if (x := case.exit_of_process(pid, ip=ip)) and not x.expected]
+    writers = dict.fromkeys((e["ip"], e.pid) for e in printed)
+    exits = evidence.unexpected_exits(case, printed)
     ends = [e for e in case.of(TRACEBACK.kind) if _is_end(e)]
     name = first["who"] or ("the worker" if first.source.role == "worker-err" else "the driver")
     raised = parse(ends[0].message) if ends else None
@@ -142,7 +141,7 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
         ),
         explains=(
             Entity("task-error", f"{name} printed {shortage.place}"),
-            *(Entity("process", f"{ip}/{pid}") for ip, pid in pids),
+            *(Entity("process", f"{ip}/{pid}") for ip, pid in writers if pid is not None),
             *evidence.exit_entities(exits),
         ),
         subjects=(Subject("process", None, name, first.pid),),
@@ -154,7 +153,7 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
 
 
 def _is_end(event: Event) -> bool:
-    """Whether an exception that the driver itself did not catch is this one."""
+    """Whether the record is the driver's own uncaught exception, and this error."""
     raised = parse(event.message) if event.source.role in DRIVER else None
     return raised is not None and bool(_OUT.search(raised.message))
 

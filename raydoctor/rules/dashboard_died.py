@@ -2,7 +2,7 @@
 
 ## What you see
 `ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load.
-`ray status` and running jobs continue to work. `dashboard.log` holds `The dashboard on node … failed with the following
+`ray status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the following
 error`. Under `ray start --block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
 
 ## Why
@@ -194,7 +194,7 @@ def _silent(case: Case) -> _DashboardEnd | None:
 
 
 def _echo(case: Case, found: _DashboardEnd) -> Iterator[Link]:
-    """The failed probe, if the finding does not rest on it already."""
+    """The failed probe, unless the finding already uses it."""
     asked = live.is_silent(case, "dashboard")
     if asked is not None and all(link.event is not asked for link in found.chain):
         yield Link(asked, "the dashboard does not answer at its address now")

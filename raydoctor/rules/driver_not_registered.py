@@ -1,4 +1,4 @@
-"""A driver could not register with the raylet on its machine, and ended.
+"""A driver exited because it could not register with the raylet on its machine.
 
 ## What you see
 - `Failed to register worker … to Raylet` with `IOError: [RayletClient] Unable to register worker with raylet`, then `No such
@@ -12,7 +12,7 @@ driver waited. Most often, the raylet's agent could not start (broken grpcio, sl
 with it. On machines with many cores, `ray.init()` starts one worker per core and reaches limits on threads or open files,
 although Slurm or a container allows the program only a few of the cores.
 
-Without `node_ip_address.json`, the driver's machine or container is no node of the cluster whose GCS it reached.
+If `node_ip_address.json` is missing, the driver's machine or container is not a node of the cluster that it connected to.
 
 ## Confirm
 - The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs`.
@@ -20,8 +20,8 @@ Without `node_ip_address.json`, the driver's machine or container is no node of 
 - `pgrep -a raylet` on the driver's machine; `ray --version` in the driver's environment and on the cluster.
 
 ## Fix
-Fix what ended the raylet. Set `num_cpus` to the cores that the program may use, and stop a Ray that an earlier run left.
-Run a driver on a node of the cluster, or submit it as a job.
+Fix the failure of the raylet. Set `num_cpus` to the number of cores that the program may use, and stop Ray processes of
+earlier runs. Run a driver on a node of the cluster, or submit it as a job.
 
 ## Not this when
 The text ends with `No available ports` (`ports-exhausted`). A worker, not a driver, failed to register (`worker-start-crashed`).
@@ -64,7 +64,7 @@ _REASONS = (
     ("reset by peer", "the raylet closed the connection, as it does when it ends"),
     ("Broken pipe", "the raylet closed the connection, as it does when it ends"),
 )
-"""Texts of the operating system and what they show."""
+"""Error texts of the operating system, and their meaning."""
 
 
 @rule(
@@ -76,7 +76,7 @@ _REASONS = (
     looks_for=(_REFUSED, _NO_NODE, STARTED_LOCAL, CONNECTING, RAYLET_STARTED, AGENT_FAILED),
 )
 def driver_not_registered(case: Case) -> Iterator[Finding]:
-    """One finding per machine whose drivers could not register, and one per session folder that is no node's."""
+    """One finding per machine with drivers that could not register, and one per session folder without a node."""
     refused = (e for e in case.of(_REFUSED.kind) if _is_drivers(e))
     for label, events in evidence.grouped(refused, lambda e: e.source.node).items():
         yield _unregistered(case, label, events)
@@ -85,7 +85,7 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
 
 
 def _is_drivers(event: Event) -> bool:
-    """Whether it is a record of Ray (it has a header), and not of a worker whose log was pasted."""
+    """Whether Ray wrote the record (it has a header) in a driver, not in a worker with a pasted log."""
     worker = event["before"] or event["why"].partition("worker_id=")[2][:56]
     return bool(event.level) and (len(worker) < 56 or bool(ids.job_of_driver(worker)))
 
@@ -102,9 +102,9 @@ def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
         )
     else:
         raylet = f"the raylet of cluster {joined['address']}" if joined else "the raylet"
-    who = "The driver" if drivers == 1 else f"{drivers} drivers"
+    subject = "The driver" if drivers == 1 else f"{drivers} drivers"
     return Finding(
-        f"{who} could not register with {raylet} and ended: {_reason(first)}",
+        f"{subject} could not register with {raylet} and exited: {_reason(first)}",
         (
             *(Link(e, "the driver starts its own Ray") for e in (own,) if e),
             *(Link(e, "the driver joins this cluster") for e in (joined,) if e and not own),
@@ -129,17 +129,12 @@ def _same(started: Event | None, label: str) -> bool:
 
 def _own_ray(case: Case, event: Event) -> Event | None:
     """The last `Started a local Ray instance` of the same output, unless it joined a cluster after that."""
-    before = [
-        e
-        for e in case.of(STARTED_LOCAL.kind, CONNECTING.kind)
-        if e.source is event.source and e.offset < event.offset
-    ]
-    last = max(before, key=lambda e: e.offset, default=None)
+    last = evidence.last_before(case, event, STARTED_LOCAL.kind, CONNECTING.kind)
     return last if last and last.kind == STARTED_LOCAL.kind else None
 
 
 def _tried_again(case: Case, last: Event) -> bool:
-    """Whether a later driver of the same output got further, and no failure followed."""
+    """Whether the same output shows a later driver that connected or started Ray."""
     return any(
         e.source is last.source and e.offset > last.offset
         for e in case.of(STARTED_LOCAL.kind, CONNECTING.kind)
@@ -147,7 +142,9 @@ def _tried_again(case: Case, last: Event) -> bool:
 
 
 def _reason(event: Event) -> str:
-    return next((means for text, means in _REASONS if text in event["why"]), "no log says why")
+    return next(
+        (means for text, means in _REASONS if text in event["why"]), "the reason is not recorded"
+    )
 
 
 _GAP = Gap(
@@ -159,7 +156,7 @@ _GAP = Gap(
 
 def _remedies(joined: Event | None) -> Iterator[Remedy]:
     yield Remedy(
-        "Read why the raylet on the driver's machine ended",
+        "Find out why the raylet on the driver's machine exited",
         (
             "raydoctor diagnose /tmp/ray/session_latest",
             "tail -n 20 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/raylet.err /tmp/ray/session_latest/logs/dashboard_agent.log",
@@ -180,7 +177,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
         )
     else:
         yield Remedy(
-            "Start no more workers than the program has cores, and compare its limits",
+            "Limit Ray to the program's cores, and check its other limits",
             (
                 "nproc; ulimit -u; ulimit -n; cat /sys/fs/cgroup/pids.max",
                 "ray.init(num_cpus=len(os.sched_getaffinity(0)))   # verl: ray_init.num_cpus; Slurm: SLURM_CPUS_PER_TASK",
@@ -188,7 +185,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
             doc=INIT_DOC,
         )
         yield Remedy(
-            "Stop what an earlier run of this user left on the machine, and start again",
+            "Stop the Ray processes of this user's earlier runs on the machine, and start again",
             ("ray stop",),
             risk="destructive",
         )
@@ -204,10 +201,10 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
     joined = connected_to(case, first)
     where = f" of {joined['address']}" if joined else ""
     return Finding(
-        f"The driver's machine or container is no node of the cluster{where}: {session} holds no node_ip_address.json",
+        f"The driver's machine or container is not a node of the cluster{where}: {session} contains no node_ip_address.json",
         (
             *(Link(e, "the driver reads the session from this cluster's GCS") for e in (joined,) if e),
-            Link(first, f"the driver looked for a node of this session for {first['seconds']} s"),
+            Link(first, f"the driver searched this session for a node for {first['seconds']} s"),
         ),
         explains=(Entity("registration", session),),
         count=evidence.total(events),
@@ -273,7 +270,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("driver-not-registered",),
     ),
     Example(
-        "the driver's container is no node of the cluster",
+        "the driver's container is not a node of the cluster",
         {"driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE.sample}\n"},
         roots=("driver-not-registered",),
         says=("10.0.0.2:6379", "/tmp/ray:/tmp/ray"),

@@ -18,7 +18,7 @@ swapping, a paused machine) or answered too slowly.
 A driver that never reached the GCS often has a wrong address. `:6379` has no host, because the variable for it was empty.
 8265 is the dashboard's port, and 10001 that of Ray Client; the GCS listens on 6379. Without an address, Ray takes it from
 `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has ended. Otherwise the head has not
-started yet, or a firewall is between.
+started yet, or a firewall blocks the connection.
 
 ## Confirm
 - Which nodes lost the GCS, and when: one node, or all at once.
@@ -30,7 +30,7 @@ Fix the network, or keep the head's CPU and memory for Ray's own processes (`--n
 short interruptions. Correct a wrong address, and remove a stale one with `ray stop`.
 
 ## Not this when
-The log of the GCS ends (`gcs-died`). The driver connected in the end: Ray repeats each attempt. `ray://` addresses belong to
+The log of the GCS ends (`gcs-died`). The driver connected eventually: Ray repeats each attempt. `ray://` addresses belong to
 Ray Client (`ray-client-disconnected`).
 """
 
@@ -56,7 +56,13 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
-from raydoctor.rules.shared.connect import CONNECTED, CONNECTING, INIT_DOC, STARTED_LOCAL
+from raydoctor.rules.shared.connect import (
+    CONNECTED,
+    CONNECTING,
+    INIT_DOC,
+    STARTED_LOCAL,
+    connected_to,
+)
 
 AWAY = (
     Signal(
@@ -256,20 +262,13 @@ def _never(case: Case) -> Iterator[Finding]:
 
 def _asked(case: Case, event: Event) -> Event | None:
     """The last record before it in the same output that names the address."""
-    before = [
-        e
-        for e in case.of(NO_ANSWER.kind, _ON_WORKER.kind)
-        if e.source is event.source and e.offset < event.offset
-    ]
-    return max(before, key=lambda e: e.offset, default=None)
+    return evidence.last_before(case, event, NO_ANSWER.kind, _ON_WORKER.kind)
 
 
 def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding:
     first = events[0]
     asked = _asked(case, first)
-    joined = [
-        e for e in case.of(CONNECTING.kind) if e.source is first.source and e.offset < first.offset
-    ]
+    joined = connected_to(case, first)
     errors = [
         e
         for e in case.of(RAY_EXCEPTION.kind)
@@ -277,13 +276,13 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
     ]
     tried = (*case.of(NO_ANSWER.kind), *case.of(_ON_WORKER.kind))
     symmetric = first.kind == _NO_HEAD.kind
-    who = "The worker node of ray symmetric-run" if symmetric else "The driver or command"
+    subject = "The worker node of ray symmetric-run" if symmetric else "The driver or command"
     address = f"{host}:{port}" if port else "its address"
     ours = not case.ledger.node_ips or host in case.ledger.node_ips.values()
     return Finding(
-        f"{who} reached no GCS at {address}: {_wrong(host, port, symmetric)}",
+        f"{subject} could not reach a GCS at {address}: {_reason(host, port, symmetric)}",
         (
-            *(Link(e, "the driver connects to this address") for e in joined[-1:]),
+            *(Link(e, "the driver connects to this address") for e in (joined,) if e),
             *(Link(e, f"no connection to {address}" if e.kind == NO_ANSWER.kind else "the node waits for the head") for e in (asked,) if e),
             Link(first, "it stops waiting for the GCS"),
             *(Link(e, f"the program got {e['type']}") for e in errors[:1]),
@@ -297,7 +296,7 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
     )  # fmt: skip
 
 
-def _wrong(host: str, port: str, symmetric: bool) -> str:
+def _reason(host: str, port: str, symmetric: bool) -> str:
     if port and not host:
         return "the address has no host, so the variable for it was empty"
     if port == "8265":
@@ -312,7 +311,7 @@ def _wrong(host: str, port: str, symmetric: bool) -> str:
 
 
 def _continued(case: Case, last: Event) -> bool:
-    """Whether the program printed more after it, and that was not the error that ended it."""
+    """Whether the program continued after it, not only with the error that ended it."""
     ending = case.endings.get(last.source)
     return ending is not None and not ending["ended_by"] and ending.offset > last.offset
 
@@ -347,7 +346,7 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         yield Remedy(
             "If the cluster has ended, remove the stale address and start a new cluster",
             (
-                "echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # where the address came from",
+                "echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # the source of the address",
                 "unset RAY_ADDRESS; ray stop",
             ),
             risk="destructive",

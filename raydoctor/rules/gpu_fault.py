@@ -1,4 +1,4 @@
-"""A GPU kernel failed (illegal memory access, device-side assert), or a GPU itself did.
+"""A GPU kernel failed (illegal memory access, device-side assert), or the GPU itself failed.
 
 ## What you see
 `CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert triggered`, as an exception or in
@@ -12,21 +12,21 @@ call of that process succeeds. The NCCL watchdog only notices the error first: t
 
 The Xid in the kernel log separates programs from hardware:
 
-- 13, 31: mostly the program or a library on the GPU.
+- 13, 31: usually the program or a library on the GPU.
 - 48, 62, 64, 74, 79, 94, 95, 119, 120, 140: the GPU, its memory, its link or its firmware.
 
 ## Confirm
 - `dmesg -T | grep -i xid` on the worker's node.
 - `CUDA_LAUNCH_BLOCKING=1`: the traceback ends at the call that failed.
-- `nvidia-smi -q -d ECC,ROW_REMAPPER`. Does the error follow the GPU or the input?
+- `nvidia-smi -q -d ECC,ROW_REMAPPER`. Check whether the error follows the GPU or the input.
 
 ## Fix
 With a hardware Xid, take the node out of use and reset or replace the GPU. Otherwise fix the input or the kernel: check
 indices before they reach the GPU, upgrade the library, or choose another attention backend.
 
 ## Not this when
-`CUDA out of memory` is `cuda-oom`. `Watchdog caught collective operation timeout` is `nccl-failure`. Xid 43 and 45 follow
-the end of a process, and 63 reports a repair.
+The message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`).
+Xid 43 and 45 follow the end of a process, and 63 reports a repair.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
 from raydoctor.rules.shared.gpu_fault import ASSERTION, RAISED, WATCHDOG, XID, Fault
-from raydoctor.rules.shared.task_error import Printed, error_entity
+from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
@@ -56,7 +56,7 @@ _OF_HARDWARE = ("uncorrectable ECC", "uncorrectable NVLink")
 
 
 class _GpuIncident(NamedTuple):
-    """One error of CUDA in all processes that report it."""
+    """One CUDA error, with all processes that report it."""
 
     what: str
     events: list[Event]
@@ -74,7 +74,7 @@ class _GpuIncident(NamedTuple):
     looks_for=(*gpu.SIGNALS, *user_errors.SIGNALS, *CRASH_SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def gpu_fault(case: Case) -> Iterator[Finding]:
-    """One finding per error of CUDA, and one per GPU whose Xid no such error reports."""
+    """One finding per CUDA error, and one per GPU with an Xid that no CUDA error matches."""
     faults = list(gpu.faults(case))
     incidents = list(_incidents(case))
     for incident in incidents:
@@ -101,21 +101,13 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
     texts = list(dict.fromkeys((*by_text, *errors)))
     for what in texts:
         events = by_text.get(what, [])
-        exits = {e.entity: e for event in events if (e := _exit(case, event))}
+        exits = evidence.unexpected_exits(case, events)
         also = dead if len(texts) == 1 else []
-        yield _GpuIncident(what, events, list(exits.values()), [*errors.get(what, []), *also])
-
-
-def _exit(case: Case, event: Event) -> WorkerExit | None:
-    worker = evidence.worker_of(event)
-    exit_ = case.exit_of(worker) if worker else None
-    if exit_ is None and not worker and event.pid is not None:
-        exit_ = case.exit_of_process(event.pid, ip=event["ip"])
-    return exit_
+        yield _GpuIncident(what, events, exits, [*errors.get(what, []), *also])
 
 
 def _ended_well(case: Case, event: Event) -> bool:
-    exit_ = _exit(case, event)
+    exit_ = evidence.exit_of(case, event)
     return exit_ is not None and bool(exit_.expected)
 
 
@@ -134,7 +126,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             Entity("gpu-fault", what),
             *(Entity("gpu-fault", f.pci) for f in faults),
             *evidence.exit_entities(exits),
-            *dict.fromkeys(error_entity(seen) for seen in errors),
+            *error_entities(errors),
         ),
         subjects=tuple(_subjects(incident))[:10],
         count=max(1, len(_processes(events)), len(exits)),
@@ -148,7 +140,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             *(f.event for f in faults),
             *evidence.exit_events(exits),
             *evidence.attempts_covered(case, exits),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for seen in errors for e in seen.records),
         ),
     )
 
@@ -192,7 +184,7 @@ def _subject(incident: _GpuIncident) -> str:
 def _reason(assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) -> str:
     if faults:
         worst = max(faults, key=lambda f: f.is_hardware)
-        verdict = "a hardware fault" if broken else "mostly a bug of the program"
+        verdict = "a hardware fault" if broken else "usually a bug in the program"
         return f": GPU {worst.pci} reports Xid {worst.xid}, {worst.meaning} ({verdict})"
     if broken:
         return ": a hardware fault"
@@ -215,8 +207,9 @@ def _links(
             f"the kernel log reports Xid {fault.xid} of GPU {fault.pci}: {fault.meaning}",
         )
     for event in list(_processes(incident.events).values())[:2]:
-        told = "torch's watchdog ended the process" if event.kind == WATCHDOG.kind else "it printed"
-        yield Link(event, f"{told}: CUDA error, {event['what']}")
+        is_watchdog = event.kind == WATCHDOG.kind
+        action = "torch's watchdog ended the process" if is_watchdog else "the process printed it"
+        yield Link(event, f"{action}: CUDA error, {event['what']}")
     for seen in incident.errors[:1]:
         yield Link(seen.event, f"{seen.failure.function} raised the error")
     for exit_ in incident.exits[:1]:
@@ -233,7 +226,7 @@ def _subjects(incident: _GpuIncident) -> Iterator[Subject]:
 
 
 def _severity(case: Case, incident: _GpuIncident, faults: Sequence[Fault]) -> Severity:
-    """A warning where a program printed the exception, and the GCS records no end of its process."""
+    """A warning if a program only printed the exception and the GCS records no exit of its process."""
     if incident.exits:
         return evidence.severity(case, incident.exits)
     is_certain = incident.errors or faults or any(e.kind == WATCHDOG.kind for e in incident.events)
@@ -249,7 +242,7 @@ def _of_gpu(case: Case, faults: list[Fault]) -> Finding:
     comm, owner = event["comm"], event["owner"]
     by = f", in {comm}" if comm and comm != "<unknown>" else ""
     by += f" (pid {owner})" if by and owner.isdigit() else ""
-    verdict = "a hardware fault" if worst.is_hardware else "mostly a bug of the program"
+    verdict = "a hardware fault" if worst.is_hardware else "usually a bug in the program"
     return Finding(
         f"GPU {worst.pci} reports Xid {worst.xid}, {worst.meaning}{by} ({verdict})",
         tuple(
@@ -291,7 +284,7 @@ def _remedies(
             ),
         )
     yield Remedy(
-        "Find the call that failed: CUDA reports the error at a later one",
+        "Find the failed call: CUDA reports the error at a later call",
         (
             'ray.init(runtime_env={"env_vars": {"CUDA_LAUNCH_BLOCKING": "1"}})   # slow; for one run',
         ),
@@ -299,7 +292,7 @@ def _remedies(
     )
     if what != _ASSERT:
         yield Remedy(
-            "Rule out the hardware: look for an Xid at that time",
+            "Check the hardware: search for an Xid at that time",
             (
                 paste.shell("dmesg -T | grep -i xid   # on node {ip:address}", ip=event["ip"])
                 if event["ip"]
@@ -378,10 +371,10 @@ EXAMPLES: tuple[Example, ...] = (
         "an Xid of a Ray process, without any other log",
         {"dmesg.txt": _XID31},
         roots=("gpu-fault",),
-        says=("Xid 31", "ray::Trainer.st (pid 389)", "mostly a bug of the program"),
+        says=("Xid 31", "ray::Trainer.st (pid 389)", "usually a bug in the program"),
     ),
     Example(
-        "a program quotes the error, a desktop's kernel failed, and channels are cleaned up",
+        "a program quotes the error, a desktop's GPU kernel failed, and channels are cleaned up",
         {
             "driver.log": f"retrying after RuntimeError: {_ILLEGAL}\n(embed pid=12) see docs for '{_ILLEGAL}'\n",
             "dmesg.txt": _XID31.replace("ray::Trainer.st", "Xorg")

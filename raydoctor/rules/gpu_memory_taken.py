@@ -10,8 +10,8 @@
 ## Why
 vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. The first message means that other
 processes hold the memory: an `EngineCore` or `ray::` worker of an earlier run, another engine, or the trainer on the same
-GPU. If the check passes, weights and activations come out of that reserve, and the rest is the KV cache: the next messages
-mean that this rest is too small. The last one means that another process freed memory while vLLM measured it.
+GPU. If the check passes, weights and activations use part of that reserve, and the KV cache gets the remainder: the next
+messages mean that the remainder is too small. The last one means that another process freed memory while vLLM measured it.
 
 ## Confirm
 - `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node, *before* the engine starts.
@@ -19,12 +19,12 @@ mean that this rest is too small. The last one means that another process freed 
 - `Model loading took … GiB` in the log: the weights.
 
 ## Fix
-End leftover processes. If the GPU is shared on purpose, set the utilization to what is free. If the KV cache is too small,
+End leftover processes. If the GPU is shared on purpose, set the utilization to the free share. If the KV cache is too small,
 raise the utilization, shorten `max_model_len`, or use more GPUs.
 
 ## Not this when
 - `CUDA out of memory` while the model loads or runs: `cuda-oom`.
-- There is no GPU at all: `gpu-unavailable`.
+- No GPU is available: `gpu-unavailable`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import gpu_start
 from raydoctor.rules.shared.failures import SIGNALS
-from raydoctor.rules.shared.gpu_start import LED, OUTPUT, STARTED
+from raydoctor.rules.shared.gpu_start import LINE_START, STARTED
 
 _DOC = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _USEFUL = 0.3
@@ -49,14 +49,14 @@ _USEFUL = 0.3
 
 TAKEN = Signal(
     "gpu.memory_taken", " on startup is less than desired GPU memory utilization ",
-    LED + r"ValueError: Free memory on device(?: (?P<gpu>\w+:\d+))? \((?P<free>[\d.]+)/(?P<all>[\d.]+) GiB\) on startup is less than "
+    LINE_START + r"ValueError: Free memory on device(?: (?P<gpu>\w+:\d+))? \((?P<free>[\d.]+)/(?P<all>[\d.]+) GiB\) on startup is less than "
     r"desired GPU memory utilization \((?P<share>[\d.]+), (?P<needed>[\d.]+) GiB\)", OUTPUT,
     "ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24 GiB). Decrease "
     "GPU memory utilization or reduce GPU memory used by other processes.",
 )  # fmt: skip
 NO_CACHE = Signal(
     "gpu.no_cache", "No available memory for the cache blocks",
-    LED + r"ValueError: No available memory for the cache blocks", OUTPUT,
+    LINE_START + r"ValueError: No available memory for the cache blocks", OUTPUT,
     "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
 )  # fmt: skip
 SMALL_CACHE = Signal(
@@ -68,7 +68,7 @@ SMALL_CACHE = Signal(
 )  # fmt: skip
 CHANGED = Signal(
     "gpu.memory_changed", "Error in memory profiling. Initial free memory ",
-    LED + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>[\d.]+ GiB), current free memory (?P<after>[\d.]+ GiB)",
+    LINE_START + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>[\d.]+ GiB), current free memory (?P<after>[\d.]+ GiB)",
     OUTPUT, "AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB. This happens when "
     "other processes sharing the same container release GPU memory while vLLM is profiling during initialization.",
 )  # fmt: skip
@@ -91,7 +91,7 @@ _WORDS = pattern(
     ),
 )
 def gpu_memory_taken(case: Case) -> Iterator[Finding]:
-    """One finding for memory that others hold, or else one for a KV cache that does not fit."""
+    """One finding for memory that other processes hold, or else one for a KV cache that does not fit."""
     events = [e for kind in _KINDS for e in case.of(kind)]
     if not events:
         return
@@ -107,33 +107,28 @@ def gpu_memory_taken(case: Case) -> Iterator[Finding]:
         explains=(Entity("gpu-memory", first.kind), *ended.entities),
         subjects=tuple(evidence.exit_subject(exit_) for exit_ in ended.exits[:10]),
         count=max(1, len({(e["ip"], e.pid) for e in events if e.kind == first.kind})),
-        severity="warning" if _recovered(case, events) else None,
+        # vLLM measures the KV cache after it has loaded the model, so only the end of the start counts.
+        severity="warning" if gpu_start.started_later(case, events, "startup complete") else None,
         remedies=remedies,
         covers=(*events, *ended.events),
     )
 
 
-def _recovered(case: Case, events: Sequence[Event]) -> bool:
-    """Whether vLLM started after all; a KV cache is only measured when the model is loaded."""
-    lines = {id(e.source): e.line for e in sorted(events, key=lambda e: e.line)}
-    started = (e for e in case.of("vllm.started") if "startup complete" in e.message)
-    return any(e.line > lines.get(id(e.source), e.line) for e in started)
+_Verdict = tuple[str, str, tuple[Remedy, ...]]
+"""Headline, meaning of the first event, remedies."""
 
 
-_Told = tuple[str, str, tuple[Remedy, ...]]
-
-
-def _taken(events: Sequence[Event]) -> _Told:
+def _taken(events: Sequence[Event]) -> _Verdict:
     event = min((e for e in events if e.kind == TAKEN.kind), key=lambda e: float(e["free"]))
     free, total, share = float(event["free"]), float(event["all"]), float(event["share"])
     fits = math.floor(100 * free / total) / 100 if total else 0.0
     gpu = f"GPU {event['gpu'].rpartition(':')[2]}" if event["gpu"] else "a GPU"
-    who = gpu_start.processes([e for e in events if e.kind == TAKEN.kind])
-    where = f" when {who} started" if who else " when vLLM started"
+    names = gpu_start.processes([e for e in events if e.kind == TAKEN.kind])
+    where = f" when {names} started" if names else " when vLLM started"
     return (
-        f"Other processes hold {total - free:.2f} of the {total:g} GiB of {gpu}{where}: "
-        f"it needs {event['needed']} GiB ({share:g} of the GPU) and {free:g} GiB are free",
-        f"{free:g} GiB are free, and gpu_memory_utilization={share:g} needs {event['needed']} GiB",
+        f"Other processes held {total - free:.2f} of the {total:g} GiB of {gpu}{where}: "
+        f"vLLM needs {event['needed']} GiB ({share:g} of the GPU), and {free:g} GiB were free",
+        f"{free:g} GiB were free, and gpu_memory_utilization={share:g} needs {event['needed']} GiB",
         (_end_leftovers(), _share(fits)),
     )
 
@@ -149,9 +144,9 @@ def _end_leftovers() -> Remedy:
 
 
 def _share(fits: float) -> Remedy:
-    note = "" if fits >= _USEFUL else ", if the model and its KV cache fit into so little"
+    note = "" if fits >= _USEFUL else ", if the model and its KV cache fit"
     return Remedy(
-        f"Set the utilization to what is free now: at most {fits:.2f}{note}",
+        f"Set the utilization to the free share of the GPU: at most {fits:.2f}{note}",
         (
             paste.shell(
                 "vllm serve … --gpu-memory-utilization {fits}   # LLM(gpu_memory_utilization=…)",
@@ -162,20 +157,20 @@ def _share(fits: float) -> Remedy:
     )
 
 
-def _cache(events: Sequence[Event]) -> _Told:
+def _cache(events: Sequence[Event]) -> _Verdict:
     small = [e for e in events if e.kind == SMALL_CACHE.kind]
     if not small:
         return (
             "The model leaves no GPU memory for the KV cache within gpu_memory_utilization",
-            "weights and activations fill what vLLM may use of the GPU",
+            "weights and activations fill vLLM's share of the GPU",
             (_more_memory(), _end_leftovers()),
         )
     event = small[0]
     length, fits = event["length"], event["fits"]
-    longest = f"the longest that fits is {fits} tokens" if fits else "a shorter length may fit"
+    longest = f"at most {fits} tokens fit" if fits else "a shorter length may fit"
     return (
-        f"The KV cache for {length} tokens needs {event['needed']} GiB of GPU memory and {event['free']} GiB are left: {longest}",
-        f"{event['needed']} GiB are needed, {event['free']} GiB are left beside the model",
+        f"The KV cache for {length} tokens needs {event['needed']} GiB of GPU memory, and {event['free']} GiB are left: {longest}",
+        f"{event['needed']} GiB are needed, {event['free']} GiB are left after loading the model",
         (
             Remedy(
                 f"Limit the length of requests to {fits} tokens"
@@ -195,7 +190,7 @@ def _cache(events: Sequence[Event]) -> _Told:
 
 def _more_memory() -> Remedy:
     return Remedy(
-        "Leave more memory to the KV cache: a higher utilization, more GPUs, or a smaller or quantized model",
+        "Leave more memory for the KV cache: a higher utilization, more GPUs, or a smaller or quantized model",
         (
             "vllm serve … --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
             "vllm serve … --max-num-batched-tokens 2048 --enforce-eager   # less for activations and CUDA graphs",
@@ -204,11 +199,11 @@ def _more_memory() -> Remedy:
     )
 
 
-def _changed(events: Sequence[Event]) -> _Told:
+def _changed(events: Sequence[Event]) -> _Verdict:
     event = events[0]
     return (
         f"Another process freed GPU memory while vLLM measured it ({event['before']} free before, {event['after']} after)",
-        "vLLM's measurement is void, and it ends",
+        "vLLM rejects its measurement and exits",
         (
             Remedy(
                 "Start engines that share a GPU one after another, and wait until an earlier run has ended",
@@ -263,7 +258,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("RayWorkerWrapper in 2 processes", "GPU 1", "9.15 GiB"),
     ),
     Example(
-        "the KV cache does not fit beside the model",
+        "the KV cache does not fit in addition to the model",
         {"driver.log": f"{SMALL_CACHE.sample}\n"},
         roots=("gpu-memory-taken",),
         says=("131072 tokens", "16.00 GiB", "--max-model-len 78976"),

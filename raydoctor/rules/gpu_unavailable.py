@@ -1,23 +1,23 @@
-"""A program needs GPUs that Ray does not have, does not have free, or did not give to this process.
+"""A program needs GPUs that the cluster lacks, that are not free, or that Ray did not assign to the process.
 
 ## What you see
 - torch in an actor: `RuntimeError: No CUDA GPUs are available`.
 - vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
-  `Waiting for creating a placement group of specs for 70 seconds`, and at last `Cannot provide a placement group`.
+  `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement group`.
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
 - Ray hides all GPUs from a task or actor with `num_gpus=0`. An `.options(num_gpus=…)` that was dropped has this effect.
-- vLLM and verl compare with the *free* GPUs. Actors and placement groups hold the others, among them those of an earlier
-  run that still exists, or of the Ray actor that started the engine.
-- vLLM asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds (`VLLM_HOST_IP`) is
-  not the one that Ray registered, no node can satisfy the request, however many GPUs are free.
+- vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run that
+  still exists and of the Ray actor that started the engine.
+- vLLM asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds (`VLLM_HOST_IP`)
+  differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
 - A node joined without GPUs (a container without `--gpus`), or did not join at all.
 
 ## Confirm
 - `ray status`: total and used GPUs, and reserved ones (`used of … reserved in placement groups`).
-- `ray list placement-groups --detail` and `ray list actors --filter state=ALIVE --detail` show who holds them.
-- `ray list nodes`: is the address in `specs=[{'node:…': 0.001, …}]` one of these nodes?
+- `ray list placement-groups --detail` and `ray list actors --filter state=ALIVE --detail` list their holders.
+- `ray list nodes`: check that a node has the address in `specs=[{'node:…': 0.001, …}]`.
 - In the process: `ray.get_runtime_context().get_accelerator_ids()`, `os.environ.get("CUDA_VISIBLE_DEVICES")`.
 
 ## Fix
@@ -25,9 +25,9 @@ Request the GPU where it is used (`num_gpus=1`), remove groups and actors of ear
 vLLM uses, or ask for fewer GPUs.
 
 ## Not this when
-- The GPU is there and its memory is taken: `gpu-memory-taken`, `cuda-oom`.
-- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it compares with one machine,
-  and other nodes had the rest.
+- A GPU is available, but its memory is in use: `gpu-memory-taken`, `cuda-oom`.
+- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it counts one machine, and
+  other nodes have the remaining GPUs.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared import gpu_start
 from raydoctor.rules.shared.failures import SIGNALS
-from raydoctor.rules.shared.gpu_start import LED, OUTPUT, STARTED
+from raydoctor.rules.shared.gpu_start import LINE_START, STARTED
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _VLLM_DOC = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
 _PATIENCE = 30
-"""Seconds. vLLM reports its wait after 10, 30, 70 s and so on; starting nodes often need the first of these."""
+"""Seconds. vLLM reports its wait after 10, 30, 70 s and so on; nodes that are starting often cause the first report."""
 
 INVISIBLE = (
     Signal(
         "gpu.invisible", "No CUDA GPUs are available",
-        LED + r"RuntimeError: No CUDA GPUs are available\s*$", OUTPUT,
+        LINE_START + r"RuntimeError: No CUDA GPUs are available\s*$", OUTPUT,
         "RuntimeError: No CUDA GPUs are available",
     ),
     Signal(
         "gpu.invisible", "no CUDA-capable device is detected",
-        LED + r"(?:torch\.)?\w+Error: CUDA error: no CUDA-capable device is detected", OUTPUT,
+        LINE_START + r"(?:torch\.)?\w+Error: CUDA error: no CUDA-capable device is detected", OUTPUT,
         "RuntimeError: CUDA error: no CUDA-capable device is detected",
     ),
     Signal(
         "gpu.invisible", "Found no NVIDIA driver on your system",
-        LED + r"RuntimeError: Found no NVIDIA driver on your system", OUTPUT,
+        LINE_START + r"RuntimeError: Found no NVIDIA driver on your system", OUTPUT,
         "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
     ),
 )  # fmt: skip
 NODE_HAS_NONE = Signal(
     "gpu.node_has_none", "Current node has no ",
-    LED + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
+    LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
     r"(?:.{0,400}?current_ip='(?P<node_ip>[^'\s]+)')?", OUTPUT,
     "ValueError: Current node has no GPU available. current_node_resource={'accelerator_type:L4': 1.0, 'CPU': 3.0, 'node:10.0.0.2': 1.0}. "
     "vLLM engine cannot start without GPU. Make sure you have at least 1 GPU available in a node current_node_id='ab12' "
@@ -85,12 +85,12 @@ DRIVER_HAS_NONE = Signal(
 TOO_FEW = (
     Signal(
         "gpu.too_few", "Total available GPUs ",
-        LED + r"ValueError: Total available GPUs (?P<free>[\d.]+) is less than total desired GPUs (?P<asked>\d+)", OUTPUT,
+        LINE_START + r"ValueError: Total available GPUs (?P<free>[\d.]+) is less than total desired GPUs (?P<asked>\d+)", OUTPUT,
         "ValueError: Total available GPUs 0 is less than total desired GPUs 8",
     ),
     Signal(
         "gpu.too_few", "exceeds the total number of available ",
-        LED + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. "
+        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. "
         r"Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)", OUTPUT,
         "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group. Required number of "
         "devices: 4. Total number of devices: 2.",
@@ -110,7 +110,7 @@ WAITS = Signal(
 )  # fmt: skip
 GAVE_UP = Signal(
     "gpu.group_failed", "Cannot provide a placement group ",
-    LED + r"ValueError: Cannot provide a placement group (?:of |requiring [\d.]+ \w+ \()placement_group_specs=\[(?P<specs>[^\[\]]*)\]\)? "
+    LINE_START + r"ValueError: Cannot provide a placement group (?:of |requiring [\d.]+ \w+ \()placement_group_specs=\[(?P<specs>[^\[\]]*)\]\)? "
     r"within (?P<seconds>\d+) seconds", OUTPUT,
     "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0, 'node:10.0.0.2': 0.001}, {'GPU': 1.0}] within "
     "1800 seconds. See `ray status` to make sure the cluster has enough resources.",
@@ -176,17 +176,17 @@ def _made(  # noqa: PLR0913 - one argument per part of a finding
 
 
 def _invisible(case: Case, events: list[Event]) -> Finding:
-    who = gpu_start.processes(events)
+    names = gpu_start.processes(events)
     ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
     # A worker may catch the exception and continue without a GPU.
     proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
-    subject = who or ("A worker" if events[0].source.role == "worker-err" else "The program")
+    subject = names or ("A worker" if events[0].source.role == "worker-err" else "The program")
     return _made(
         case,
         events,
-        f"CUDA found no GPU in {who or subject.lower()}: Ray gave it none (num_gpus=0), or its machine or container has none",
+        f"CUDA found no GPU in {names or subject.lower()}: Ray assigned none to it (num_gpus=0), or its machine or container has none",
         f"{subject} needs a GPU and sees none",
-        name=f"invisible {who}",
+        name=f"invisible {names}",
         severity=None if proven else "warning",
         remedies=(
             Remedy(
@@ -199,7 +199,7 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
             ),
             _where(events[0]["ip"]),
             Remedy(
-                "Run code that needs CUDA in a worker with a GPU: not in the driver on a node without one, nor where a module is imported",
+                "Run CUDA code in a worker with a GPU, not in a driver on a node without one, and not while a module is imported",
                 ("print(ray.get_runtime_context().get_accelerator_ids())   # in the process",),
             ),
         ),
@@ -207,7 +207,7 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
 
 
 def _where(ip: str) -> Remedy:
-    """How to see whether the machine has a GPU."""
+    """A check whether the machine has a GPU."""
     on = paste.text("On {ip}: nvidia-smi -L", ip=ip) if ip else "nvidia-smi -L   # on its node"
     return Remedy(
         "Check that the machine, and the container in it, have a GPU and a driver",
@@ -236,7 +236,7 @@ def _node_has_none(case: Case, events: list[Event]) -> Finding:
         case,
         events,
         f"vLLM found no free {device} on {where}, where its engine starts: {why}",
-        f"vLLM lists what is free on the node, and there is no whole {device}",
+        f"vLLM lists the free resources of the node, which include no whole {device}",
         name=f"node {event['node_ip']}",
         remedies=(
             *([_holders(groups)] if groups or models else []),
@@ -248,10 +248,10 @@ def _node_has_none(case: Case, events: list[Event]) -> Finding:
 
 def _holders(groups: Sequence[str] = ()) -> Remedy:
     group = [
-        paste.shell("ray get placement-groups {pg:id}   # who created it", pg=groups[0])
+        paste.shell("ray get placement-groups {pg:id}   # its creator", pg=groups[0])
     ] if groups else []  # fmt: skip
     return Remedy(
-        "Find out who holds the GPUs, and end what an earlier run left",
+        "Find the actors and placement groups that hold the GPUs, and remove those of earlier runs",
         (
             "ray status   # GPUs in use, and those reserved in placement groups",
             *group,
@@ -271,7 +271,7 @@ def _own_group() -> Remedy:
 
 
 def _start_with_gpus(device: str) -> Remedy:
-    title = f"Start the engine on a node with {device}s, or declare those of this node"
+    title = f"Start the engine on a node with {device}s, or declare the GPUs of this node"
     return Remedy(
         title, ("ray start … --num-gpus=8   # the number that nvidia-smi -L lists",), doc=_DOC
     )
@@ -291,7 +291,7 @@ def _driver_has_none(case: Case, events: list[Event]) -> Finding:
         name=f"driver {ip}",
         remedies=(
             Remedy(
-                f"Start vLLM on a node with free {device}s, or without a placement group that was made for other nodes",
+                f"Start vLLM on a node with free {device}s, or without a placement group on other nodes",
                 ("ray status", "ray list nodes --detail   # GPUs of each node"),
                 doc=_VLLM_DOC,
             ),
@@ -323,7 +323,7 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
         headline = f"vLLM needs {asked} GPUs and its placement group has {free:g}"
     else:
         what = f"only {free:g} are free" if free else "Ray has none free"
-        headline = f"The program needs {asked} GPUs and {what}: a node has not joined, or something else holds its GPUs"
+        headline = f"The program needs {asked} GPUs and {what}: a node has not joined, or other work holds its GPUs"
     return _made(
         case,
         events,
@@ -374,7 +374,10 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
     ended = gpu_start.consequences(case, failed, _WORDS[GAVE_UP.kind])
     first = (failed or waits or many)[-1]
     asked, pinned = _request(first)
-    links = [Link(many[-1], _shows_many(many[-1]))] if many else []
+    links = [
+        Link(e, f"vLLM needs {e['asked']} GPUs, and its own machine has {e['here']}")
+        for e in many[-1:]
+    ]
     if waits:
         shows = f"vLLM asks Ray for {evidence.many(asked, 'GPU')} and waits for {waited} s"
         links.insert(0, Link(first, shows))
@@ -398,10 +401,6 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
         ),
         covers=(*waits, *many, *ended.events),
     )
-
-
-def _shows_many(event: Event) -> str:
-    return f"vLLM needs {event['asked']} GPUs, and its own machine has {event['here']}"
 
 
 def _request(event: Event) -> tuple[int, str]:
@@ -521,7 +520,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("16 GPUs", "8 more"),
     ),
     Example(
-        "the warning, and the other node has the rest",
+        "the warning, and the other node has the remaining GPUs",
         {"driver.log": f"{MANY.sample}\n{WAITS.sample}\n{STARTED[0].sample}\n{STARTED[2].sample}\n"},
     ),
     Example(

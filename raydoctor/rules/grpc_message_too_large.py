@@ -29,7 +29,7 @@ results with a generator. If the limit is below the default, restore the default
 for the driver alike.
 
 ## Not this when
-No log holds this message: then the worker really died. `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD` is
+No log contains this message: the worker really died. `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD` is
 `large-closure`.
 """
 

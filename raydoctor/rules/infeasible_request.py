@@ -1,7 +1,7 @@
 """A task or actor requests resources that no node has, so it waits forever.
 
 ## What you see
-Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. The raylet.out holds `… cannot be scheduled right now. It
+Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. `raylet.out` contains `… cannot be scheduled right now. It
 requires {…} for placement, however the cluster currently cannot provide the requested resources`. The driver prints
 `(autoscaler …) Error: No available node types can fulfill resource request {…}`.
 
@@ -12,7 +12,7 @@ amounts. The usual causes:
 - a GPU that `CUDA_VISIBLE_DEVICES` hides;
 - `num_cpus` larger than any single node has;
 - the only node with the resource has died;
-- a `label_selector` that no node meets.
+- a `label_selector` that no node satisfies.
 
 ## Confirm
 - `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` what is requested.

@@ -7,7 +7,7 @@ driver that you ran yourself ends with a Python traceback.
 ## Why
 The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
 means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
-it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output holds
+it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output contains
 several tracebacks, only the last one ended the program: the program caught the others and continued.
 
 ## Confirm

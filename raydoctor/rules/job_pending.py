@@ -2,7 +2,7 @@
 
 ## What you see
 `ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
-900.0 seconds`, or at once `Job supervisor actor could not be scheduled`. The job's log holds only `Runtime env is
+900.0 seconds`, or at once `Job supervisor actor could not be scheduled`. The job's log contains only `Runtime env is
 setting up.`
 
 ## Why

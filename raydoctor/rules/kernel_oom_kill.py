@@ -157,7 +157,7 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
 
 
 def _label(exit_: WorkerExit, kill: Kill) -> str:
-    """The process's name; the kernel's cut name where no log records what it ran."""
+    """The process's name; the kernel's truncated name if no log records its task."""
     return exit_.label if exit_.names else f"{kill.comm} (pid {exit_.pid})"
 
 

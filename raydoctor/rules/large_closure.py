@@ -92,7 +92,7 @@ def _finding(what: str, name: str, events: list[Event], around: list[Printed]) -
         count=evidence.total(refused or events),
         severity="error" if refused else None,
         remedies=_remedies(what, name, size, bool(refused)),
-        covers=(*events, *(e for p in outer for e in (p.event, *p.inside))),
+        covers=(*events, *(e for p in outer for e in p.records)),
     )
 
 

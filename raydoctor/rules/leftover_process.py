@@ -23,7 +23,7 @@ task that leaves memory on a GPU, set `max_calls=1`, so that its process ends wi
 ## Not this when
 The process's worker runs a task or is an actor: then the process is in use. While an older worker of the same raylet
 is busy, a detached process may belong to that worker, so the rule reports nothing. A service that a job started on
-purpose to outlive it is no leak: leave it running.
+purpose to outlive it is not a leak: leave it running.
 """
 
 from __future__ import annotations

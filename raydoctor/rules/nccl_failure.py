@@ -8,8 +8,8 @@ in: … unhandled system error`, `remote process exited or there was a network e
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
-another branch never joins. After ten minutes the *other* ranks report the timeout. So look at the rank that does not
-report, or is behind (a lower `SeqNum`), not at those that do. NCCL errors at the start are mostly network problems:
+another branch never joins. After ten minutes the *other* ranks report the timeout. So inspect the rank that does not
+report or is behind (a lower `SeqNum`), not those that report. NCCL errors at the start are usually network problems:
 the wrong interface, a firewall, too little `/dev/shm`.
 
 ## Confirm
@@ -35,7 +35,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import GCS, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import GCS, OUTPUT, RAYLET, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -51,7 +51,6 @@ _PEER_GONE = (
     *("remote process exited", "ncclRemoteError", "socketProgress"),
     *("Connection reset by peer", "Connection was likely closed"),
 )
-_OUTPUT = ("worker-err", "worker-echo", "driver", "job-driver")
 _NCCL = pattern(r"NCCL [Ee]rror(?: in: | \d{1,3}: |: )")
 _EARLIER = 3600.0
 """Seconds before a report in which a peer's end may have caused it: longer than any usual timeout."""
@@ -61,7 +60,7 @@ WATCHDOG = Signal(
     "Watchdog caught collective operation timeout: WorkNCCL(",
     r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)"
     r"(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\) ran for (?P<ms>\d+) milliseconds",
-    _OUTPUT,
+    OUTPUT,
     "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
     "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",
     fold=("rank",),
@@ -71,18 +70,18 @@ PROGRESS = Signal(
     ", last completed ",
     r"\[(?P<group>PG [^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,9})\] .{0,400}?"
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>\d{1,18}), last completed (?:NCCL )?work: (?P<completed>\d{1,18})",
-    _OUTPUT,
+    OUTPUT,
     "[rank1]:[E1121 07:34:12.715588844 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 1] Exception (either an error or "
     "timeout) detected by watchdog at work: 158046, last enqueued NCCL work: 158048, last completed NCCL work: 158045.",
     fold=("group", "rank"),
 )
-"""What a rank had started and finished, when it or another rank timed out."""
+"""The operations that a rank had enqueued and completed when it or another rank timed out."""
 PRINTED = (
     Signal(
         "nccl.error",
         "DistBackendError: [",
         r"\b(?P<type>DistBackendError): (?P<what>\[\d{1,9}\] is setting up NCCL communicator .{1,500})",
-        _OUTPUT,
+        OUTPUT,
         "torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value "
         "store by key '0', but store->get('0') got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
     ),
@@ -90,7 +89,7 @@ PRINTED = (
         "nccl.error",
         "Error: NCCL ",
         r"\b(?P<type>DistBackendError|RuntimeError): NCCL [Ee]rror(?: in: [^\s,]{1,300}, | \d{1,3}: |: )(?P<what>\S.{0,500})",
-        _OUTPUT,
+        OUTPUT,
         "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
     ),
 )
@@ -137,10 +136,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
 def _reports(case: Case) -> list[_Report]:
     found: dict[int, _Report] = {}
     for event in case.of("nccl.timeout"):
-        worker = evidence.worker_of(event)
-        exit_ = case.exit_of(worker) if worker else None
-        if exit_ is None and not worker and event.pid is not None:
-            exit_ = case.exit_of_process(event.pid, ip=event["ip"])
+        exit_ = evidence.exit_of(case, event)
         if exit_ is None or not exit_.expected:
             report = _Report(int(event["rank"]), int(event["seq"]), event, exit_)
             known = found.setdefault(report.rank, report)
@@ -212,7 +208,7 @@ def _behind(progress: Sequence[Event]) -> list[Event]:
 
 
 def _absent(reports: Sequence[_Report], progress: Sequence[Event]) -> str:
-    """The rank to look at: one that is behind, or one that does not report."""
+    """The rank to inspect: one that is behind, or one that does not report."""
     if behind := _behind(progress):
         most = max(int(e["enqueued"]) for e in progress if e["group"] == behind[0]["group"])
         names = evidence.join_names((e["rank"] for e in behind), most=6)
@@ -243,9 +239,8 @@ def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
 
 
 def _before(case: Case, reports: Sequence[_Report]) -> Iterator[Entity]:
-    """Ends of processes, and exceptions of peers above the first report, if no rank's own end was recorded."""
-    for exit_ in case.exits:
-        yield from exit_.entities
+    """The recorded exits, and exceptions of peers above the first report: causes if no rank's exit is recorded."""
+    yield from evidence.exit_entities(case.exits)
     first = reports[0].event
     for seen in failures(case):
         is_above = seen.event.source is first.source and seen.event.line < first.line
@@ -261,7 +256,7 @@ def _printed(case: Case, events: list[Event]) -> Finding:
     return Finding(
         f"NCCL failed{where}: {first['what'][:_LONGEST]}",
         (Link(first, f"a rank raised {first['type']}"),),
-        caused_by=tuple(e for exit_ in case.exits for e in exit_.entities) if gone else (),
+        caused_by=evidence.exit_entities(case.exits) if gone else (),
         subjects=tuple(
             Subject("worker", None, None, pid) for _, pid in sorted(processes, key=str) if pid
         )[:10],
@@ -291,7 +286,7 @@ def _error(case: Case, seen: list[Printed]) -> Finding:
         subjects=(Subject("task", None, failure.function, failure.pid),),
         count=max(1, evidence.total([s.event for s in seen])),
         remedies=tuple(_remedies(0, [])),
-        covers=(*(e for s in seen for e in (s.event, *s.inside)), *case.of(PRINTED[0].kind)),
+        covers=(*(e for s in seen for e in s.records), *case.of(PRINTED[0].kind)),
     )
 
 

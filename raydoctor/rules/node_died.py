@@ -16,7 +16,7 @@ the raylet runs but has stalled, or that the network drops packets. Ray logs pre
 - The end of that node's `raylet.out`; its console or cloud events.
 
 ## Fix
-If the node is gone, fix what ended it (the cause above, where the report shows one). If it stalled, leave CPU for
+If the node is gone, fix what ended it (the cause above, if the report shows one). If it stalled, leave CPU for
 Ray's daemons (`--num-cpus` below the machine's), or give the health checks more time. Let work survive the loss:
 `max_retries`, `max_restarts`.
 
@@ -124,7 +124,7 @@ def _dead_now(case: Case) -> list[Event]:
 
 
 def _when(event: Event) -> float | None:
-    """When the node ended: a live row has it in a column, a log record is of that time."""
+    """The time at which the node ended: a column of a live row, or the time of a log record."""
     ended = live.number(event, "end_time_ms")
     return ended / 1000 if ended else event.at
 
@@ -178,7 +178,7 @@ def _lost_workers(case: Case, death: _Death) -> list[WorkerExit]:
 
 
 def _actors_there(case: Case, node: str) -> tuple[Entity, ...]:
-    """Actors that last ran on the node; their callers get `ActorUnavailableError` before Ray knows why."""
+    """Actors that last ran on the node; their callers get `ActorUnavailableError` before Ray has the reason."""
     workers = case.ledger.worker_nodes
     return tuple(
         Entity("actor", actor.id)

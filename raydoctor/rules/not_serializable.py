@@ -108,7 +108,7 @@ def _refused(case: Case) -> Iterator[_RefusedPickle]:
         yield _RefusedPickle(
             object=described,
             why=reason(event.message),
-            events=(event, *culprits, *(e for p in outer for e in (p.event, *p.inside))),
+            events=(event, *culprits, *(e for p in outer for e in p.records)),
             holder=_class_of(culprits[0]["parent"]) if culprits else "",
             culprit=_name_of(culprits[0]) if culprits else "",
             is_captured=what in ("function", "actor class"),
@@ -166,7 +166,7 @@ def _results(case: Case) -> Iterator[_RefusedPickle]:
         yield _RefusedPickle(
             f"the result of {function}",
             raised.message,
-            (seen.event, *seen.inside),
+            seen.records,
             function=function,
         )
 

@@ -83,7 +83,7 @@ OUT_OF_BAND = Signal(
     "serialization occurs.\nCallsite: Disabled. Set RAY_record_ref_creation_sites=1",
     extent="record",
 )  # fmt: skip
-"""`serialization.py`, Ray 2.40 and later, where the variable was set to 0."""
+"""`serialization.py`, Ray 2.40 and later, if the variable was set to 0."""
 
 
 @rule(
@@ -122,7 +122,7 @@ def _finding(
         count=len(named) or evidence.total(events),
         remedies=remedies,
         covers=(
-            *events, *same, *errors, *(e for p in around for e in (p.event, *p.inside)),
+            *events, *same, *errors, *(e for p in around for e in p.records),
         ),
     )  # fmt: skip
 

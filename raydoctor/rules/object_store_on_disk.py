@@ -45,7 +45,7 @@ from raydoctor.rules.shared import disks, store
 
 _MB = 1024**2
 _MUCH = 100 * _MB
-"""Bytes in files from which on an overflow is reported, where the log does not contain the store's size."""
+"""Bytes in files above which an overflow is reported if the log does not contain the store's size."""
 
 NOT_IN_SHM = Signal(
     "store.not_in_shm", " instead of /dev/shm because /dev/shm has only ",

@@ -140,7 +140,7 @@ def _groups(case: Case) -> Iterator[_LoggedGroup]:
 
 
 def _lasts(case: Case, group: _LoggedGroup) -> bool:
-    """Whether the group waited long or a caller waited in vain: a program may remove its own group."""
+    """Whether the group waited long or a caller's wait failed: a program may remove its own group."""
     began, end = group.registered.at, _end(case, group)
     waited = end - began if began is not None and end is not None else 0.0
     if waiting.gave_up(case) or group.waiters:
@@ -229,10 +229,10 @@ def _live_lack(snapshot: now.Picture, found: live_groups.Pending) -> str:
     lack = _misfit(found.strategy, needs, [node.total for node in snapshot.nodes])
     unplaced = live_groups.shape(found.homeless)
     if not found.strategy and not lack:
-        return "the GCS reports it as infeasible on these nodes, and the capture does not show why"
+        return "the GCS reports it as infeasible on these nodes, and the capture does not show the reason"
     return (
         lack
-        or f"no node has room for {unplaced} beside the other bundles, or the labels that it asks for"
+        or f"no node has room for {unplaced} in addition to the other bundles, or the labels that it asks for"
     )
 
 

@@ -35,16 +35,15 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET, WORKER_EXIT
+from raydoctor.case.signals import CORE, DRIVER, GCS, OUTPUT, RAYLET, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared.cluster import CHECK_FAILED
 from raydoctor.rules.shared.failures import SIGNALS, failures
-from raydoctor.rules.shared.task_error import error_entity
+from raydoctor.rules.shared.task_error import error_entities
 
-_PRINTED = (*DRIVER, "worker-echo", "worker-err")
-_DAEMONS = (*RAYLET, *GCS, *CORE, "core-io", "raylet-echo", "gcs-echo", *_PRINTED)
+_DAEMONS = (*RAYLET, *GCS, *CORE, "core-io", "raylet-echo", "gcs-echo", *OUTPUT)
 
 COMPONENTS = Signal(
     "port.components",
@@ -88,7 +87,7 @@ STORE = Signal(
     r"Error: The server socket has failed to listen on any local network address\. "
     r"(?:The server socket has failed to bind to \S{1,60}:(?P<port_bound>\d{1,5}) \(errno: 98\b|"
     r"port: (?P<port>\d{1,5}), [^\n]{0,60}code: -98\b|useIpv6: \w{1,8}, code: -98\b)",
-    _PRINTED,
+    OUTPUT,
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, "
     "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
 )
@@ -97,10 +96,9 @@ GLOO = Signal(
     "port.gloo",
     "bind: Address already in use",
     r"gloo/transport/tcp/\w{1,40}\.cc:\d{1,6}\].{0,120}?bind: Address already in use",
-    _PRINTED,
+    OUTPUT,
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:220] bind: Address already in use",
 )
-_SPECIFIED = "The specified port is "
 _TORCH = ("port.c10d", "port.gloo")
 _OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO)
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
@@ -128,12 +126,12 @@ class _Conflict:
 
     @property
     def first(self) -> Event:
-        """The most telling record: Ray's own check before gRPC's line."""
+        """The most informative record: Ray's own check before gRPC's line."""
         return min(self.events, key=lambda e: e.kind == "port.grpc_listener")
 
     @property
     def owner(self) -> str:
-        """Which process wanted the port."""
+        """The process that needed the port."""
         event = self.first
         if event.kind == "port.dashboard":
             return "The dashboard"
@@ -173,7 +171,7 @@ def port_conflict(case: Case) -> Iterator[Finding]:
 
 
 def _is_quoted(event: Event) -> bool:
-    """Whether a program may print Ray's check: the check itself is a fatal record with Ray's header."""
+    """Whether a program may have printed the message: Ray's own check is a fatal record with Ray's header."""
     return event.kind == SERVER.kind and event.level != "C"
 
 
@@ -247,7 +245,7 @@ def _occupied(case: Case, conflict: _Conflict) -> Finding:
             Entity("ports", f"occupied {port}"),
             *((Entity("daemon", "gcs_server"),) if conflict.owner == "The GCS" else ()),
             *evidence.exit_entities(exits),
-            *dict.fromkeys(error_entity(seen) for seen in errors),
+            *error_entities(errors),
             *_jobs(conflict),
         ),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
@@ -256,9 +254,13 @@ def _occupied(case: Case, conflict: _Conflict) -> Finding:
         remedies=tuple(_remedies(conflict)),
         covers=(
             *conflict.events,
-            *(e for e in case.of(CHECK_FAILED.kind) if f"{_SPECIFIED}{port}." in e.message),
+            *(
+                e
+                for e in case.of(CHECK_FAILED.kind)
+                if f"The specified port is {port}." in e.message
+            ),
             *evidence.exit_events(exits),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for seen in errors for e in seen.records),
         ),
     )
 
@@ -270,7 +272,7 @@ def _exit(case: Case, event: Event) -> WorkerExit | None:
 
 
 def _jobs(conflict: _Conflict) -> Iterator[Entity]:
-    """The job whose driver ended itself."""
+    """The jobs of drivers that ended themselves."""
     for event in conflict.events:
         if event.kind == "port.grpc_server" and (
             job := ids.job_of_driver(evidence.worker_of(event))
@@ -279,7 +281,7 @@ def _jobs(conflict: _Conflict) -> Iterator[Entity]:
 
 
 def _severity(case: Case, conflict: _Conflict, exits: list[WorkerExit]) -> Severity | None:
-    """Ray starts another worker in place of one that found its port taken; gRPC's line alone may be harmless."""
+    """A warning for a worker without a recorded exit, which Ray replaces, and for gRPC's line alone."""
     if conflict.owner == "A worker":
         return evidence.severity(case, exits) if exits else "warning"
     return "warning" if conflict.first.kind == "port.grpc_listener" else None

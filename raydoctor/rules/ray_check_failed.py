@@ -83,9 +83,7 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
 
 def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:
     """The recorded end of the process, or else the end that this record itself proves."""
-    known = case.exit_of(worker) if worker else None
-    if known is None and event.pid is not None and not worker:
-        known = case.exit_of_process(event.pid, ip=event["ip"])
+    known = evidence.exit_of(case, event)
     if known or case.torn_down(event):
         return known
     names = (event["who"],) if event["who"] else ()

@@ -81,7 +81,7 @@ def raylet_defunct(case: Case) -> Iterator[Finding]:
 
 
 def _started(case: Case, defunct: Defunct) -> Event | None:
-    """The raylet's own start record, on the machine whose process table lists it."""
+    """The raylet's own start record, on the machine with this process table."""
     label = defunct.event.source.node
     found = [
         e for e in case.of("raylet.started") if e.pid == defunct.pid and e.source.node == label

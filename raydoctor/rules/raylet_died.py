@@ -111,13 +111,13 @@ def raylet_died(case: Case) -> Iterator[Finding]:
 
 
 def _from_check(case: Case, events: list[Event]) -> Finding:
-    """A failed check that the driver echoes, or of a log without its beginning."""
+    """A failed check in the driver's echo or in a log without its beginning."""
     first = events[0]
     ip, expression = first["ip"], " ".join(first["expression"].split())
     errors = lost_driver_errors(case, ("LocalRayletDiedError",))
     place = f" of node {ip}" if ip else ""
     return Finding(
-        f"The raylet (pid {first.pid}){place} ended itself on a failed check: {spelled(expression)}",
+        f"The raylet (pid {first.pid}){place} ended itself because a check failed: {spelled(expression)}",
         (
             Link(first, "one of Ray's own checks failed, which ends the raylet and its node"),
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),

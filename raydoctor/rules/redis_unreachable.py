@@ -1,4 +1,4 @@
-"""The GCS cannot reach the Redis server that keeps its state.
+"""The GCS cannot reach the Redis server that stores its state.
 
 ## What you see
 - `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis 10.0.0.9:6379`, repeated, in
@@ -98,7 +98,6 @@ NOT_STARTED = Signal(
     "Failed to start GCS. Last 10 lines of error files:",
 )
 """`ray start --head` or `ray.init`, above the GCS's own records."""
-_CHECK = "RedisError"
 
 
 @rule(
@@ -113,7 +112,9 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
     """At most one finding: a cluster has one Redis."""
     failed = [e for e in case.of(GAVE_UP[0].kind, RETRIED[0].kind) if _is_gcs(e)]
     checks = [
-        e for e in case.of(CHECK_FAILED.kind) if e.source.role in GCS and _CHECK in e["expression"]
+        e
+        for e in case.of(CHECK_FAILED.kind)
+        if e.source.role in GCS and "RedisError" in e["expression"]
     ]
     ends = [e for e in (*failed, *checks) if e.level == "C"]
     if failed:
@@ -145,7 +146,7 @@ def _finding(failed: list[Event], ends: list[Event]) -> Finding:
         f"The GCS could not reach its Redis server{f' at {address}' if address else ''}{times}{end}",
         (
             *(Link(e, "the GCS gets no answer from Redis") for e in failed[-1:]),
-            *(Link(e, "the GCS ends because of it") for e in ends[:1]),
+            *(Link(e, "the GCS ends itself because of it") for e in ends[:1]),
         ),
         explains=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
@@ -209,7 +210,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.9:6379", "ended itself", "redis-cli -h 10.0.0.9 -p 6379 ping"),
     ),
     Example(
-        "the GCS ends itself, and its log says why",
+        "the GCS ends itself, and its log contains the reason",
         {"logs/gcs_server.out": _TRIED + _ENDED, "logs/raylet.out": ""},
         roots=("redis-unreachable",),
         consequences=("gcs-died",),

@@ -7,9 +7,9 @@ no error`, or `torch.distributed.DistNetworkError: The client socket has timed o
 `[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677`.
 
 ## Why
-Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose an interface of their own: the one that the
-host name resolves to, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the other nodes receive an
-address that leads back to themselves. With several interfaces, Gloo may choose one that the other nodes cannot reach. A firewall, or
+Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose their own interface: that of the
+host name's address, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the other nodes receive an
+address that refers to themselves. With several interfaces, Gloo may choose one that the other nodes cannot reach. A firewall, or
 the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A connection that a peer closes later is a
 consequence: the process at that address exited first.
 
@@ -23,9 +23,9 @@ Set `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` to the interface between the n
 runtime environment. Correct `/etc/hosts`, and open the ports between the nodes.
 
 ## Not this when
-A rank ended before the others reported: then its own cause (`ray-oom-kill`, `task-exception`, …) stands above this finding. The
-warning `Unable to resolve hostname to a (local) address` alone is harmless where all ranks are on one node. A collective operation
-that times out after the ranks were connected is `nccl-failure`.
+A rank exited before the others reported an error: the report then lists its cause (`ray-oom-kill`, `task-exception`, …) above this
+finding. The warning `Unable to resolve hostname to a (local) address` alone is harmless if all ranks are on one node. A collective
+operation timed out after the ranks were connected (`nccl-failure`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import GCS, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import GCS, OUTPUT, RAYLET, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
-from raydoctor.rules.shared.task_error import Printed, error_entity
+from raydoctor.rules.shared.task_error import Printed, error_entities, error_entity
 
 _DOC = "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
-_OUTPUT = ("worker-err", "worker-echo", "driver", "job-driver")
 _RAISED = r"(?P<raised>\b\w{0,60}Error: )?"
 
 INTERFACE = Signal(
@@ -51,7 +50,7 @@ INTERFACE = Signal(
     " != nullptr. Unable to find ",
     rf"{_RAISED}\[enforce fail at [^\[\]\s]{{1,200}}gloo/transport/\w+/device\.cc:\d+\] \w+ != nullptr\. "
     r"Unable to find (?:address|interface) for: \[?(?P<interface>[\w.:-]{1,100})",
-    _OUTPUT,
+    OUTPUT,
     "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address "
     "for: ib7",
     fold=("interface",),
@@ -60,7 +59,7 @@ MESH = Signal(
     "rendezvous.mesh",
     "Gloo connectFullMesh failed with [",
     rf"{_RAISED}Gloo connectFullMesh failed with \[[^\[\]\s]{{1,200}}\.cc:\d+\](?P<what>.{{0,500}})",
-    _OUTPUT,
+    OUTPUT,
     "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
 )
 TIMED_OUT = Signal(
@@ -68,7 +67,7 @@ TIMED_OUT = Signal(
     "The client socket has timed out after ",
     rf"{_RAISED}The client socket has timed out after (?P<time>\d+ ?[a-z]{{1,12}}) while trying to connect to "
     r"\((?P<host>[^,()\s]{1,255}), (?P<port>\d{1,5})\)",
-    _OUTPUT,
+    OUTPUT,
     "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (10.0.0.2, 29502).",
     fold=("host", "port"),
 )
@@ -77,7 +76,7 @@ NO_ADDRESS = Signal(
     "The client socket has failed to connect to any network address of (",
     rf"{_RAISED}The client socket has failed to connect to any network address of "
     r"\((?P<host>[^,()\s]{1,255}), (?P<port>\d{1,5})\)",
-    _OUTPUT,
+    OUTPUT,
     "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of (trainer-head-0, 29502).",
     fold=("host", "port"),
 )
@@ -86,30 +85,30 @@ CLIENTS = Signal(
     " seconds waiting for clients. ",
     rf"{_RAISED}Timed out after (?P<seconds>\d{{1,9}}) seconds waiting for clients\. (?P<joined>\d{{1,9}})/(?P<world>\d{{1,9}}) "
     r"clients joined",
-    _OUTPUT,
+    OUTPUT,
     "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
 )
 LOOPBACK = Signal(
     "rendezvous.loopback",
     "Unable to resolve hostname to a (local) address. Using the loopback address as fallback",
     r"Unable to resolve hostname to a \(local\) address\. Using the loopback address as fallback",
-    _OUTPUT,
+    OUTPUT,
     "[rank1]:[W1121 07:34:12.164295950 ProcessGroupGloo.cpp:715] Warning: Unable to resolve hostname to a (local) address. Using the "
     "loopback address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())",
 )
-"""Harmless by itself: it explains a failure on a group of several nodes."""
+"""Harmless by itself; in a group of several nodes it explains a failure."""
 CLOSED = Signal(
     "rendezvous.closed",
     "Connection closed by peer [",
     rf"{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/tcp/pair\.cc:\d+\] Connection closed by peer "
     r"\[(?P<peer>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})",
-    _OUTPUT,
+    OUTPUT,
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677",
     fold=("peer",),
 )
 
 _FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
-"""The most specific first: all of them can be reports of one failure."""
+"""The most specific first: one failure can cause all of them."""
 _REMOTE = pattern(r"remote=\[(?P<ip>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})")
 _ERRNO = pattern(r"SO_ERROR: (?P<error>[A-Z][a-z]+(?: [a-z]+){0,6})")
 _RANK = pattern(r"\[rank(?P<a>\d{1,6})\]|\(rank=(?P<b>\d{1,6})[,)]")
@@ -158,12 +157,12 @@ def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -
     return Finding(
         _headline(best, events, bool(loopback)),
         tuple(links[:4]),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         subjects=tuple(_subjects(every)),
         count=max(1, len(_processes(every))),
         severity=None if errors or any(e["raised"] for e in every) else "warning",
         remedies=tuple(_remedies(best, events[0], events[0]["host"])),
-        covers=(*every, *loopback, *(e for seen in errors for e in (seen.event, *seen.inside))),
+        covers=(*every, *loopback, *(e for seen in errors for e in seen.records)),
     )
 
 
@@ -180,18 +179,20 @@ def _shows(signal: Signal, event: Event) -> str:
 def _headline(best: Signal, events: Sequence[Event], loopback: bool) -> str:
     first = events[0]
     if best is INTERFACE:
-        return f"Gloo could not start{_who(events)}: the interface or host name {first['interface']} has no address on that node"
+        return f"Gloo could not start{_reporters(events)}: the interface or host name {first['interface']} has no address on that node"
     if best is CLIENTS:
         return (
             f"Only {first['joined']} of {first['world']} processes joined the torch process group "
             f"within {first['seconds']} s"
         )
     if best is MESH:
-        return f"The ranks of a Gloo group could not connect to each other{_who(events)}{_mesh_reason(events, loopback)}"
+        return f"The ranks of a Gloo group could not connect to each other{_reporters(events)}{_mesh_reason(events, loopback)}"
     target = f"rank 0 at {first['host']} port {first['port']}"
     if best is NO_ADDRESS:
-        return f"torch could not connect to {target}{_who(events)}: no address of that host accepts the connection"
-    return f"torch could not connect to {target} within {_duration(first['time'])}{_who(events)}"
+        return f"torch could not connect to {target}{_reporters(events)}: no address of that host accepts the connection"
+    return (
+        f"torch could not connect to {target} within {_duration(first['time'])}{_reporters(events)}"
+    )
 
 
 def _mesh_reason(events: Sequence[Event], loopback: bool) -> str:
@@ -199,9 +200,7 @@ def _mesh_reason(events: Sequence[Event], loopback: bool) -> str:
     remote, error = _REMOTE.search(text), _ERRNO.search(text)
     why = f" ({error['error'].lower()})" if error else ""
     if remote and remote["ip"].startswith(_LOOPBACK_IP):
-        return (
-            f": a rank was sent to the loopback address {remote['ip']} port {remote['port']}{why}"
-        )
+        return f": a rank received the loopback address {remote['ip']} port {remote['port']}{why}"
     if loopback:
         return ": a host name resolves to no address of its node, so Gloo used the loopback address"
     return f": {remote['ip']} port {remote['port']} did not accept{why}" if remote else ""
@@ -219,7 +218,7 @@ def _processes(events: Sequence[Event]) -> set[tuple[str, int | None]]:
     return {(event["ip"], event.pid) for event in events}
 
 
-def _who(events: Sequence[Event]) -> str:
+def _reporters(events: Sequence[Event]) -> str:
     """The ranks that report it, or the number of processes."""
     ranks = sorted({int(m["a"] or m["b"]) for e in events if (m := _RANK.search(e.text))})
     if ranks:
@@ -247,7 +246,7 @@ def _task_errors(case: Case, signals: Sequence[Signal]) -> list[Printed]:
     ]
 
 
-# ------------------------------------------------------------------ a peer that closed
+# ------------------------------------------------------------------ a peer that closed its connection
 
 
 def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
@@ -255,17 +254,17 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
     errors = _task_errors(case, (CLOSED,))
     errors = [seen for seen in errors if f"[{peer}]" in str(seen.failure.raised)]
     return Finding(
-        f"The process at {peer} port {events[0]['port']} closed its Gloo connection{_who(events)}: "
-        "look for what ended that process",
+        f"The process at {peer} port {events[0]['port']} closed its Gloo connection{_reporters(events)}, "
+        "probably because that process exited",
         (Link(events[0], "a rank lost the connection to this peer"),),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         caused_by=tuple(_ends_at(case, peer)),
         subjects=tuple(_subjects(events)),
         count=max(1, len(_processes(events))),
         severity=None if errors or any(e["raised"] for e in events) else "warning",
         remedies=(
             Remedy(
-                "Find out what ended the peer: its own last lines name the cause",
+                "Find out why the peer exited: its last log lines contain the cause",
                 (
                     paste.shell("ray list workers --detail --filter is_alive=False --filter ip={peer:address}", peer=peer),
                     "less logs/worker-*.err   # of the process that ended first",
@@ -273,12 +272,12 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
                 doc=_DOC,
             ),
         ),
-        covers=(*events, *(e for seen in errors for e in (seen.event, *seen.inside))),
+        covers=(*events, *(e for seen in errors for e in seen.records)),
     )  # fmt: skip
 
 
 def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
-    """Ends of processes that can be the peer, and exceptions of tasks that did not only lose one."""
+    """Exits of processes that may be the peer, and exceptions of tasks other than a lost peer."""
     loopback = peer.startswith(_LOOPBACK_IP)
     for exit_ in case.exits:
         if loopback or exit_.ip in ("", peer):
@@ -338,7 +337,7 @@ _TASK = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a host name resolves to the loopback address, and vLLM's ranks do not meet",
+        "a host name resolves to the loopback address, and vLLM's ranks do not connect",
         {
             "driver.log": f"{_ECHO} {LOOPBACK.sample}\n"
             f"{_ECHO} {_VLLM} RuntimeError: Gloo connectFullMesh failed with [{_PLACE}:152] timed out connecting: SO_ERROR: "
@@ -373,10 +372,10 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Only 1 of 2 processes", "601 s"),
     ),
     Example(
-        "a peer closes its connection, and nothing shows why",
+        "a peer closes its connection, for an unknown reason",
         {"driver.log": f"{_ECHO} {CLOSED.sample}\n"},
         roots=("rendezvous-failed",),
-        says=("10.0.0.3 port 41677", "look for what ended that process"),
+        says=("10.0.0.3 port 41677", "probably because that process exited"),
     ),
     Example(
         "a task raises, and the other rank loses its peer",

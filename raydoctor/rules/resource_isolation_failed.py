@@ -9,7 +9,7 @@
 
 ## Why
 With resource isolation (flags since 2.46) the raylet creates cgroup v2 groups for its own processes and for workers.
-It needs cgroup v2 alone (v1 not mounted beside it), the controllers `cpu` and `memory` in its parent group, and write
+It needs cgroup v2 alone (v1 not mounted in addition), the controllers `cpu` and `memory` in its parent group, and write
 permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but the cause is
 the machine's configuration.
 
@@ -253,7 +253,7 @@ _EXIT = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "cgroup v1 is mounted beside v2",
+        "cgroup v1 is mounted in addition to v2",
         {
             "logs/raylet.out": _C,
             "logs/raylet.err": _C,

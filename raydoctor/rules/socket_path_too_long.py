@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import DRIVER
+from raydoctor.case.signals import OUTPUT
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
 
@@ -35,7 +35,7 @@ TOO_LONG = Signal(
     "AF_UNIX path length cannot exceed ",
     r"\bOSError: (?:validate_socket_filename failed: )?AF_UNIX path length cannot exceed (?P<limit>\d{1,4}) bytes"
     r"(?:: '?(?P<path>/[^\n']{1,1000}))?",
-    (*DRIVER, "worker-echo", "worker-err"),
+    OUTPUT,
     "OSError: validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /scratch/users/someone/projects/"
     "experiments/tmp/ray/session_2026-11-21_07-34-50_741226_50318/sockets/plasma_store",
 )
@@ -53,7 +53,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#logging-and-debugg
     looks_for=(TOO_LONG,),
 )
 def socket_path_too_long(case: Case) -> Iterator[Finding]:
-    """One finding for all records: they name the same temporary directory, or one each start."""
+    """One finding for all records, which name one temporary directory or one per start."""
     if events := case.of(TOO_LONG.kind):
         yield _finding(events)
 

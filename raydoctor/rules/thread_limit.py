@@ -117,22 +117,24 @@ def thread_limit(case: Case) -> Iterator[Finding]:
 
 def _of_console(case: Case, printed: list[Event]) -> Finding:
     """Processes that the uncaught C++ exception ended, in a console without the daemons' logs."""
-    writers = {(e["ip"], e.pid): e["who"] for e in printed}
-    pids = [(ip, pid) for ip, pid in writers if pid is not None]
-    exits = [x for ip, pid in pids if (x := case.exit_of_process(pid, ip=ip)) and not x.expected]
+    writers = dict.fromkeys((e["ip"], e.pid) for e in printed)
+    exits = evidence.unexpected_exits(case, printed)
     first, count = printed[0], len(writers)
     name = first["who"] or "process"
-    whose = f"{count} processes" if count > 1 else f"A {name}" if name == "process" else name
+    subject = f"{count} processes" if count > 1 else f"A {name}" if name == "process" else name
     pid = f" (pid {first.pid})" if count == 1 and first.pid is not None else ""
     words = case.of(REFUSED[0].kind)
     return Finding(
-        f"{whose}{pid} aborted because the system refused another thread{_number(case)}{_openblas_threads(words)}",
+        f"{subject}{pid} aborted because the system refused another thread{_number(case)}{_openblas_threads(words)}",
         (
-            Link(first, "the system refused the process a thread, and the uncaught error ended it"),
+            Link(
+                first,
+                "the system refused another thread, and the uncaught exception ended the process",
+            ),
             *(link for x in exits[:1] for link in evidence.exit_links(x, most=1)),
         ),
         explains=(
-            *(Entity("process", f"{ip}/{pid}") for ip, pid in pids),
+            *(Entity("process", f"{ip}/{pid}") for ip, pid in writers if pid is not None),
             *evidence.exit_entities(exits),
         ),
         subjects=(Subject("process", None, first["who"] or None, first.pid),),

@@ -5,20 +5,20 @@
 execute_model timed out` (or `sample_tokens`), and `EngineDeadError: EngineCore encountered an issue` in the server.
 
 ## Why
-The engine sends each step to all workers through a ring in shared memory. One worker does not take or answer it: it hangs
-in a collective operation, compiles kernels, captures CUDA graphs, or its process is gone. After
-`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s) the engine gives up and ends. `EngineDeadError` itself names no reason.
+The engine sends each step to all workers through a ring in shared memory. One worker does not accept or answer it: it is
+hung in a collective operation, compiles kernels, captures CUDA graphs, or has exited. After
+`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s) the engine gives up and exits. `EngineDeadError` itself contains no reason.
 
 The first message alone is harmless: it appears once a minute while workers load weights or compile.
 
 ## Confirm
-- `py-spy dump --pid PID` of all workers while the message repeats: the one whose stack differs is behind.
-- `nvidia-smi`: GPUs at 100 % without memory traffic wait in a collective operation; an idle one is the one to look at.
+- `py-spy dump --pid PID` of all workers while the message repeats: the worker with a different stack is behind.
+- `nvidia-smi`: GPUs at 100 % without memory traffic wait in a collective operation; inspect the worker of an idle GPU.
 - The workers' own logs, on every node, before the first message.
 
 ## Fix
-Fix the worker that is behind. GPUs without peer-to-peer access hang in vLLM's own all-reduce: disable it. If workers
-only compile, raise the limit.
+Fix the worker that is behind. Without peer-to-peer access between GPUs, vLLM's own all-reduce hangs: disable it. If
+workers only compile, raise the limit.
 
 ## Not this when
 The engine continues after the message (a request is answered, the warm-up ends). `RayChannelTimeoutError` is
@@ -38,15 +38,15 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
-from raydoctor.rules.shared.task_error import error_entity
+from raydoctor.rules.shared.task_error import error_entities
 
 _DOC = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
 _OUTPUT = (*gpu.OUTPUT, "serve")
 _LIMIT = 300
 """Seconds: vLLM's default of `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS`."""
 _REPEATED = 2
-"""Messages of one process without an answer between them: one alone is usual while workers compile. `[repeated 2x across
-cluster]` may stand for two processes, so that it counts as one."""
+"""Minimum of messages of one process without progress between them: a single one is usual while workers compile.
+`[repeated 2x across cluster]` may represent two processes, so it counts as one message."""
 
 WAITING = Signal(
     "vllm.waiting",
@@ -115,7 +115,7 @@ def vllm_engine_stalled(case: Case) -> Iterator[Finding]:
 
 
 def _unanswered(case: Case) -> list[Event]:
-    """The messages of the process that waited longest, if it repeats them and nothing shows that it continued."""
+    """The messages of the process that waited longest, if it repeats them and no later record shows progress."""
     longest: list[Event] = []
     for path, events in evidence.grouped(case.of(WAITING.kind), lambda e: e.source.path).items():
         answered = max(
@@ -137,12 +137,12 @@ def _finding(case: Case, timeouts: Sequence[Event], waiting: Sequence[Event]) ->
         _headline(timeouts, waiting),
         (
             *(Link(e, "the engine has waited a minute for its workers") for e in waiting[:1]),
-            *(Link(e, f"and still waits, {_waited(waiting)} in all") for e in waiting[-1:] if len(waiting) > 1),
+            *(Link(e, f"the engine has waited {_waited(waiting)} in total") for e in waiting[-1:] if len(waiting) > 1),
             *(Link(e, f"the call of {e['method']} timed out") for e in timeouts[:1]),
-            *(Link(e, "so the engine ended") for e in dead[:1]),
+            *(Link(e, "the engine ended because of the timeout") for e in dead[:1]),
             *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
         ),
-        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        explains=error_entities(errors),
         caused_by=(*gpu.earlier(case, first), *evidence.exit_entities(exits)),
         subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
         count=max(1, len(timeouts)),
@@ -153,7 +153,7 @@ def _finding(case: Case, timeouts: Sequence[Event], waiting: Sequence[Event]) ->
             *case.of(WAITING.kind),
             *dead,
             *(e for e in case.of("driver.exception") if e["inner"] == "EngineDeadError" and timeouts),
-            *(e for seen in errors for e in (seen.event, *seen.inside)),
+            *(e for seen in errors for e in seen.records),
         ),
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def _remedies(waiting: Sequence[Event]) -> Iterator[Remedy]:
     yield Remedy(
         "Find the worker that is behind, while the engine waits",
         (
-            "pgrep -f 'VLLM::|RayWorker' | xargs -n1 py-spy dump --pid   # on each node: which stack differs?",
+            "pgrep -f 'VLLM::|RayWorker' | xargs -n1 py-spy dump --pid   # on each node: compare the stacks",
             "nvidia-smi   # an idle GPU among busy ones belongs to that worker",
         ),
         doc=_DOC,

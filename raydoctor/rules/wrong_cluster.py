@@ -130,7 +130,7 @@ def _of_jobs(local: list[Event]) -> Finding:
 
 
 def _elsewhere(case: Case) -> Event | None:
-    """The only driver, if it joined an address that is no node's of this cluster, and this GCS has no job of it."""
+    """The only driver, if it joined an address that no node of this cluster has, and this GCS has no job of it."""
     connecting = [e for e in case.of("driver.connecting") if e.source.role == "driver"]
     known = bool(case.of("node.registered")) and "gcs-out" in case.roles
     if len(connecting) != 1 or not known or case.ledger.jobs or "core-driver" in case.roles:

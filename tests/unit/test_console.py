@@ -374,4 +374,4 @@ def test_no_text_is_slow(unit: str) -> None:
 
 def test_no_prefix_is_kept_without_bound() -> None:
     Rewriter(ROLES).rewrite([f"(f{n} pid={n}) x" for n in range(20_000)])
-    assert len(prefixes._SEEN) <= 10_000
+    assert len(prefixes._PARSED) <= 10_000

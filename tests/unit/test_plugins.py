@@ -112,7 +112,7 @@ def test_its_author_tests_it(folder: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("instead_of", "stands", "problem"),
     [
-        ('roots=("flux-hot",)', "roots=()", "no example shows it"),
+        ('roots=("flux-hot",)', "roots=()", "no positive example"),
         ('says=("900",)', 'says=("901",)', "contain '901'"),
         ("## Fix\nCool it.\n", "", "the headings must be"),
         ("overheated.", "overheated", "full stop"),

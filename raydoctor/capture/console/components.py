@@ -1,8 +1,8 @@
-"""Which of Ray's processes wrote a record, by what the record itself says.
+"""Identifies the Ray process that wrote a record from the record's own header.
 
-A raylet's or GCS's log that is pasted has lost its name. Ray's C++ puts the component behind the time
-(`(raylet)`, `(gcs_server)`); before 2.10 and in drivers only the source file tells. Read in logs of Ray
-2.9 to 2.60.
+A pasted log of a raylet or of the GCS has lost its file name. Ray's C++ code prints the component after the
+time (`(raylet)`, `(gcs_server)`). Before 2.10, and in drivers, only the source file identifies the process.
+Observed in logs of Ray 2.9 to 2.60.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _FILES = {
         "object_recovery_manager"
     ),
 }
-"""Source files, without `.cc`, whose records only such a process writes."""
+"""Source files, without `.cc`, that log only in a process of this kind."""
 _OF_FILE = {f"{name}.cc": role for role, names in _FILES.items() for name in names.split()}
 
 
 class Components:
-    """Roles of records, and of the processes that wrote them."""
+    """Assigns roles to records, and to later records of the same processes that show no role."""
 
     def __init__(self) -> None:
         self._of_process: dict[str, str] = {}
 
     def role(self, text: str) -> str:
-        """The role of the log that such a record stands in; empty for what is no record of Ray's C++."""
+        """The role of the log that a record of Ray's C++ code or the kernel comes from; otherwise empty."""
         match = _RECORD.match(text) if text[:1] == "[" else None
         if not match:
             return "kernel" if _KERNEL.match(text) else ""

@@ -1,9 +1,9 @@
 """Ray's exceptions as programs print them, spelled out as Python prints an uncaught one.
 
 `print(e)`, `print(repr(e))`, `logger.error(e)`, `<class 'ray.exceptions.GetTimeoutError'> Get timed out`,
-`GetTimeoutError: …` (IPython, rich, `traceback.format_exception_only`): the program met the error, whether
-or not it ended by it. Such a line becomes one of the form `ray.exceptions.GetTimeoutError: Get timed out`,
-marked as printed. The names and first words are those of `ray/exceptions.py` (2.9 to 2.60).
+`GetTimeoutError: …` (IPython, rich, `traceback.format_exception_only`): the error occurred, and the program
+may have continued. Such a line is rewritten as `ray.exceptions.GetTimeoutError: Get timed out` and marked as
+printed. The names and first words come from `ray/exceptions.py` (2.9 to 2.60).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WORDS = {
     "ActorUnschedulableError": r"The actor is not schedulable: ",
     "RayChannelTimeoutError": r"System error: (?:Channel )?[Tt]imed out waiting for ",
 }
-"""The first words of an exception's text, where they name it: what `print(e)` prints."""
+"""First words of an exception's text that identify its class: `print(e)` prints only the text."""
 _ALL_WORDS = {
     **_WORDS,
     **dict.fromkeys(
@@ -63,7 +63,7 @@ _ALL_WORDS = {
     "ActorUnavailableError": r"The actor ",
     "RayTaskError": r"ray::",
 }
-"""What the exceptions say that `_WORDS` do not tell apart, too."""
+"""First words of exceptions, including those that several classes share."""
 _FORMS = (
     pattern(
         rf"<class '(?:ray\.exceptions\.)?(?P<name>{_NAME})(?P<inner>\(\w+\))?'>[:,]? ?(?P<what>.*)"
@@ -82,11 +82,11 @@ _AS_PYTHON = pattern(
 )
 _LAST_QUOTE = pattern(r"['\"],?\)*[.,;]?\s*$")
 _LONGEST = 16_384
-"""Characters: of a longer line records keep no more."""
+"""Characters; records keep no more of a longer line."""
 
 
 def may_hold(text: str) -> bool:
-    """Whether an exception may stand in a line: a quick test that few lines of a healthy program pass."""
+    """Whether a line may contain an exception: a quick test that few lines of a healthy program pass."""
     return (
         "Error" in text
         or "died" in text
@@ -105,21 +105,21 @@ def may_hold(text: str) -> bool:
 
 
 _OF_JOB = "Status message: "
-"""Ray's own words about a submitted job: rules read them."""
+"""Ray's own message about a submitted job, which rules match."""
 
 
-def spelled_out(
+def normalised(
     line: Stripped, is_new: bool, in_traceback: bool, is_alone: bool = True
 ) -> Iterator[str]:
-    """A line in the form that is read, and what it prints of an exception spelled out.
+    """The line as rules read it, and any exception that it prints in Python's own form.
 
     `in_traceback`: whether the line above is part of a traceback, so that this one may be its end.
-    `is_alone`: whether Ray's logs are missing; beside them, words in front of an exception are a quotation.
+    `is_alone`: whether Ray's logs are missing. If not, an exception after other words is a quotation.
     """
     text = line.text
     found = _exception(text) if may_hold(text) else None
     if found is None or (found[0] and not is_alone):
-        # Headed by a logger, and no end of a traceback.
+        # A logger printed it, and it does not end a traceback.
         line.is_printed = (
             bool(line.level) and not in_traceback and text.startswith("ray.exceptions.")
         )
@@ -134,7 +134,7 @@ def spelled_out(
 
 
 def _exception(text: str) -> tuple[str, str] | None:
-    """(what stands before it, the exception as Python prints it) where a line prints one otherwise."""
+    """(text before it, exception in Python's form) for a line that prints an exception in another form."""
     if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text) or text.startswith(_OF_JOB):
         return None
     found = [
@@ -154,6 +154,6 @@ def _exception(text: str) -> tuple[str, str] | None:
 
 
 def _is_its_text(name: str, what: str) -> bool:
-    """Whether an exception of this name says that, as far as its words are known."""
+    """Whether this can be the text of the exception; true if its first words are not known."""
     words = _ALL_WORDS.get(name)
     return words is None or re.match(words, what) is not None

@@ -1,6 +1,6 @@
-"""Replaces the consoles of a capture by the lines that are read of them, in the capture's private folder.
+"""Rewrites the consoles of a capture for reading, into files in the capture's private folder.
 
-Whether a large console is rewritten is decided by samples: rewriting takes some microseconds a line.
+Samples decide whether a large console is rewritten, because rewriting takes some microseconds a line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from raydoctor.capture.console.numbering import Numbering
 from raydoctor.capture.console.prefixes import HEADER
-from raydoctor.capture.console.rewrite import Rewriter, Shown
+from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.console.shape import opens, uncoloured
 from raydoctor.model.values import Gap, Source
 
@@ -21,19 +21,19 @@ CONSOLES = frozenset({"driver", "job-driver"})
 _OF_SESSION = frozenset(
     {"reading", "raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}
 )
-"""Roles of logs beside which a console is a driver's output, and no excerpt of anything else."""
-_TOLD_APART = frozenset({"raylet-out", "gcs-out", "kernel"})
+"""Roles of a session's logs. Beside such a log, a console is a driver's output and not an excerpt."""
+_SEPARATED_ROLES = frozenset({"raylet-out", "gcs-out", "kernel"})
 _BLOCK = 4 << 20
 _LONGEST_LINE = 4 << 20
-"""Bytes of a line that are read beyond a block's end."""
+"""Bytes of a line that are read after a block's end."""
 _KEPT_BACK = 400
-"""Lines at the end of a block among which the next block's beginning is looked for."""
+"""Number of lines at the end of a block that are searched for the start of the next block."""
 _WHOLE = 8 << 20
-"""Bytes up to which a console is rewritten without a look at samples."""
+"""Bytes; a smaller console is rewritten without sampling."""
 _SAMPLES = (0.0, 0.3, 0.6, 0.9)
 _SAMPLE = 64 << 10
 _SECONDS = 20.0
-"""CPU time for one console; what is left then is read as it is."""
+"""CPU time for one console; the rest of the console is read without rewriting."""
 
 
 def rewritten(
@@ -43,9 +43,9 @@ def rewritten(
     gaps: list[Gap],
     only: Iterable[Source] | None = None,
 ) -> dict[Source, str]:
-    """The files with each console, or those of `only`, replaced by what is read of it.
+    """The files, with each console (or each console in `only`) replaced by its rewritten files.
 
-    `numbers`: for names of files in `folder`. Raises OSError where the folder is full.
+    `numbers` number the new files in `folder`. Raises OSError if the folder is full.
     """
     wanted = set(files if only is None else only)
     is_alone = not any(source.role in _OF_SESSION for source in files)
@@ -60,29 +60,29 @@ def rewritten(
 
 
 def _rewritten(source: Source, file: str, target: Path, gaps: list[Gap]) -> dict[Source, str]:
-    outs = _Outs(target)
+    outputs = _Outputs(target)
     try:
         with open(file, "rb") as stream:
             is_changed = (source.size <= _WHOLE or _is_foreign(stream, source.size)) and _write(
-                stream, outs, source, gaps
+                stream, outputs, source, gaps
             )
     except OSError:
-        if outs.logs:  # the folder is full
+        if outputs.logs:  # the folder is full
             raise
-        return {source: file}  # the search says why it cannot be read
+        return {source: file}  # the search reports why it cannot be read
     finally:
-        outs.close()
-    return outs.sources(source) if is_changed else {source: file}
+        outputs.close()
+    return outputs.sources(source) if is_changed else {source: file}
 
 
 @dataclass(slots=True)
-class _Outs:
-    """The rewritten lines by their writers' roles; empty for the console's own."""
+class _Outputs:
+    """The rewritten lines, by the role of the process that wrote them; an empty role is the console's own."""
 
     target: Path
     logs: dict[str, tuple[BinaryIO, Numbering]] = field(default_factory=dict)
 
-    def write(self, shown: Iterable[Shown]) -> None:
+    def write(self, shown: Iterable[RewrittenLine]) -> None:
         """Append lines."""
         texts: dict[str, list[str]] = {}
         for role, number, text in shown:
@@ -99,13 +99,13 @@ class _Outs:
             log.close()
 
     def sources(self, source: Source) -> dict[Source, str]:
-        """What takes the place of a source."""
+        """The sources that replace a source, with their files."""
         return {
             replace(
                 source,
                 role=role or source.role,
                 is_excerpt=source.is_excerpt or bool(role),
-                # The console's own part stands for the file that was given.
+                # The console's own part represents the file that was given.
                 size=self._path(role).stat().st_size if role else source.size,
                 lines=numbers,
             ): str(self._path(role))
@@ -116,30 +116,30 @@ class _Outs:
         return self.target.with_name(f"{self.target.name}-{role}") if role else self.target
 
 
-def _write(stream: BinaryIO, outs: _Outs, source: Source, gaps: list[Gap]) -> bool:
-    """Write the lines of each writer; whether anything differs from the original that matters."""
+def _write(stream: BinaryIO, outputs: _Outputs, source: Source, gaps: list[Gap]) -> bool:
+    """Write the lines to the files of their roles; whether a rewritten line differs from the original."""
     rewriter = Rewriter(
-        _TOLD_APART if source.is_excerpt else frozenset(), is_alone=source.is_excerpt
+        _SEPARATED_ROLES if source.is_excerpt else frozenset(), is_alone=source.is_excerpt
     )
     until, first = time.process_time() + _SECONDS, 1
     is_changed = is_late = False
     for raws in _blocks(stream):
         if not is_late and time.process_time() > until:
-            why = f"in a form that takes long to read; read as it is from line {first:,} on"
-            gaps.append(Gap(source.path, why, "Give the part of it that holds the failure."))
+            why = f"its format takes long to rewrite; read without rewriting from line {first:,} on"
+            gaps.append(Gap(source.path, why, "Diagnose the part of it that contains the failure."))
             is_late = True
         if is_late:
             shown = [("", n, raw.replace(HEADER, "")) for n, raw in enumerate(raws, first)]
         else:
             shown = rewriter.rewrite(raws, first)
         is_changed = is_changed or len(shown) != len(raws) or any(map(_differs, shown, raws))
-        outs.write(shown)
+        outputs.write(shown)
         first += len(raws)
     return is_changed
 
 
-def _differs(shown: Shown, raw: str) -> bool:
-    """Whether a line has to be replaced: colours are taken off where it is read, too."""
+def _differs(shown: RewrittenLine, raw: str) -> bool:
+    """Whether a line has to be replaced. Colours do not count, because the reader removes them as well."""
     role, _, text = shown
     if role or HEADER in raw:
         return True
@@ -147,12 +147,12 @@ def _differs(shown: Shown, raw: str) -> bool:
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[str]]:
-    """Whole lines, some MiB at a time, cut where a record or a traceback begins if that is near."""
+    """Whole lines, some MiB at a time, cut before a record or a traceback if one begins near the end."""
     stream.seek(0)
     kept: list[str] = []
     while data := stream.read(_BLOCK):
         data += (rest := stream.readline(_LONGEST_LINE))
-        while rest and rest[-1:] != b"\n":  # no text for people: left out
+        while rest and rest[-1:] != b"\n":  # the rest of such a line is not text for people
             rest = stream.readline(_LONGEST_LINE)
         lines = kept + data.decode("utf-8", "replace").split("\n")
         if not lines[-1]:
@@ -167,7 +167,7 @@ def _blocks(stream: BinaryIO) -> Iterator[list[str]]:
 
 
 def _is_foreign(stream: BinaryIO, size: int) -> bool:
-    """Whether a console is in another form than that of Ray, by samples, or holds our own mark."""
+    """Whether samples of a console need rewriting, or the console contains `HEADER`."""
     for part in _SAMPLES:
         stream.seek(int(size * part))
         raws = stream.read(_SAMPLE).decode("utf-8", "replace").split("\n")[1:-1]

@@ -1,4 +1,4 @@
-"""The numbers that the lines of a rewritten file have in the original."""
+"""Line numbers of a rewritten file in its original."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import overload
 
 
 class Numbering(Sequence[int]):
-    """A list of line numbers, kept as runs of consecutive ones: 8 bytes a run, not a line."""
+    """A list of line numbers, stored as runs of consecutive numbers: 8 bytes a run instead of a line."""
 
     def __init__(self) -> None:
         self._places = array("I")

@@ -1,11 +1,11 @@
-"""What launchers, containers, loggers and ranks put in front of a line, and taking it off.
+"""Removes the prefixes of launchers, containers, loggers and ranks from a line.
 
-Ray's own forms stay: `(train pid=12, ip=10.0.0.2) text`, `[2026-11-21 07:34:50,739 W 283 293] (raylet)
-f.cc:3: text` and `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`. Of several prefixes of
-processes the innermost one is kept. A logger's header of another form becomes a header of ours
-(`HEADER`), which `read/records.py` reads.
+Ray's own prefixes remain: `(train pid=12, ip=10.0.0.2) text`, `[2026-11-21 07:34:50,739 W 283 293] (raylet)
+f.cc:3: text` and `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`. Of several process
+prefixes, the innermost is kept. The header of another logger becomes raydoctor's own header (`HEADER`),
+which `read/records.py` reads.
 
-Forms were read in public threads and in the sources of torch (c10 logging), vLLM (`vllm/logger.py`),
+The formats come from public threads and from the sources of torch (c10 logging), vLLM (`vllm/logger.py`),
 loguru, structlog, Docker, CRI (`containerd`), `kubectl logs --prefix`, `docker compose`, torchrun
 (`--redirects`, `--tee`) and SkyPilot.
 """
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from raydoctor.model.patterns import pattern
 
 HEADER = "\x1e"
-"""Encloses `<level letter>|<stamp>|<rank>|<printed>`; a console's own characters of this kind are removed."""
+"""Encloses `<level letter>|<stamp>|<rank>|<printed>`. Control characters of the console are removed first."""
 _DEEPEST = 8
-"""Prefixes of one line: a launcher's stamp, a rank, three processes and a logger are six."""
+"""Maximum of prefixes of one line: a launcher's stamp, a rank, three processes and a logger are six."""
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 _LEVEL = (
@@ -28,7 +28,7 @@ _LEVEL = (
     r"|trace|debug|info|warn(?:ing)?|error|critical|fatal|exception)"
 )
 _LETTERS = {"T": "D", "N": "I", "S": "I", "F": "C"}
-"""By a level's first letter, where Ray's own letter is another one."""
+"""Ray's letter for a level, by the level's first letter, if the two differ."""
 _RAYS = pattern(
     rf"\[{STAMP} [TDIWECF] \d{{1,10}} \d+\] "
     rf"|{STAMP}[\t ]+(?:DEBUG|INFO|WARNING|ERROR|ERR|CRITICAL)[\t ]+[\w./-]+:\d+ -- "
@@ -46,7 +46,7 @@ _RANK = pattern(
     r"\[(?:default|rank ?)(?P<a>\d{1,7})\]:? ?|\[(?P<b>\d{1,7})\]: "
     r"|\[\d+,(?P<c>\d{1,7})\]<std(?:out|err)>: ?"
 )
-"""torch and torchrun, MPI. (`[Rank 1] ` is text of NCCL's watchdog.)"""
+"""torch and torchrun, MPI. `[Rank 1] ` is part of a message of the NCCL watchdog, not a prefix."""
 _STAMPED = pattern(
     r"(?!.{10,60} kernel: )(?:\[pod/[\w./-]{1,300}\] "
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ \t](?:std(?:out|err) [FP] )?"
@@ -74,18 +74,18 @@ _AFTER_STAMP = pattern(
     rf"|{_LEVEL} {{1,8}}(?:[\w.]{{1,200}}:[\w.]{{1,200}}\.py:\d+ )?"
     r")"
 )
-"""Behind a stamp."""
+"""A logger's header after a stamp."""
 _SPACED = pattern(
     rf"({STAMP}) {{1,8}}(DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,8}}(?=[\w./-]+:\d+ -- )"
 )
-"""A header of Ray whose tabs became spaces."""
+"""A header of Ray with spaces in place of tabs."""
 _OPENINGS = (
     *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
     "EXCEPTION",
 )
-_SEEN: set[str] = set()
-"""Prefixes of processes that were taken apart."""
-_MOST_SEEN = 10_000
+_PARSED: set[str] = set()
+"""Process prefixes that have already been parsed."""
+_MOST_PARSED = 10_000
 
 
 @dataclass(slots=True)
@@ -94,25 +94,25 @@ class Stripped:
 
     text: str
     process: str = ""
-    """The innermost prefix of a process as Ray prints it, with a space behind; or empty."""
+    """The innermost process prefix as Ray prints it, with a space after it; or empty."""
     rank: str = ""
     level: str = ""
-    """Letter as Ray's C++ prints it, of a logger's header that is no form of Ray."""
+    """The level of another logger's header, as a letter of Ray's C++; empty without such a header."""
     stamp: str = ""
     """`YYYY-MM-DD HH:MM:SS,mmm` of that header."""
     header: str = ""
-    """That header as it stood: loggers repeat it in front of every line of one record."""
+    """That header unchanged: loggers repeat it before every line of one record."""
     is_printed: bool = False
-    """Whether the text is an exception that a program printed, spelled out."""
+    """Whether the text is an exception that a program printed, in Python's form."""
     changed: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which writer's line it is."""
+        """The process and rank that wrote the line."""
         return self.process, self.rank
 
     def line(self, is_new_record: bool) -> str:
-        """The line in the forms that are read."""
+        """The line as the reader parses it."""
         level, stamp = (self.level, self.stamp) if is_new_record and self.level else ("", "")
         parts = (level, stamp, self.rank, "printed" if self.is_printed else "")
         header = f"{HEADER}{'|'.join(parts)}{HEADER}" if any(parts) else ""
@@ -129,7 +129,7 @@ def is_bare(text: str) -> bool:
     first = text[:1]
     if first == "(":
         end = text.find(") ") + 2
-        if text[:end] not in _SEEN:
+        if text[:end] not in _PARSED:
             return False
         text = text[end:]
         first = text[:1]
@@ -146,7 +146,7 @@ def is_bare(text: str) -> bool:
 
 
 def strip(line: str) -> Stripped:
-    """Take foreign prefixes off a line."""
+    """Remove foreign prefixes from a line."""
     found = Stripped(line)
     for _ in range(_DEEPEST):
         if not _strip_one(found):
@@ -188,11 +188,11 @@ def _strip_process(found: Stripped) -> bool:
     if not match:
         return False
     who = match["who"]
-    if match[0] not in _SEEN:
+    if match[0] not in _PARSED:
         if not _OF_PROCESS.fullmatch(who):
             return False
-        if len(_SEEN) < _MOST_SEEN and match["gap"] == " " and ", rank=" not in who:
-            _SEEN.add(match[0])
+        if len(_PARSED) < _MOST_PARSED and match["gap"] == " " and ", rank=" not in who:
+            _PARSED.add(match[0])
     found.changed |= bool(found.process)
     found.process = f"({who}) "
     if rank := _RANK_OF_PROCESS.search(who):

@@ -1,9 +1,9 @@
-"""A console's text as Ray, Python and the kernel would have written it: lines, each with its number.
+"""Rewrites a console's text as Ray, Python and the kernel would have written it, as numbered lines.
 
-In this order: terminal codes and control characters go, glued lines are split, texts in JSON are taken
-out, wrapped lines joined, newest-first order is turned round, indentation and prefixes are taken off,
-drawn tracebacks become Python's, and exceptions that a program printed become one line each in the form
-that rules know. Text that has none of these forms stays as it is.
+The steps, in this order: remove terminal codes and control characters, split joined lines, extract texts
+from JSON, join wrapped lines, reverse a newest-first order, remove indentation and prefixes, convert drawn
+tracebacks to Python's form, and rewrite exceptions that a program printed in the form that rules match. All
+other text remains unchanged.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from raydoctor.capture.console.shape import Numbered
 
 _OF_TRACEBACK = (" ", "\t", tracebacks.BEGIN)
 
-Shown = tuple[str, int, str]
-"""The writer's role (empty: the console's own), the number in the original, the line as it is read."""
+RewrittenLine = tuple[str, int, str]
+"""The writer's role (empty: the console's own), the number in the original, the rewritten line."""
 
 
 class Rewriter:
     """Rewrites a console block by block.
 
-    Records of Ray's C++ whose role is in `roles` are told apart. `is_alone`: whether Ray's logs are missing.
+    Separates records of Ray's C++ code that have one of `roles`. `is_alone`: whether Ray's logs are missing.
     """
 
     def __init__(self, roles: frozenset[str], is_alone: bool = True) -> None:
@@ -33,15 +33,15 @@ class Rewriter:
         self._header = ""
         self._in_traceback = False
 
-    def rewrite(self, raws: list[str], first: int = 1) -> list[Shown]:
-        """The lines of a block, whose first line has the number `first` in the original."""
+    def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
+        """Rewrite a block; `first` is the number of its first line in the original."""
         lines = shape.without_common_prefix(_pieces(raws, first))
         lines = shape.dedented(shape.oldest_first(shape.unwrapped(lines)))
-        shown: list[Shown] = []
-        drawn, sorter = tracebacks.Drawn(), tracebacks.Sorter()
+        shown: list[RewrittenLine] = []
+        drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, text in lines:
             if (
-                not (drawn.form or sorter.is_busy or self._role)
+                not (drawn.form or deinterleaver.is_busy or self._role)
                 and prefixes.is_bare(text)
                 and not exceptions.may_hold(text)
                 and not (self._roles and (text[:1] == "[" or "[20" in text))
@@ -50,31 +50,31 @@ class Rewriter:
                 self._header, self._in_traceback = "", text[:1] in (" ", "\t")
                 continue
             line = prefixes.strip(text)
-            if drawn.is_shown(line):
-                for each in sorter.take(number, line):
-                    self._show(*each, shown)
-        for each in sorter.rest():
-            self._show(*each, shown)
+            if drawn.convert(line):
+                for each in deinterleaver.add(number, line):
+                    self._append(*each, shown)
+        for each in deinterleaver.release():
+            self._append(*each, shown)
         return shown
 
-    def _show(self, number: int, line: Stripped, shown: list[Shown]) -> None:
+    def _append(self, number: int, line: Stripped, shown: list[RewrittenLine]) -> None:
         is_new = bool(line.level) and line.header != self._header
         self._header = line.header
         if self._roles:
-            # What a driver echoes of a raylet stays in its output, with the prefix that names the node.
-            belongs = "" if line.process else self._components.role(line.text)
-            if belongs or _begins_other(line):
-                self._role = belongs if belongs in self._roles else ""
+            # A record that a driver echoes remains in the driver's output: its prefix names the node.
+            role = "" if line.process else self._components.role(line.text)
+            if role or _begins_other(line):
+                self._role = role if role in self._roles else ""
             if self._role:
                 shown.append((self._role, number, line.text))
                 return
-        for text in exceptions.spelled_out(line, is_new, self._in_traceback, self._is_alone):
+        for text in exceptions.normalised(line, is_new, self._in_traceback, self._is_alone):
             shown += [("", number, each) for each in text.split("\n")]
         self._in_traceback = line.text.startswith(_OF_TRACEBACK)
 
 
 def _pieces(raws: list[str], first: int) -> list[Numbered]:
-    """The lines of a block, those that stand in one line apart."""
+    """The lines of a block, with joined lines split and wrapped ones extracted."""
     lines: list[Numbered] = []
     for number, raw in enumerate(raws, first):
         if shape.is_simple(raw) and not embedded.may_hold(raw):
@@ -94,7 +94,7 @@ def _pieces(raws: list[str], first: int) -> list[Numbered]:
 
 
 def _begins_other(line: Stripped) -> bool:
-    """Whether a line cannot go on with a record of a daemon's log."""
+    """Whether a line cannot continue a record of a daemon's log."""
     return (
         bool(line.process or line.rank or line.level)
         or line.text[:1].isdigit()

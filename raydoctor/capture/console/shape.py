@@ -1,6 +1,6 @@
-"""Undoing what terminals, viewers and web pages did to the lines of a console, before a line is looked at.
+"""Undoes what terminals, log viewers and web pages did to the lines of a console.
 
-Each step decides by a sample of the whole text, and changes nothing where the sample does not show the form.
+Steps for a whole text inspect a sample of it first, and change nothing unless the sample shows the format.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _ESCAPES = pattern(
     r"(?:\x1b\[|\x9b|(?:\ufffd|␛|\\x1b|\\u001b|\\033|\^\[)\[)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
 )
 _BARE = pattern(r"\[\d{1,3}(?:;\d{1,3}){0,8}m(?!\])")
-"""A code that sets a colour and lost its escape character: `[33m(raylet)[0m`."""
+"""A colour code without its escape character: `[33m(raylet)[0m`."""
 _RESETS = ("[0m", "[39m", "[22m", "[0;0m")
-"""Where no other code and one of them stand in a line, `[5m` is a program's text."""
+"""Without one of these and another code in the line, `[5m` is a program's text."""
 _CONTROLS = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_GLUED = pattern(
+_JOINED = pattern(
     r"(?<=[^\s(])(?="
     r"\((?:raylet|gcs_server|autoscaler)(?:,? [^()\n]{0,80})?\) "
     r"|\([A-Za-z_][\w.:<>-]{0,120}(?:\([^()\n]{0,120}\))? pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
@@ -28,7 +28,7 @@ _GLUED = pattern(
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:INFO|WARNING|ERROR) \w+\.py:\d+ -- "
     r"|Traceback \(most recent call last\):(?:$|(?=[(\[\d]|Traceback \()))"
 )
-"""Where a line that was printed behind another one without a line break begins: a progress bar has none."""
+"""The start of a line that follows another without a line break, for example after a progress bar."""
 _OPENS = pattern(
     r"(?P<pad>[ \t>|]{0,120})(?:Traceback \(most recent call last\):"
     r"|\((?:raylet|gcs_server|autoscaler)[ ,)]|\([^()\n]{0,300}\bpid=\d{1,10}[,)]"
@@ -48,18 +48,18 @@ _ORDER = pattern(
 _MOST_OF = 0.8
 _SAMPLED = 400
 _LONGEST = 16_384
-"""Characters: nothing is searched in a longer line, nor are lines joined to one."""
+"""Characters; a longer line is neither searched nor made by joining lines."""
 _HEADER = 60
-"""Characters of a header of Ray's Python, or more."""
+"""Characters: at least as long as a header of Ray's Python code."""
 _RULED = "─-=+_*#~^|│╮╯┐┘┤ "
-"""What lines of boxes, tables and rules end with."""
+"""Characters at the end of a line of a box, table or rule."""
 _DIGITS = pattern(r"\d")
 _NARROWEST, _WIDEST = 60, 400
 """Columns of a terminal."""
 
 
 def uncoloured(text: str) -> str:
-    """A line without terminal codes, with or without their escape character, and control characters."""
+    """A line without control characters and terminal codes, even if those lost their escape character."""
     if "[" in text or "\x9b" in text:
         text = _ESCAPES.sub("", text)
         if _is_coloured(text):
@@ -74,7 +74,7 @@ def _is_coloured(text: str) -> bool:
 
 
 def is_simple(raw: str) -> bool:
-    """Whether nothing has to be taken off a line, and no other is glued to it: a quick test."""
+    """Whether a line has nothing to remove and no other line joined to it: a quick test."""
     if not (raw.isprintable() or raw.replace("\t", "").isprintable()):
         return False
     if "[" in raw:
@@ -82,10 +82,10 @@ def is_simple(raw: str) -> bool:
             return False
         if "\ufffd[" in raw or "1b[" in raw or "33[" in raw or "^[[" in raw or "␛[" in raw:
             return False
-    return not _may_be_glued(raw)
+    return not _may_be_joined(raw)
 
 
-def _may_be_glued(text: str) -> bool:
+def _may_be_joined(text: str) -> bool:
     place = text.find("[20", 1)
     return (
         (place > 0 and not text[place - 1].isspace())
@@ -99,20 +99,20 @@ def _may_be_glued(text: str) -> bool:
 
 
 def split(raw: str) -> list[str]:
-    """The lines that stand in one: those that a progress bar overwrote, and those glued to it."""
+    """The lines in one line: text that a progress bar overwrote, and lines without a break between them."""
     pieces: list[str] = []
     parts = [part for part in raw.split("\r") if part] if "\r" in raw else [raw]
     for part in parts:
         text = uncoloured(part)
-        if len(text) <= _LONGEST and _may_be_glued(text):
-            pieces += _GLUED.split(text)
+        if len(text) <= _LONGEST and _may_be_joined(text):
+            pieces += _JOINED.split(text)
         elif text or "\r" not in raw:
             pieces.append(text)
     return pieces
 
 
 def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
-    """Without what nearly every line begins with: a compose service, a rank of srun, a quote mark."""
+    """The lines without the prefix of nearly all lines: a compose service, srun's rank, a quotation mark."""
     for form in (_QUOTE, _COMPOSE, _SRUN):
         sample = [text for _, text in lines[:_SAMPLED] if text.strip()]
         if len(sample) >= 3 and sum(
@@ -123,7 +123,7 @@ def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
 
 
 def unwrapped(lines: list[Numbered]) -> list[Numbered]:
-    """With the lines joined that a terminal broke at its last column."""
+    """The lines, with those joined that a terminal broke at its last column."""
     sample = [text for _, text in lines[: 10 * _SAMPLED]]
     width = max(map(len, sample), default=0)
     if not _NARROWEST <= width <= _WIDEST or not _is_wrapped(sample, width, len(lines)):
@@ -142,7 +142,7 @@ def unwrapped(lines: list[Numbered]) -> list[Numbered]:
 
 
 def _is_wrapped(texts: list[str], width: int, count: int) -> bool:
-    """Whether lines of the full width go on in the next: cut within a word, and unlike the next."""
+    """Whether lines of the full width continue in the next: they end within a word and look different."""
     full = [
         (text, below)
         for text, below in pairwise(texts)
@@ -156,7 +156,7 @@ def _is_wrapped(texts: list[str], width: int, count: int) -> bool:
 
 
 def oldest_first(lines: list[Numbered]) -> list[Numbered]:
-    """In the order of time: log viewers show the newest line on top."""
+    """The lines in order of time: some log viewers show the newest line first."""
     stamps = [
         match["stamp"].replace("T", " ")
         for _, text in lines[: 10 * _SAMPLED]
@@ -178,7 +178,7 @@ def oldest_first(lines: list[Numbered]) -> list[Numbered]:
 
 
 def dedented(lines: list[Numbered]) -> list[Numbered]:
-    """Without the indentation, quotation marks or pytest's `E` in front of records and tracebacks."""
+    """The lines without indentation, quotation marks or pytest's `E` before records and tracebacks."""
     pad = margin = ""
     result: list[Numbered] = []
     for number, raw in lines:
@@ -207,7 +207,7 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
 
 
 def _with_tabs(lines: list[Numbered]) -> list[Numbered]:
-    """With the tabs in front of what `ActorDiedError` says of its actor, where a viewer replaced them."""
+    """The lines, with the tabs restored that indent the details of an actor in `ActorDiedError`."""
     result: list[Numbered] = []
     is_actors = False
     for number, text in lines:
@@ -218,5 +218,5 @@ def _with_tabs(lines: list[Numbered]) -> list[Numbered]:
 
 
 def opens(text: str) -> bool:
-    """Whether a record or a traceback begins with a line, so that a text may be cut before it."""
+    """Whether a line begins a record or a traceback, so that a text may be cut before it."""
     return text[:1] not in (" ", "\t", "") and _OPENS.match(text) is not None

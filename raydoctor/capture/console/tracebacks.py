@@ -1,4 +1,4 @@
-"""Tracebacks that rich and IPython draw, in the form of Python; and mixed tracebacks, sorted.
+"""Converts tracebacks that rich and IPython draw to Python's form, and separates interleaved tracebacks.
 
 rich (`rich/traceback.py`): a box, `│ /path/f.py:12 in g │`, the exception below it. IPython
 (`IPython/core/ultratb.py`): a rule of dashes, `GetTimeoutError     Traceback (most recent call last)`,
@@ -29,18 +29,18 @@ _IPYTHON_FRAME = pattern(
 )
 _IPYTHON_SOURCE = pattern(r"\s*(?:-+> ?)?\d{1,7}(?: .*)?$")
 _MOST_HELD = 2_000
-"""Lines that are held back while a traceback is not complete."""
+"""Maximum of lines that are held back until a traceback is complete."""
 
 
-class Drawn:
-    """Turns drawn tracebacks, line by line, into what Python prints."""
+class DrawnTracebacks:
+    """Converts drawn tracebacks to Python's form, line by line."""
 
     def __init__(self) -> None:
         self.form = ""
-        """`rich` or `ipython` inside a drawing."""
+        """`rich` or `ipython` inside a drawn traceback, otherwise empty."""
 
-    def is_shown(self, line: Stripped) -> bool:
-        """Replace the text of a line by Python's; false for a line that is a part of the drawing alone."""
+    def convert(self, line: Stripped) -> bool:
+        """Replace the text of a line by Python's form; false for a line without a counterpart in it."""
         text = line.text
         if BEGIN[:9] in text and _BOX.match(text):
             self.form, line.text = "rich", BEGIN
@@ -82,8 +82,8 @@ def _as_python(file: str, line: str, function: str) -> str:
     return f'  File "{file}", line {line}, in {function}'
 
 
-class Sorter:
-    """Puts each traceback in one piece where those of several processes are mixed line by line."""
+class Deinterleaver:
+    """Separates tracebacks of several processes that are interleaved line by line."""
 
     def __init__(self) -> None:
         self._waiting: list[list[Placed]] = []
@@ -95,8 +95,8 @@ class Sorter:
         """Whether lines are held back."""
         return bool(self._waiting)
 
-    def take(self, number: int, line: Stripped) -> Iterable[Placed]:
-        """Hold a line back, or return it and what was held back before it."""
+    def add(self, number: int, line: Stripped) -> Iterable[Placed]:
+        """Hold a line back, or return it after all lines that were held back."""
         block = self._incomplete.get(line.key)
         if block is not None:
             block.append((number, line))
@@ -110,10 +110,10 @@ class Sorter:
         else:
             return ((number, line),)
         self._held += 1
-        return () if self._incomplete and self._held < _MOST_HELD else self.rest()
+        return () if self._incomplete and self._held < _MOST_HELD else self.release()
 
-    def rest(self) -> Iterable[Placed]:
-        """What is held back."""
+    def release(self) -> Iterable[Placed]:
+        """Release all lines that are held back."""
         held, self._waiting = self._waiting, []
         self._incomplete.clear()
         self._held = 0

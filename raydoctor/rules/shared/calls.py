@@ -161,7 +161,7 @@ def _set(text: str) -> resources.Needs:
 
 
 def exhausted(dump: Event) -> set[str]:
-    """Resources of which nothing was left; those that the dump does not list count as exhausted."""
+    """Exhausted resources; one that the dump does not list counts as exhausted."""
     found = _AVAILABLE.search(dump.message)
     if not found:
         return set()

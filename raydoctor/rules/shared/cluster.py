@@ -95,7 +95,7 @@ class DeadRaylet(NamedTuple):
 
 
 def dead_raylets(case: Case) -> list[DeadRaylet]:
-    """Raylets whose log is in the capture, whose end other processes report, and which got no SIGTERM before."""
+    """Raylets with a log in the capture that got no SIGTERM before other processes reported their exit."""
     found = []
     by_pid = evidence.grouped(case.of("raylet.seen_dead"), lambda e: e["raylet_pid"])
     deaths = evidence.grouped(case.of("node.dead"), node_of_death)
@@ -133,7 +133,7 @@ _LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.marked_dead", *TOLD_B
 
 
 def echoed_checks(case: Case) -> list[Event]:
-    """Failed checks of raylets whose own log is not in the capture or lacks its beginning."""
+    """Failed checks of raylets, if their own logs are missing or lack their beginning."""
     if case.of("raylet.started"):
         return []
     return [
@@ -230,7 +230,7 @@ _OWNER = pattern(r"Owner Id: ([0-9a-f]{56})")
 
 
 def crashed_owners(errors: Iterable[Event]) -> tuple[Entity, ...]:
-    """Drivers and workers whose node crashed, according to a driver's error."""
+    """Drivers and workers on a crashed node, according to a driver's error."""
     owners = [
         owner
         for error in errors

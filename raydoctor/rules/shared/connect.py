@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.values import Event
@@ -26,16 +26,11 @@ STARTED_LOCAL = Signal(
 
 def connected_to(case: Case, event: Event) -> Event | None:
     """The last `Connecting to …` of the same driver before an event of its output."""
-    before = [
-        e
-        for e in case.of("driver.connecting")
-        if e.source is event.source and e.offset < event.offset
-    ]
-    return before[-1] if before else None
+    return evidence.last_before(case, event, CONNECTING.kind)
 
 
 def is_this_cluster(case: Case, address: Event | None) -> bool:
-    """Whether a driver's address may be that of the cluster whose logs these are.
+    """Whether a driver's address may be that of the cluster in the capture.
 
     Without other evidence the driver's own record decides. A loopback address may be any cluster of its machine.
     """

@@ -1,4 +1,4 @@
-"""What the callers of a group of GPU workers have in common: vLLM's engine, and the caller of a compiled graph."""
+"""Shared by the rules about callers that wait for GPU workers: vLLM's engine, and callers of compiled graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EARLIER = 600.0
 
 
 def earlier_exits(case: Case, event: Event, actors: list[str]) -> list[WorkerExit]:
-    """Unexpected ends of these actors, and of any worker (without an actor's id) shortly before the event."""
+    """Unexpected exits of these actors, or of workers with an unknown actor shortly before the event."""
     found = []
     for exit_ in case.exits:
         before = event.at is None or exit_.at is None or 0 <= event.at - exit_.at <= _EARLIER
@@ -22,5 +22,5 @@ def earlier_exits(case: Case, event: Event, actors: list[str]) -> list[WorkerExi
 
 
 def died(seen: Printed) -> bool:
-    """Whether a task failed because vLLM's engine had ended: its error names no reason."""
+    """Whether a task failed because vLLM's engine had exited: its error contains no reason."""
     return seen.failure.raised is not None and seen.failure.raised.name == "EngineDeadError"

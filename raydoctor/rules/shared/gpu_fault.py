@@ -1,7 +1,7 @@
-"""CUDA errors that no later call of the process survives, and the GPU errors of the kernel log.
+"""CUDA errors after which all calls of the process fail, and GPU errors in the kernel log.
 
-The texts of the errors are those of `cudaGetErrorString`. torch prints them behind `CUDA error: ` (2.0 to 2.9), its
-NCCL watchdog repeats them, and Triton prints its own prefix. The driver prints a GPU's errors as `NVRM: Xid`.
+The error texts come from `cudaGetErrorString`. torch prints them after `CUDA error: ` (2.0 to 2.9), its NCCL
+watchdog repeats them, and Triton prints its own prefix. The driver prints a GPU's errors as `NVRM: Xid`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ XID = Signal(
     "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     fold=("pci", "xid"),
 )
-"""Pasted consoles hold lines of `dmesg` as well."""
+"""Pasted consoles contain lines of `dmesg` as well."""
 SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
 
 HARDWARE = {
@@ -89,14 +89,14 @@ HARDWARE = {
     120: "its system processor (GSP) failed",
     140: "an uncorrected ECC error",
 }
-"""Xid: what the GPU, its link or its firmware reports about itself (NVIDIA's Xid catalog)."""
+"""Xids that report a fault of the GPU, its link or its firmware (NVIDIA's Xid catalog)."""
 SOFTWARE = {
     13: "a kernel raised an exception",
     31: "a kernel accessed an address that is not mapped",
 }
-"""Xid: what mostly the program on the GPU causes."""
+"""Xids that the program on the GPU usually causes."""
 _LATER = 600.0
-"""Seconds from a GPU's error to what it causes: longer than the usual timeouts of vLLM and compiled graphs."""
+"""Seconds from a GPU fault to its consequences: longer than the usual timeouts of vLLM and compiled graphs."""
 
 
 class Fault(NamedTuple):
@@ -109,7 +109,7 @@ class Fault(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What happened, as a clause."""
+        """The meaning of the Xid, as a clause."""
         return (HARDWARE if self.is_hardware else SOFTWARE)[self.xid]
 
 
@@ -137,7 +137,7 @@ def tracebacks(case: Case, *texts: str) -> tuple[Event, ...]:
 
 
 def earlier(case: Case, event: Event) -> tuple[Entity, ...]:
-    """GPU faults that may have caused this: those before it, where both times are known."""
+    """GPU faults that may have caused this: those before it, if both times are known."""
     found = [
         Entity("gpu-fault", e["what"])
         for e in case.of(WATCHDOG.kind, RAISED[0].kind)

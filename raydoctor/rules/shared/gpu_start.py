@@ -1,4 +1,4 @@
-"""What an engine or actor that got no GPU, or too little of its memory, took with it: exits, exceptions, tracebacks."""
+"""Consequences for an engine or actor that got no GPU or too little GPU memory: exits, exceptions, tracebacks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import DRIVER
+from raydoctor.case.signals import OUTPUT
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 from raydoctor.rules.shared.failures import failures
 from raydoctor.rules.shared.task_error import error_entity
 
-OUTPUT = (*DRIVER, "worker-err", "worker-echo")
-LED = r"(?:^(?:E +)?|\] )"
-"""What may stand before an exception's last line: pytest's mark, or the end of a logger's header."""
+LINE_START = r"(?:^(?:E +)?|\] )"
+"""Text before an exception's last line: pytest's mark, or the end of a logger's header."""
 
 STARTED = (
     Signal(
@@ -34,14 +33,14 @@ STARTED = (
         "INFO:     Application startup complete.",
     ),
 )  # fmt: skip
-"""vLLM goes on after its placement group exists (0.6 to 0.12)."""
+"""Steps of vLLM's start after its placement group exists (0.6 to 0.12)."""
 
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _TEXTS = ("driver.exception", "log.traceback", "task.error_text", "actor.creation_exception")
 
 
 class Consequences(NamedTuple):
-    """What the failure ended, and the records of that."""
+    """The entities that the failure ended, and their records."""
 
     entities: tuple[Entity, ...]
     events: tuple[Event, ...]
@@ -49,7 +48,7 @@ class Consequences(NamedTuple):
 
 
 def consequences(case: Case, events: Sequence[Event], words: re.Pattern[str]) -> Consequences:
-    """Exits, task errors and constructors whose own text contains the words, and exits of those who printed them."""
+    """Exits, task errors and constructors with these words in their text, and exits of processes that printed them."""
     errors = [
         seen for seen in failures(case)
         if (raised := seen.failure.raised) and words.search(raised.message)
@@ -58,14 +57,16 @@ def consequences(case: Case, events: Sequence[Event], words: re.Pattern[str]) ->
     actors = [id_ for e in texts if "__init__()" in e.message for id_ in _ACTOR.findall(e.message)]
     exits = [e for e in case.exits if e.exit_type == "USER_ERROR" and words.search(e.detail)]
     actors += [id_ for exit_ in exits for id_ in _ACTOR.findall(exit_.detail)[:1]]
-    exits += [e for event in events if (e := _exit_of(case, event)) and not e.expected]
+    exits += evidence.unexpected_exits(
+        case, (e for e in events if e["who"] or evidence.worker_of(e))
+    )
     exits = list({exit_.entity: exit_ for exit_ in exits}.values())
     found = (
         *(error_entity(seen) for seen in errors),
         *(Entity("actor", actor) for actor in actors),
         *evidence.exit_entities(exits),
     )
-    covered = (e for seen in errors for e in (seen.event, *seen.inside))
+    covered = (e for seen in errors for e in seen.records)
     return Consequences(
         tuple(dict.fromkeys(found)),
         (*texts, *covered, *evidence.exit_events(exits)),
@@ -73,17 +74,11 @@ def consequences(case: Case, events: Sequence[Event], words: re.Pattern[str]) ->
     )
 
 
-def _exit_of(case: Case, event: Event) -> WorkerExit | None:
-    if worker := evidence.worker_of(event):
-        return case.exit_of(worker)
-    is_echo = event.source.role != "worker-err" and event["who"] and event.pid is not None
-    return case.exit_of_process(event.pid, ip=event["ip"]) if is_echo and event.pid else None
-
-
-def started_later(case: Case, events: Sequence[Event]) -> bool:
-    """Whether vLLM loaded its model after the last of these records of the same file."""
+def started_later(case: Case, events: Sequence[Event], step: str = "") -> bool:
+    """Whether vLLM reports this step of its start (or any) after the last of these records of the same file."""
     last = {id(e.source): e.line for e in sorted(events, key=lambda e: e.line)}
-    return any(e.line > last.get(id(e.source), e.line) for e in case.of("vllm.started"))
+    steps = (e for e in case.of("vllm.started") if step in e.message)
+    return any(e.line > last.get(id(e.source), e.line) for e in steps)
 
 
 def processes(events: Sequence[Event]) -> str:

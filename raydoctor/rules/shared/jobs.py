@@ -122,6 +122,6 @@ def ended_with(case: Case, worker: str) -> bool:
 
 
 def signal_of(code: int) -> str:
-    """The signal that an exit code stands for: `-9` and, from a shell, `137` are SIGKILL."""
+    """The signal that an exit code means: `-9` and, from a shell, `137` are SIGKILL."""
     number = -code if code < 0 else code - _SHELL
     return signal.Signals(number).name if number in set(signal.Signals) else ""

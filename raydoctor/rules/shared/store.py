@@ -188,7 +188,7 @@ def node_of(case: Case, event: Event) -> str:
 
 
 def by_node(case: Case, events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Events by the node of their raylet; those whose node is unknown join the only one known."""
+    """Events by the node of their raylet; if only one node is known, events of unknown nodes count for it."""
     found = evidence.grouped(events, lambda e: node_of(case, e))
     if "" in found and len(found) == 2:
         nameless = found.pop("")
@@ -208,7 +208,7 @@ def own_log_first(events: Iterable[Event]) -> list[Event]:
 
 
 def role_of(event: Event) -> str:
-    """The role of an event's line: a driver's file also holds copies of raylets' errors."""
+    """The role of an event's line: a driver's file also contains copies of raylets' errors."""
     return "raylet-echo" if event.source.role in ("driver", "job-driver") else event.source.role
 
 

@@ -1,4 +1,4 @@
-"""How headlines name the workers whose end they explain."""
+"""Names of workers in the headlines that explain their exits."""
 
 from __future__ import annotations
 

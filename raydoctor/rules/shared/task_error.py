@@ -9,7 +9,7 @@ line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -93,6 +93,11 @@ class Printed(NamedTuple):
     inside: tuple[Event, ...] = ()
     """Records within its text: the nested exceptions."""
 
+    @property
+    def records(self) -> tuple[Event, ...]:
+        """All records of the failure."""
+        return (self.event, *self.inside)
+
 
 def kind_and_place(seen: Printed) -> tuple[str, TracebackFrame | None]:
     """The exception's class, and the line of the program that raised it."""
@@ -106,6 +111,11 @@ def error_entity(seen: Printed) -> Entity:
     """One entity for equal failures (function, exception, place): a finding that explains it explains all."""
     kind, place = kind_and_place(seen)
     return Entity("task-error", f"{seen.failure.function} {kind} {place}")
+
+
+def error_entities(errors: Iterable[Printed]) -> tuple[Entity, ...]:
+    """The entities of these failures, each once."""
+    return tuple(dict.fromkeys(map(error_entity, errors)))
 
 
 def printed(case: Case) -> Iterator[Printed]:

@@ -39,7 +39,7 @@ def hungriest(report: OomReport) -> tuple[str, list[MemoryUser]]:
 
 
 class Fit(NamedTuple):
-    """How much memory the largest function may use on a node, and how many of its processes that holds; in GiB."""
+    """Memory in GiB that the largest function may use on a node, and the number of its processes that fit."""
 
     name: str
     holders: list[MemoryUser]
@@ -67,7 +67,7 @@ def _fit(name: str, holders: list[MemoryUser], worst: OomReport) -> Fit:
     each = max(h.gb for h in holders)
     need = math.ceil(round(each * (100 + _GROWTH), 6)) / 100
     others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
-    # Ray had reached its threshold: where the report does not name it, the default would be too high.
+    # Usage had reached Ray's threshold: if the report does not contain it, the default may be too high.
     room = max(min(worst.threshold_gb, worst.used_gb) - others, 0.0)
     return Fit(name, holders, each, max(need, 0.01), others, math.floor(room * 100 + 1e-6) / 100)
 
@@ -123,7 +123,7 @@ def _fewer(fit: Fit) -> Remedy:
 
 
 def _beside(worst: OomReport, name: str) -> str:
-    """The largest other process of weight: ` beside build_index (1.61 GiB)`."""
+    """The largest other relevant process: ` beside build_index (1.61 GiB)`."""
     others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
     return f" beside {others[0].function} ({gib(others[0].gb)})" if others else ""
 
