@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 PATIENCE = 180.0
 """Seconds for what takes two on an idle machine. Only a failure waits so long."""
 PRESSURE = Path("/proc/pressure/cpu")
 UNKNOWN = 10.0
 """Factor on limits where the kernel does not report how long processes wait for a processor."""
+
+
+class Program(subprocess.Popen[Any]):
+    """A process that is killed when its block fails, which would otherwise wait for its end."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, trace)
 
 
 def until(holds: Callable[[], object], seconds: float = PATIENCE, every: float = 0.02) -> None:

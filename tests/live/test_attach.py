@@ -22,7 +22,7 @@ from raydoctor.act.attach.attach import AttachTarget, NotAttachedError
 from raydoctor.act.attach.obstacles import handles, obstacle, status
 from raydoctor.act.attach.programs import blocked
 from raydoctor.act.audit import Audit
-from tests.helpers.waiting import PATIENCE, until
+from tests.helpers.waiting import PATIENCE, Program, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 NEEDS_GDB = pytest.mark.skipif(not by_gdb.is_there(), reason="gdb is not installed")
@@ -419,7 +419,7 @@ def test_a_process_that_is_stopped_stays_so(audit: Audit) -> None:
 
 
 def test_what_stands_in_the_way_is_named() -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with Program(["sleep", "60"]) as process:
         assert [each.what for each in obstacle(process.pid)] == ["python"]
         process.kill()
         process.wait()

@@ -21,7 +21,7 @@ from raydoctor.act.attach.handshake import handshake
 from raydoctor.act.attach.programs import blocked, inject_main
 from raydoctor.act.attach.programs.tracee import Registers
 from raydoctor.act.audit import Audit
-from tests.helpers.waiting import PATIENCE, until
+from tests.helpers.waiting import PATIENCE, Program, until
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only"),
@@ -87,7 +87,7 @@ import threading
 print('done', threading.current_thread() is threading.main_thread(), flush=True)
 input()
 """
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
@@ -138,7 +138,7 @@ raise RuntimeError("broken on purpose")
 @contextmanager
 def intervals(**environment: str) -> Iterator[tuple[int, Callable[[str], float]]]:
     """A process, and what executes a line in it and returns the switch interval afterwards."""
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-c", PRINTS_ITS_INTERVAL],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
     ) as process:  # fmt: skip
@@ -203,7 +203,7 @@ print(found, flush=True)
 
 def test_the_main_thread_imports_nothing() -> None:
     """With 64 busy threads, the import of `typing` kept it for more than 15 s."""
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-I", "-c", NOTES_IMPORTS],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
@@ -250,7 +250,7 @@ print(environment() == before)
 
 def test_an_attach_leaves_the_environment_as_it_is() -> None:
     """setenv(3) frees the array that a child of vfork(2) passes to execve(2), which then fails (EFAULT)."""
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-c", PRINTS_ITS_ENVIRONMENT],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
@@ -299,7 +299,7 @@ def test_a_process_that_makes_no_progress_is_reported(
 
 
 def test_a_process_whose_threads_wait_for_the_gil_for_ever_makes_no_progress() -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDS_THE_GIL]) as process:
+    with Program([sys.executable, "-c", HOLDS_THE_GIL]) as process:
         deadline = time.monotonic() + PATIENCE
         while not progress.stands_still(process.pid, 0.2):
             assert time.monotonic() < deadline
@@ -309,7 +309,7 @@ def test_a_process_whose_threads_wait_for_the_gil_for_ever_makes_no_progress() -
 def test_a_busy_or_idle_process_makes_progress(busy: Target) -> None:
     assert not progress.stands_still(busy.pid, PATIENCE)
     idle = "import threading; print('ready', flush=True); threading.Event().wait()"
-    with subprocess.Popen([sys.executable, "-c", idle], stdout=subprocess.PIPE) as process:
+    with Program([sys.executable, "-c", idle], stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         assert not progress.stands_still(process.pid, 0.2)

@@ -13,6 +13,7 @@ from raydoctor.act import private
 from raydoctor.act.attach import attach, by_remote_exec, trampoline
 from raydoctor.act.audit import Audit
 from tests.helpers.other_users import AS_ROOT, VICTIM
+from tests.helpers.waiting import Program
 
 pytestmark = AS_ROOT
 PATIENCE = 30.0
@@ -32,7 +33,7 @@ print(input())
 
 @pytest.mark.skipif(not trampoline.works_here(), reason="x86-64 only")
 def test_root_attaches_to_a_process_of_another_user() -> None:
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-c", WAITS],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip

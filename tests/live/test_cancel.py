@@ -29,7 +29,7 @@ from raydoctor.observe import live
 from raydoctor.render import cancel as render
 from raydoctor.render.page import plain
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, Program
 
 LINUX = sys.platform.startswith("linux")
 TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
@@ -452,7 +452,7 @@ while True:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as it:
+    with Program([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         assert it.stdout.readline() == "up\n"
         yield it
@@ -508,7 +508,7 @@ def test_the_interrupt_ends_nothing_that_does_not_handle_it(
     sleeper: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     audit = Audit("test", path=str(tmp_path / "audit.jsonl"))
-    with subprocess.Popen(["sleep", "1000"]) as plain_sleep:
+    with Program(["sleep", "1000"]) as plain_sleep:
         target = identity_of(plain_sleep.pid)
         assert target is not None
         assert interrupt.interrupt(target, lambda: True, audit) == "it does not handle SIGINT"

@@ -25,6 +25,7 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import Attempt, ReportedTask
 from raydoctor.watch import guard
+from tests.helpers.waiting import Program
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 TASK, WORKER, OWNER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28, "cd" * 28
@@ -288,7 +289,7 @@ def test_an_answer_that_comes_late_is_not_the_next_questions(
     """Else a task would have ended because the answer to another question names none."""
     monkeypatch.setattr(owner, "_SLACK", 0.0)
     words = [sys.executable, "-c", LATE]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    with Program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         asked = Owners(program, 0.3)
         with pytest.raises(AskError):
             asked.cancel(TASK, OWNER, force=False, recursive=False)

@@ -21,7 +21,7 @@ from raydoctor.cli import demo as command
 from raydoctor.demo import cluster, machine, scenarios
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.rules import names
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, Program
 
 GB = 1 << 30
 MEMINFO = "MemTotal:  25165824 kB\nMemFree: 1 kB\nMemAvailable:  20971520 kB\n"
@@ -171,7 +171,7 @@ os._exit(3)
 
 def test_what_it_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with subprocess.Popen(sleeper) as bystander:
+    with Program(sleeper) as bystander:
         told: list[str] = []
         with cluster.throw_away() as run:
             cluster.supervise(run, program(tmp_path, SPAWNS), {}, 30, told.append)
@@ -209,7 +209,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None
         f"    cluster.supervise(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
         "        lambda line: print(line, flush=True))\n"
     )
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None

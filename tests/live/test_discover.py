@@ -23,7 +23,7 @@ from raydoctor.observe.collector.cluster import Cluster, Daemon
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.processes import daemons, discover, proc, processes
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, Program
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -276,7 +276,7 @@ def test_a_helper_with_its_parents_words_is_no_daemon(tmp_path: Path) -> None:
     ]
     for code, expected in ((["-c", "input()"], False), ([], True)):
         program = code or [_script(tmp_path)]
-        with subprocess.Popen(
+        with Program(
             [sys.executable, *program, *(words if code else words[1:])], stdin=subprocess.PIPE
         ) as process:
             found = {s.daemon.pid for s in daemons.find()}

@@ -30,7 +30,7 @@ from raydoctor.rules.shared.live import hang_examples as hang
 from raydoctor.waits.hung import HungGroup, HungReport, hung
 from raydoctor.waits.remedies import remedies
 from tests.helpers.real_ray import real_ray
-from tests.helpers.waiting import until
+from tests.helpers.waiting import Program, until
 
 Read = Callable[..., HungReport]
 OLD = hang.since(300)
@@ -1044,7 +1044,7 @@ def test_a_circle_of_coroutines_on_a_real_cluster(hanging: dict[str, Any]) -> No
 @pytest.mark.parametrize("name", ["flame.svg", "profile.speedscope.json"])
 def test_a_profile_of_the_culprit(tmp_path: Path, name: str) -> None:
     text = "import time\ndef stands_still():\n    print('now', flush=True)\n    time.sleep(99)\nstands_still()"
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as process:
+    with Program([sys.executable, "-c", text], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             process.stdout.readline()

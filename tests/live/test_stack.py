@@ -33,7 +33,7 @@ from raydoctor.render import stack as render
 from raydoctor.render.page import plain
 from raydoctor.waits.kinds.kind import kind_of
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE, clock, until
+from tests.helpers.waiting import PATIENCE, Program, clock, until
 
 LINUX = sys.platform.startswith("linux")
 SECRET = "correct-horse-battery-staple"
@@ -299,7 +299,7 @@ def test_clues_name_lock_peer_and_child(ray: RealRay, looked: list[Piece | Gap])
 @pytest.mark.ray
 def test_who_ends_is_in_no_later_look(ray: RealRay) -> None:
     command = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(1000)"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as victim:
+    with Program(command, stdout=subprocess.PIPE) as victim:
         assert victim.stdout is not None
         victim.stdout.readline()
         process = psutil.Process(victim.pid)
@@ -347,7 +347,7 @@ def test_without_py_spy_the_kernel_still_tells(
 @pytest.fixture
 def sleeper() -> Iterator[ProcessToSample]:
     code = "import threading, time; lock = threading.Lock(); lock.acquire(); print(1, flush=True); lock.acquire()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+    with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.1)
@@ -460,17 +460,18 @@ def test_a_call_that_a_look_interrupted_is_still_known() -> None:
     code = "import ctypes; print(1, flush=True); ctypes.CDLL(None).sleep(1000)"
     number = {"x86_64": 230, "aarch64": 115}[os.uname().machine]
 
-    def told(pid: int) -> set[tuple[int, str]]:
-        found = list(stacks.samples([ProcessToSample(pid)], Manner(3, 0.05, timeout=20)))
+    def calls() -> set[tuple[int, str]]:
+        """Of a new process each time: its kernel no longer names a call that an earlier try interrupted."""
+        with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            subject = ProcessToSample(process.pid)
+            found = list(stacks.samples([subject], Manner(3, 0.05, timeout=20)))
+            process.kill()
         threads = [row["threads"][0] for row in rows(found, "samples")]
         return {(thread["syscall"], thread["wchan"]) for thread in threads}
 
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        # Not yet asleep, or not asleep again: on a busy machine it waits for a processor.
-        until(lambda: told(process.pid) == {(number, "hrtimer_nanosleep")})
-        process.kill()
+    # Not yet asleep, or not asleep again: on a busy machine it waits for a processor.
+    until(lambda: calls() == {(number, "hrtimer_nanosleep")})
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")
@@ -491,7 +492,7 @@ time.sleep(1000)
 """
     with flock.open("w") as mine:
         fcntl.flock(mine, fcntl.LOCK_EX)
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             found = list(stacks.samples([ProcessToSample(process.pid)], Manner(1, timeout=20)))
@@ -537,7 +538,7 @@ async def go():
     await {awaits.format(port=port)}
 asyncio.run(go())
 """
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(0.1)

@@ -36,7 +36,7 @@ from raydoctor.observe.machine import addresses
 from raydoctor.observe.processes import daemons, discover, proc
 from tests.helpers import hostile
 from tests.helpers.hostile import ALICE, MALLORY, Ground, as_user
-from tests.helpers.waiting import clock, until
+from tests.helpers.waiting import Program, clock, until
 
 gcs_messages.versions()
 "x".encode("idna")  # one of the modules that are loaded late
@@ -419,7 +419,7 @@ for line in sys.stdin:
     real = place.listener(0)
     folder = str(Path(peers.__file__).parent)
     wires = str(Path(gcs.__file__).parent / "programs")
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-c", program, folder, f"127.0.0.1:{real.port}", SECRET, wires],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
     ) as child:  # fmt: skip

@@ -19,6 +19,7 @@ from raydoctor.cli._time import parse_time
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Report, Source
+from tests.helpers.waiting import Program
 
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 NODE = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
@@ -221,7 +222,7 @@ def test_an_interrupt_is_130(
 
 @pytest.mark.parametrize("arguments", [["--help"], ["rules"], ["rules", "--format", "json"]])
 def test_a_reader_that_leaves_early_is_no_error(arguments: list[str]) -> None:
-    with subprocess.Popen(
+    with Program(
         [sys.executable, "-m", "raydoctor", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
