@@ -380,7 +380,7 @@ def read(file: int, frames: int) -> bytes:
     """What is drawn until there are so many frames, or, for none, until the screen is given back."""
     out, end = b"", time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if out.count(b"raydoctor watch") >= frames > 0 or b"\x1b[?1049l" in out:
+        if out.count(b"q quits") >= frames > 0 or b"\x1b[?1049l" in out:  # a frame ends so
             return out
         if select.select([file], [], [], 0.5)[0]:
             out += os.read(file, 1 << 16)
