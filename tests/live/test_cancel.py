@@ -257,7 +257,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         # A driver that we start has to look for the cluster on loopback, too (see `real_ray`).
         patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        ray.start(cpus=8, dashboard=False)
+        ray.start(cpus=4, dashboard=False, lean=True)
         ray.run(PROGRAM)
         library = ray.run(LIBRARY, log="library.txt")
         ray.wait_for("submitted")
