@@ -4,7 +4,7 @@
 `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was started with: …` from
 `ray.init`. If the versions are far apart, the driver fails before it can compare them: `ConnectionError: Could not read
 'temp_dir' from GCS. Did GCS start successfully?` (a driver older than 2.55 and a newer cluster), or `No node info found
-matching attributes` after a minute (a newer driver, a cluster up to 2.50).
+matching attributes` after a minute (a driver of 2.54 or newer, an older cluster).
 
 ## Why
 Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its own
@@ -59,8 +59,8 @@ _NO_NODE_INFO = Signal(
 
 _TEMP_DIR_GONE = (2, 55)
 """The GCS stores `temp_dir` and `session_dir` as keys up to 2.54 (`_private/node.py` of 2.9.3 to 2.60)."""
-_NODE_INFO_SINCE = (2, 51)
-"""`get_node_to_connect_for_driver` requests them in 2.54, but not yet in 2.50 (`_private/services.py`)."""
+_NODE_INFO_SINCE = (2, 54)
+"""`get_node_to_connect_for_driver` requests them in 2.54, but not yet in 2.53 (`_private/services.py`)."""
 
 
 @rule(
@@ -120,7 +120,7 @@ def _inferred(case: Case) -> Finding | None:
     what, than = "'temp_dir', which the GCS does not store since 2.55", "older than 2.55"
     if not asked and cluster < _NODE_INFO_SINCE:
         asked = case.of("version.no_node_info")
-        what, than = "nodes by attributes, which Ray up to 2.50 does not support", "newer than 2.50"
+        what, than = "nodes by attributes, which Ray up to 2.53 does not do", "newer than 2.53"
     asked = [e for e in asked if is_this_cluster(case, connected_to(case, e))]
     if not asked:
         return None
@@ -239,7 +239,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         roots=("version-mismatch",),
-        says=("newer than 2.50", "ray[default]==2.9.3"),
+        says=("newer than 2.53", "ray[default]==2.9.3"),
     ),
     Example(
         "only the last number of Python's version differs, and the program ignores it",
