@@ -1,9 +1,9 @@
 """A driver exited because it could not register with the raylet on its machine.
 
 ## What you see
-- `Failed to register worker … to Raylet` with `IOError: [RayletClient] Unable to register worker with raylet`, then `No such
-  file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
-- Up to 2.54: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
+- `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with raylet`), then
+  `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
+- Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 
 ## Why
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
@@ -180,7 +180,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
             "Limit Ray to the program's cores, and check its other limits",
             (
                 "nproc; ulimit -u; ulimit -n; cat /sys/fs/cgroup/pids.max",
-                "ray.init(num_cpus=len(os.sched_getaffinity(0)))   # verl: ray_init.num_cpus; Slurm: SLURM_CPUS_PER_TASK",
+                "ray.init(num_cpus=len(os.sched_getaffinity(0)))   # verl: ray_kwargs.ray_init.num_cpus; Slurm: SLURM_CPUS_PER_TASK",
             ),
             doc=INIT_DOC,
         )
@@ -233,6 +233,7 @@ _N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
 _STARTED = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Started a local Ray instance.\n"
 _CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
 _FAILED = f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:496: {_REFUSED.sample}\n"
+_NEW = _FAILED.replace("core_worker.cc:496", "core_worker_process.cc:223").replace("[RayletClient] Unable to register worker with raylet. ", "")
 _OLD = (
     f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:228: Failed to register worker {_W} to Raylet. IOError: [RayletClient] "
     "Unable to register worker with raylet. No such file or directory\n"
@@ -252,14 +253,14 @@ EXAMPLES: tuple[Example, ...] = (
         says=("30 s after it started", "closed the connection", "num_cpus"),
     ),
     Example(
-        "the socket of the raylet is gone (2.40 and older)",
+        "the socket of the raylet is gone (2.32 and older)",
         {"driver.log": _STARTED + _OLD},
         roots=("driver-not-registered",),
         says=("socket does not exist",),
     ),
     Example(
-        "a driver of a running cluster",
-        {"driver.log": _CONNECTING + _FAILED},
+        "a driver of a running cluster (2.49 and newer)",
+        {"driver.log": _CONNECTING + _NEW},
         roots=("driver-not-registered",),
         says=("10.0.0.2:6379", "ray --version"),
     ),

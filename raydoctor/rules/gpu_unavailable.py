@@ -90,7 +90,7 @@ TOO_FEW = (
     ),
     Signal(
         "gpu.too_few", "exceeds the total number of available ",
-        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. "
+        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. ?"
         r"Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)", OUTPUT,
         "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group. Required number of "
         "devices: 4. Total number of devices: 2.",

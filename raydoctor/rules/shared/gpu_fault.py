@@ -1,6 +1,6 @@
 """CUDA errors after which all calls of the process fail, and GPU errors in the kernel log.
 
-The error texts come from `cudaGetErrorString`. torch prints them after `CUDA error: ` (2.0 to 2.9), its NCCL
+The error texts come from `cudaGetErrorString`. torch prints them after `CUDA error: ` (2.0 to 2.15), its NCCL
 watchdog repeats them, and Triton prints its own prefix. The driver prints a GPU's errors as `NVRM: Xid`.
 """
 
@@ -68,13 +68,13 @@ ASSERTION = Signal(
 XID = Signal(
     "gpu.xid",
     "NVRM: Xid (",
-    r"(?:^|\] |kernel: )NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{2,10})\): (?P<xid>\d+)(?:, pid='?(?P<owner>\d+|<unknown>)'?)?"
+    r"(?:^|\] |kernel: )NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{2,10})(?: GPU-I:\d{1,4}(?: GPU-CI:\d{1,4})?)?\): (?P<xid>\d+)(?:, pid='?(?P<owner>\d+|<unknown>)'?)?"
     r"(?:, name='?(?P<comm>[^,']{1,64})'?)?(?:, (?P<detail>.*))?",
     ("kernel", *DRIVER),
     "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     fold=("pci", "xid"),
 )
-"""Pasted consoles contain lines of `dmesg` as well."""
+"""Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
 SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
 
 HARDWARE = {
