@@ -233,7 +233,9 @@ _N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
 _STARTED = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Started a local Ray instance.\n"
 _CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
 _FAILED = f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:496: {_REFUSED.sample}\n"
-_NEW = _FAILED.replace("core_worker.cc:496", "core_worker_process.cc:223").replace("[RayletClient] Unable to register worker with raylet. ", "")
+_NEW = _FAILED.replace("core_worker.cc:496", "core_worker_process.cc:223").replace(
+    "[RayletClient] Unable to register worker with raylet. ", ""
+)
 _OLD = (
     f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:228: Failed to register worker {_W} to Raylet. IOError: [RayletClient] "
     "Unable to register worker with raylet. No such file or directory\n"
