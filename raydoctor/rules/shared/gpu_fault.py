@@ -77,6 +77,7 @@ XID = Signal(
 """Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
 SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
 
+OFF_THE_BUS, CONTAINED = 79, 94
 HARDWARE = {
     48: "a double-bit ECC error",
     62: "its micro-controller halted",
@@ -89,7 +90,7 @@ HARDWARE = {
     120: "its system processor (GSP) failed",
     140: "an uncorrected ECC error",
 }
-"""Xids that report a fault of the GPU, its link or its firmware (NVIDIA's Xid catalog)."""
+"""Xids that report a fault of the GPU, its link or its firmware (NVIDIA's Xid catalog, `nverror.h` of its driver)."""
 SOFTWARE = {
     13: "a kernel raised an exception",
     31: "a kernel accessed an address that is not mapped",
