@@ -47,8 +47,8 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subje
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _ENOUGH = 3
 """Restarts from which on the rule reports a loop."""
-_METHOD_RETRIES = (2, 20)
-"""`max_task_retries` of a single method: 2.20 has it, 2.9.3 does not (`ray/actor.py`)."""
+_METHOD_RETRIES = (2, 10)
+"""`max_task_retries` of a single method: 2.10 has it, 2.9.3 does not (`ray/actor.py`)."""
 _BEYOND_HEALING = 10
 """Restarts from which on the loop is an error, even if no call has failed for good yet."""
 

@@ -197,7 +197,7 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
 
 
 _IS_CANCELED = (2, 54)
-"""`runtime_context.py` of 2.54.0 has it, that of 2.50.0 does not."""
+"""`runtime_context.py` of 2.54.0 has it, that of 2.53.0 does not."""
 
 
 # ------------------------------------------------------------------ examples

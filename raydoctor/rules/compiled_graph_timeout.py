@@ -10,8 +10,8 @@ The caller of a compiled graph (vLLM's engine, if its executor is Ray) waits for
 That actor is hung in a collective operation, has died, or is still computing (the first request may compile kernels). The ObjectID
 contains the id of the actor that writes the channel.
 
-The limit is 10 s, or the value of `RAY_CGRAPH_get_timeout` when the *calling* process imports `ray.dag`. vLLM sets 300 s in
-its engine. A process that imported `ray.dag` earlier keeps 10 s, even if vLLM prints another value.
+The limit is 10 s, or the value of `RAY_CGRAPH_get_timeout` when the *calling* process imports `ray.dag`. vLLM 0.8 to 0.32
+sets 300 s in its engine. A process that imported `ray.dag` earlier keeps 10 s, even if vLLM prints another value.
 
 ## Confirm
 - `ray list actors --detail --filter actor_id=…`, with the id in the report: is the actor alive, and where?
@@ -43,14 +43,15 @@ from raydoctor.rules.shared.task_error import Printed, error_entities
 _DOC = "https://docs.ray.io/en/latest/ray-core/compiled-graph/troubleshooting.html"
 _OUTPUT = (*gpu.OUTPUT, "serve", "train")
 _DEFAULT, _LONGER = 10, 300
-"""Seconds: Ray's default (`ray/dag/context.py`), and what vLLM sets."""
+"""Seconds: Ray's default (`ray/dag/context.py`, 2.41 to 2.60), and what vLLM 0.8 to 0.32 sets."""
 
 TIMED_OUT = (
     Signal(
         "cgraph.channel",
         "RayChannelTimeoutError: ",
-        r"RayChannelTimeoutError: (?:System error: )?Timed out waiting for object available to (?P<use>read|write)"
-        r"(?:\. ObjectID: (?P<channel>[0-9a-f]{56}))?",
+        r"RayChannelTimeoutError: (?:System error: )?(?:Timed out waiting for object available to read"
+        r"(?:\. ObjectID: (?P<channel>[0-9a-f]{56}))?|Timed out waiting for semaphore|Timed out acquiring the read lock|"
+        r"Cannot read all channels within )",
         _OUTPUT,
         "ray.exceptions.RayChannelTimeoutError: System error: Timed out waiting for object available to read. ObjectID: "
         "00db14a0419b947be8629230a5372fe48e7380ad0100000002e1f505",
@@ -192,7 +193,8 @@ def _remedies(
                 longer=longer,
             ),
             paste.python(
-                'ray.init(runtime_env={{"env_vars": {{"RAY_CGRAPH_get_timeout": "{longer}"}}}})   # if an actor calls the graph',
+                'ray.init(runtime_env={{"env_vars": {{"RAY_CGRAPH_{setting:id}_timeout": "{longer}"}}}})   # if an actor calls the graph',
+                setting=setting,
                 longer=longer,
             ),
         ),
@@ -229,6 +231,18 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _PLAIN},
         roots=("compiled-graph-timeout",),
         says=("within 10 s", _A, "RAY_CGRAPH_get_timeout=300"),
+    ),
+    Example(
+        "the graph takes no further input",
+        {
+            "driver.log": _PLAIN.replace(
+                TIMED_OUT[0].sample.partition("waiting for ")[2], "semaphore."
+            )
+            .replace("_get_timeout", "_submit_timeout")
+            .replace("the execution is hanging", "execution is hanging")
+        },
+        roots=("compiled-graph-timeout",),
+        says=("within 10 s", '"RAY_CGRAPH_submit_timeout": "300"'),
     ),
     Example(
         "an actor that calls the graph fails with the error",

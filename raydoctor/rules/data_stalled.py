@@ -173,7 +173,7 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
                 f"Use at most {int(float(event['total']))} shuffle aggregators",
                 (step,),
                 doc=_TIPS,
-                since=(2, 49),
+                since=(2, 48),
             )
         return
     yield Remedy(

@@ -19,7 +19,7 @@ free space.
 
 ## Fix
 Free space, old sessions first, or let Ray write to a larger disk: `--temp-dir` moves everything,
-`--object-spilling-directory` (Ray 2.46 and later) only the spilled objects. If a large disk still has much free space,
+`--object-spilling-directory` (Ray 2.45 and later) only the spilled objects. If a large disk still has much free space,
 raise `RAY_local_fs_capacity_threshold`. Keep fewer objects alive at once.
 
 ## Not this when
@@ -361,7 +361,7 @@ _ELSEWHERE = (
         ),
         risk="disruptive",
         doc=_DOC,
-        since=(2, 46),
+        since=(2, 45),
     ),
     Remedy(
         "Spill to a larger disk",
@@ -371,7 +371,7 @@ _ELSEWHERE = (
         ),
         risk="disruptive",
         doc=_DOC,
-        until=(2, 46),
+        until=(2, 45),
     ),
     Remedy(
         "Move the whole session (logs, spilled objects, packages) to a larger disk",

@@ -1,9 +1,10 @@
 """A driver exited because it could not register with the raylet on its machine.
 
 ## What you see
-- `Failed to register worker … to Raylet` with `IOError: [RayletClient] Unable to register worker with raylet`, then `No such
-  file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
-- Up to 2.54: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
+- `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with raylet`), then
+  `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
+- Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
+- From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
 
 ## Why
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
@@ -12,7 +13,8 @@ driver waited. Most often, the raylet's agent could not start (broken grpcio, sl
 with it. On machines with many cores, `ray.init()` starts one worker per core and reaches limits on threads or open files,
 although Slurm or a container allows the program only a few of the cores.
 
-If `node_ip_address.json` is missing, the driver's machine or container is not a node of the cluster that it connected to.
+If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the cluster that
+it connected to: no raylet of that cluster runs there.
 
 ## Confirm
 - The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs`.
@@ -39,7 +41,13 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
 from raydoctor.rules.shared.cluster import AGENT_FAILED, dead_raylets
-from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, STARTED_LOCAL, connected_to
+from raydoctor.rules.shared.connect import (
+    CONNECTING,
+    INIT_DOC,
+    NO_NODE_INFO,
+    STARTED_LOCAL,
+    connected_to,
+)
 
 _W = f"01000000{'f' * 48}"
 _REFUSED = Signal(
@@ -56,6 +64,8 @@ _NO_NODE = Signal(
     "instance hasn't started. Did you do `ray start` or `ray.init` on this host?", symptom=True,
 )  # fmt: skip
 
+_WAITS_FOR_RAYLET = (2, 55)
+"""From here on the driver waits for a raylet on its machine; a newer driver of an older cluster is a `version-mismatch`."""
 _REASONS = (
     ("No such file", "its socket does not exist, so the raylet has already ended"),
     ("refused", "nothing listens on its socket, so the raylet has already ended"),
@@ -73,14 +83,24 @@ _REASONS = (
     rank=69,
     explains=("registration",),
     caused_by=("raylet",),
-    looks_for=(_REFUSED, _NO_NODE, STARTED_LOCAL, CONNECTING, RAYLET_STARTED, AGENT_FAILED),
+    looks_for=(
+        _REFUSED,
+        _NO_NODE,
+        NO_NODE_INFO,
+        STARTED_LOCAL,
+        CONNECTING,
+        RAYLET_STARTED,
+        AGENT_FAILED,
+    ),
 )
 def driver_not_registered(case: Case) -> Iterator[Finding]:
     """One finding per machine with drivers that could not register, and one per session folder without a node."""
     refused = (e for e in case.of(_REFUSED.kind) if _is_drivers(e))
     for label, events in evidence.grouped(refused, lambda e: e.source.node).items():
         yield _unregistered(case, label, events)
-    for session, events in evidence.grouped(case.of(_NO_NODE.kind), lambda e: e["session"]).items():
+    waits = case.version is None or case.version >= _WAITS_FOR_RAYLET
+    outside = case.of(_NO_NODE.kind, *((NO_NODE_INFO.kind,) if waits else ()))
+    for session, events in evidence.grouped(outside, lambda e: e["session"]).items():
         yield _no_node(case, session, events)
 
 
@@ -180,7 +200,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
             "Limit Ray to the program's cores, and check its other limits",
             (
                 "nproc; ulimit -u; ulimit -n; cat /sys/fs/cgroup/pids.max",
-                "ray.init(num_cpus=len(os.sched_getaffinity(0)))   # verl: ray_init.num_cpus; Slurm: SLURM_CPUS_PER_TASK",
+                "ray.init(num_cpus=len(os.sched_getaffinity(0)))   # verl: ray_kwargs.ray_init.num_cpus; Slurm: SLURM_CPUS_PER_TASK",
             ),
             doc=INIT_DOC,
         )
@@ -200,11 +220,18 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
     first = events[0]
     joined = connected_to(case, first)
     where = f" of {joined['address']}" if joined else ""
+    missing, waited = (
+        "no raylet of the cluster runs there",
+        "the driver found no raylet of the cluster on its machine",
+    )
+    if session:
+        missing = f"{session} contains no node_ip_address.json"
+        waited = f"the driver searched this session for a node for {first['seconds']} s"
     return Finding(
-        f"The driver's machine or container is not a node of the cluster{where}: {session} contains no node_ip_address.json",
+        f"The driver's machine or container is not a node of the cluster{where}: {missing}",
         (
             *(Link(e, "the driver reads the session from this cluster's GCS") for e in (joined,) if e),
-            Link(first, f"the driver searched this session for a node for {first['seconds']} s"),
+            Link(first, waited),
         ),
         explains=(Entity("registration", session),),
         count=evidence.total(events),
@@ -233,6 +260,9 @@ _N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
 _STARTED = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Started a local Ray instance.\n"
 _CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
 _FAILED = f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:496: {_REFUSED.sample}\n"
+_NEW = _FAILED.replace("core_worker.cc:496", "core_worker_process.cc:223").replace(
+    "[RayletClient] Unable to register worker with raylet. ", ""
+)
 _OLD = (
     f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:228: Failed to register worker {_W} to Raylet. IOError: [RayletClient] "
     "Unable to register worker with raylet. No such file or directory\n"
@@ -252,14 +282,14 @@ EXAMPLES: tuple[Example, ...] = (
         says=("30 s after it started", "closed the connection", "num_cpus"),
     ),
     Example(
-        "the socket of the raylet is gone (2.40 and older)",
+        "the socket of the raylet is gone (2.32 and older)",
         {"driver.log": _STARTED + _OLD},
         roots=("driver-not-registered",),
         says=("socket does not exist",),
     ),
     Example(
-        "a driver of a running cluster",
-        {"driver.log": _CONNECTING + _FAILED},
+        "a driver of a running cluster (2.49 and newer)",
+        {"driver.log": _CONNECTING + _NEW},
         roots=("driver-not-registered",),
         says=("10.0.0.2:6379", "ray --version"),
     ),
@@ -274,6 +304,12 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE.sample}\n"},
         roots=("driver-not-registered",),
         says=("10.0.0.2:6379", "/tmp/ray:/tmp/ray"),
+    ),
+    Example(
+        "the same, as Ray 2.55 and newer report it",
+        {"driver.log": f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n"},
+        roots=("driver-not-registered",),
+        says=("not a node of the cluster of 10.0.0.2:6379", "no raylet"),
     ),
     Example(
         "the driver waited for the file, and then found it",

@@ -340,7 +340,7 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         yield Remedy(
             "Wait longer than 30 s for a head that starts slowly",
             ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run …   # on every node",),
-            since=(2, 49),
+            since=(2, 50),
         )
     else:
         yield Remedy(

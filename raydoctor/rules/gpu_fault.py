@@ -21,7 +21,8 @@ The Xid in the kernel log separates programs from hardware:
 - `nvidia-smi -q -d ECC,ROW_REMAPPER`. Check whether the error follows the GPU or the input.
 
 ## Fix
-With a hardware Xid, take the node out of use and reset or replace the GPU. Otherwise fix the input or the kernel: check
+With a hardware Xid, take the node out of use and reset or replace the GPU. After Xid 79 only a restart of the node helps; after
+94 alone it is enough to start the program again. Otherwise fix the input or the kernel: check
 indices before they reach the GPU, upgrade the library, or choose another attention backend.
 
 ## Not this when
@@ -261,20 +262,7 @@ def _remedies(
     what: str, event: Event, assertions: Sequence[Event], faults: Sequence[Fault], broken: bool
 ) -> Iterator[Remedy]:
     if broken:
-        pci = next((f.pci for f in faults if f.is_hardware), "")
-        yield Remedy(
-            "Take the node out of use and reset the GPU. Replace it if the error returns",
-            (
-                paste.shell(
-                    "nvidia-smi --gpu-reset -i {pci:id}   # no process may use the GPU", pci=pci
-                )
-                if pci
-                else "nvidia-smi --gpu-reset -i GPU   # no process may use the GPU",
-                "nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep -i xid",
-            ),
-            risk="disruptive",
-            doc=_XID_DOC,
-        )
+        yield _repair([f for f in faults if f.is_hardware])
         return
     if assertions:
         yield Remedy(
@@ -303,6 +291,28 @@ def _remedies(
         )
 
 
+def _repair(faults: Sequence[Fault]) -> Remedy:
+    """The first action of NVIDIA's Xid catalog: a restart of the machine, of the program, or a reset of the GPU."""
+    xids = {f.xid for f in faults}
+    look = "nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep -i xid"
+    if gpu.OFF_THE_BUS in xids:
+        title = "Take the node out of use and restart it: a GPU that fell off the bus cannot be reset. Replace it if the error returns"
+        return Remedy(
+            title, ("sudo reboot   # on that node", look), risk="destructive", doc=_XID_DOC
+        )
+    # `nvidia-smi -i` takes domain:bus:device.function, and an Xid has no function.
+    pci = next((f"{f.pci.partition('.')[0]}.0" for f in faults), "")
+    reset = (
+        paste.shell("nvidia-smi --gpu-reset -i {pci:id}   # no process may use the GPU", pci=pci)
+        if pci
+        else "nvidia-smi --gpu-reset -i GPU   # no process may use the GPU"
+    )
+    title = "Take the node out of use and reset the GPU. Replace it if the error returns"
+    if xids == {gpu.CONTAINED}:
+        title = "Start the program again, and reset the GPU when it is idle: the error was contained in that program"
+    return Remedy(title, (reset, look), risk="disruptive", doc=_XID_DOC)
+
+
 # ------------------------------------------------------------------ examples
 
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
@@ -327,6 +337,10 @@ _TASK = (
 _XID31 = (
     "[Sat Nov 21 07:34:11 2026] NVRM: Xid (PCI:0000:3b:00): 31, pid=389, name=ray::Trainer.st, Ch 00000008, intr 00000000. MMU Fault: "
     "ENGINE GRAPHICS GPCCLIENT_T1_9 faulted @ 0x7f91_0220b000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE\n"
+)
+_XID95 = (
+    "[Sat Nov 21 07:34:11 2026] NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 95, pid=389, name=ray::Trainer.st, Uncontained: LTC TAG (0x2, 0x1). "
+    "RST: Yes, D-RST: No\n"
 )
 _XID79 = f"[Sat Nov 21 07:34:12 2026] {XID.sample}\n"
 
@@ -365,7 +379,19 @@ EXAMPLES: tuple[Example, ...] = (
         "the kernel log shows a hardware fault",
         {"driver.log": f"(Trainer pid=389) {_watchdog(0)}", "dmesg.txt": _XID31 + _XID79},
         roots=("gpu-fault",),
-        says=("Xid 79", "fell off the bus", "a hardware fault", "--gpu-reset -i 0000:3b:00"),
+        says=("Xid 79", "fell off the bus", "a hardware fault", "cannot be reset"),
+    ),
+    Example(
+        "an uncontained memory error of a GPU with MIG",
+        {"driver.log": f"(Trainer pid=389) {_watchdog(0)}", "dmesg.txt": _XID95},
+        roots=("gpu-fault",),
+        says=("Xid 95", "an uncontained ECC error", "--gpu-reset -i 0000:3b:00.0"),
+    ),
+    Example(
+        "a contained memory error",
+        {"dmesg.txt": _XID95.replace(": 95,", ": 94,").replace("Uncontained", "Contained")},
+        roots=("gpu-fault",),
+        says=("Xid 94", "Start the program again"),
     ),
     Example(
         "an Xid of a Ray process, without any other log",

@@ -38,6 +38,7 @@ from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import gpu_start
 from raydoctor.rules.shared.failures import SIGNALS
@@ -48,9 +49,9 @@ _USEFUL = 0.3
 """Share of a GPU below which an engine is rarely worth starting: the memory must be freed instead."""
 
 TAKEN = Signal(
-    "gpu.memory_taken", " on startup is less than desired GPU memory utilization ",
+    "gpu.memory_taken", " GiB) on startup is less than ",
     LINE_START + r"ValueError: Free memory on device(?: (?P<gpu>\w+:\d+))? \((?P<free>[\d.]+)/(?P<all>[\d.]+) GiB\) on startup is less than "
-    r"desired GPU memory utilization \((?P<share>[\d.]+), (?P<needed>[\d.]+) GiB\)", OUTPUT,
+    r"(?:desired GPU memory utilization|the engine's budget after excluding external process's weights) \((?P<share>[\d.]+), (?P<needed>[\d.]+) GiB\)", OUTPUT,
     "ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24 GiB). Decrease "
     "GPU memory utilization or reduce GPU memory used by other processes.",
 )  # fmt: skip
@@ -61,20 +62,20 @@ NO_CACHE = Signal(
 )  # fmt: skip
 SMALL_CACHE = Signal(
     "gpu.small_cache", "KV cache is needed, which is larger than the available KV cache memory",
-    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) GiB KV cache is needed, which is larger than the available KV cache memory "
-    r"\((?P<free>[\d.]+) GiB\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
+    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) Gi?B KV cache is needed, which is larger than the available KV cache memory "
+    r"\((?P<free>[\d.]+) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
     "the available KV cache memory (9.64 GiB). Based on the available memory, the estimated maximum model length is 78976.",
 )  # fmt: skip
 CHANGED = Signal(
     "gpu.memory_changed", "Error in memory profiling. Initial free memory ",
-    LINE_START + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>[\d.]+ GiB), current free memory (?P<after>[\d.]+ GiB)",
+    LINE_START + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>[\d.]+(?: GiB)?), current free memory (?P<after>[\d.]+(?: GiB)?)",
     OUTPUT, "AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB. This happens when "
     "other processes sharing the same container release GPU memory while vLLM is profiling during initialization.",
 )  # fmt: skip
 _KINDS = tuple(signal.kind for signal in (TAKEN, NO_CACHE, SMALL_CACHE, CHANGED))
 _WORDS = pattern(
-    r"on startup is less than desired GPU memory utilization|No available memory for the cache blocks"
+    r"GiB\) on startup is less than |No available memory for the cache blocks"
     r"|KV cache is needed, which is larger than the available|Error in memory profiling\. Initial free memory"
 )
 
@@ -201,8 +202,12 @@ def _more_memory() -> Remedy:
 
 def _changed(events: Sequence[Event]) -> _Verdict:
     event = events[0]
+    before, after = (
+        value if value.endswith("GiB") else size(float(value))
+        for value in (event["before"], event["after"])
+    )
     return (
-        f"Another process freed GPU memory while vLLM measured it ({event['before']} free before, {event['after']} after)",
+        f"Another process freed GPU memory while vLLM measured it ({before} free before, {after} after)",
         "vLLM rejects its measurement and exits",
         (
             Remedy(
@@ -285,6 +290,25 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{CHANGED.sample}\n"},
         roots=("gpu-memory-taken",),
         says=("58.23 GiB", "59.34 GiB"),
+    ),
+    Example(
+        "another process freed memory meanwhile, as vLLM up to 0.8 reports it",
+        {
+            "driver.log": "AssertionError: Error in memory profiling. Initial free memory 58233716736, current free memory "
+            "59345035264. This happens when the GPU memory was not properly cleaned up before initializing the vLLM instance.\n"
+        },
+        roots=("gpu-memory-taken",),
+        says=("54.2 GiB", "55.3 GiB"),
+    ),
+    Example(
+        "weights of another process leave too little for the engine (vLLM 0.32 and newer)",
+        {
+            "driver.log": "ValueError: Free memory on device cuda:0 (10.61/79.15 GiB) on startup is less than the engine's budget "
+            "after excluding external process's weights (0.9, 71.24 GiB). Decrease GPU memory utilization or reduce GPU memory used "
+            "by other processes.\n"
+        },
+        roots=("gpu-memory-taken",),
+        says=("68.54 of the 79.15 GiB", "at most 0.13"),
     ),
     Example(
         "a program prints the words, and no engine fails",

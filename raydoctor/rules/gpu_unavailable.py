@@ -7,10 +7,11 @@
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
-- Ray hides all GPUs from a task or actor with `num_gpus=0`. An `.options(num_gpus=…)` that was dropped has this effect.
+- Up to 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From 2.56 on, such a task sees the GPUs of its node, but
+  Ray may place it on a node without any. An `.options(num_gpus=…)` that was dropped has this effect.
 - vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run that
   still exists and of the Ray actor that started the engine.
-- vLLM asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds (`VLLM_HOST_IP`)
+- vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds (`VLLM_HOST_IP`)
   differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
 - A node joined without GPUs (a container without `--gpus`), or did not join at all.
 
@@ -47,6 +48,9 @@ from raydoctor.rules.shared.gpu_start import LINE_START, STARTED
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _VLLM_DOC = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
+_SHOWS_ALL = (2, 56)
+"""From here on Ray leaves `CUDA_VISIBLE_DEVICES` as it is if a task has no GPUs (`RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO` in
+`ray/_private/accelerators/accelerator.py`: on by default in 2.50 to 2.55, then off)."""
 _PATIENCE = 30
 """Seconds. vLLM reports its wait after 10, 30, 70 s and so on; nodes that are starting often cause the first report."""
 
@@ -90,7 +94,7 @@ TOO_FEW = (
     ),
     Signal(
         "gpu.too_few", "exceeds the total number of available ",
-        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. "
+        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. ?"
         r"Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)", OUTPUT,
         "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group. Required number of "
         "devices: 4. Total number of devices: 2.",
@@ -181,10 +185,13 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
     # A worker may catch the exception and continue without a GPU.
     proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
     subject = names or ("A worker" if events[0].source.role == "worker-err" else "The program")
+    hidden = "Ray assigned none to it (num_gpus=0), or its machine or container has none"
+    if case.version and case.version >= _SHOWS_ALL:
+        hidden = "its machine or container has none, or CUDA_VISIBLE_DEVICES hides them"
     return _made(
         case,
         events,
-        f"CUDA found no GPU in {names or subject.lower()}: Ray assigned none to it (num_gpus=0), or its machine or container has none",
+        f"CUDA found no GPU in {names or subject.lower()}: {hidden}",
         f"{subject} needs a GPU and sees none",
         name=f"invisible {names}",
         severity=None if proven else "warning",
@@ -192,7 +199,7 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
             Remedy(
                 "Request the GPU for the task or actor that uses it, and check that .options() keeps it",
                 (
-                    "@ray.remote(num_gpus=1)   # without it, Ray sets CUDA_VISIBLE_DEVICES to an empty string",
+                    "@ray.remote(num_gpus=1)   # without it, Ray chooses any node, and up to 2.55 hides its GPUs",
                     "Actor.options(num_gpus=1, scheduling_strategy=…).remote()",
                 ),
                 doc=_DOC,
@@ -471,6 +478,17 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _INIT},
         roots=("gpu-unavailable",),
         says=("Rollout (pid 463)", "num_gpus=1"),
+    ),
+    Example(
+        "the same with Ray 2.56, which hides no GPU",
+        {
+            "driver.log": _INIT,
+            "logs/gcs_server.out": "[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata "
+            "ray_version=2.56.0 ray_commit=b7f4259e944bf6959f721b106adc\n",
+            "logs/raylet.out": "",
+        },
+        roots=("gpu-unavailable",),
+        says=("CUDA_VISIBLE_DEVICES hides them", "num_gpus=1"),
     ),
     Example(
         "the same, with the logs of Ray's daemons",

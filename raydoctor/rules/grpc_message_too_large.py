@@ -8,7 +8,7 @@ exit with SYSTEM_ERROR. The worker was healthy.
 
 ## Why
 Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and all
-values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since 2.44
+values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since 2.43
 (`RAY_max_grpc_message_size` changes it). These exceed it:
 - very many small arguments or results in one call;
 - a huge runtime environment;
@@ -138,7 +138,8 @@ def _repeated(reports: list[Event]) -> str:
 
 # ---------------------------------------------------------------- remedies
 
-_RAISED_IN = (2, 44)
+_RAISED_IN = (2, 43)
+"""`ray/_private/ray_constants.py`: 250 MiB up to 2.42, then 512 MiB."""
 _BEFORE, _SINCE = 250 * _MIB, 512 * _MIB
 
 

@@ -232,7 +232,7 @@ def _refused(case: Case, events: list[Event]) -> Finding:
                 ("unset RAY_allow_out_of_band_object_ref_serialization   # default: 1",),
                 risk="disruptive",
                 doc=_OUT_OF_BAND,
-                since=(2, 40),
+                since=(2, 38),
             ),
         ),
     )

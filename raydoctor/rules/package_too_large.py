@@ -8,7 +8,7 @@
 
 ## Why
 Ray zips `working_dir` and local `py_modules` without compression and sends them through the GCS, which keeps them in
-the head's memory. The limit is 512 MiB (500 MiB up to about 2.42). `ray job submit` uploads through the dashboard, whose
+the head's memory. The limit is 512 MiB (500 MiB up to 2.42). `ray job submit` uploads through the dashboard, whose
 limit is 100 MiB. Checkpoints, data, `.git` and virtual environments inside the project are packed with it.
 
 ## Confirm
@@ -241,7 +241,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
                     'ray.init(runtime_env={{"working_dir": …, "excludes": [{patterns}]}})   # relative, as in a .gitignore',
                     patterns=patterns,
                 ),
-                "or the same lines in .gitignore (Ray 2.54+: also .rayignore) of that directory",
+                "or the same lines in .gitignore (Ray 2.53+: also .rayignore) of that directory",
             ),
             doc=_DOC,
         )  # fmt: skip

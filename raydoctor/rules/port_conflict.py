@@ -85,13 +85,13 @@ STORE = Signal(
     "port.c10d",
     "The server socket has failed to listen on any local network address. ",
     r"Error: The server socket has failed to listen on any local network address\. "
-    r"(?:The server socket has failed to bind to \S{1,60}:(?P<port_bound>\d{1,5}) \(errno: 98\b|"
+    r"(?:The server socket has failed to bind to (?:\S{1,60}:(?P<port_bound>\d{1,5})|\S{1,60}) \(errno: 98\b|"
     r"port: (?P<port>\d{1,5}), [^\n]{0,60}code: -98\b|useIpv6: \w{1,8}, code: -98\b)",
     OUTPUT,
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, "
     "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
 )
-"""torch's `socket.cpp`: the forms of torch 2.0 to 2.2 and of later ones."""
+"""torch's `socket.cpp` (2.0 to 2.15) and its libuv store, the default since 2.4, which names the port since 2.5."""
 GLOO = Signal(
     "port.gloo",
     "bind: Address already in use",
@@ -110,7 +110,6 @@ _OPTIONS = {
     "dashboard": "dashboard-port",
     "dashboard_agent_grpc": "dashboard-agent-grpc-port",
     "dashboard_agent_http": "dashboard-agent-listen-port",
-    "dashboard_agent_listen": "dashboard-agent-listen-port",
     "runtime_env_agent": "runtime-env-agent-port",
     "metrics_export": "metrics-export-port",
 }

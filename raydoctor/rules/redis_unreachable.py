@@ -10,7 +10,7 @@
 ## Why
 With `RAY_REDIS_ADDRESS` or KubeRay's `gcsFaultToleranceOptions`, the GCS keeps its state in an external Redis. The GCS ends
 itself if it cannot connect when it starts, or if Redis does not answer its requests or its health check. `context.err = 1`
-means that the connection was refused, timed out or was closed. A wrong address, a missing password, missing TLS
+means that the connection was refused, timed out or found no route. A wrong address, a missing password, missing TLS
 (`rediss://`), a firewall and a Redis restart are the usual reasons.
 
 ## Confirm
@@ -61,9 +61,17 @@ RETRIED = (
         "t get reply for ",
         r"^Didn't get reply for (?P<command>[A-Z]{2,30}) ",
         GCS,
-        "Didn't get reply for HGETALL RAY@NODE",
+        "Didn't get reply for HINCRBY default default@:JobCounter 1",
+    ),
+    Signal(
+        "redis.retried",
+        " redis command (sync): ",
+        r"^Failed to (?:send|run) redis command \(sync\): (?P<error>[^\n]{0,300})",
+        _WHERE,
+        "Failed to send redis command (sync): Server closed the connection",
     ),
 )
+"""The third up to 2.35; the last says `send` up to 2.55."""
 GAVE_UP = (
     Signal(
         "redis.gave_up",
@@ -83,13 +91,13 @@ GAVE_UP = (
     ),
     Signal(
         "redis.gave_up",
-        "Redis connection failed unexpectedly",
-        r"Check failed: .{0,300}?Redis connection failed unexpectedly",
+        "Redis connection failed",
+        r"Check failed: .{0,300}?Redis connection failed unexpectedly|^Redis connection failed\. Shutdown GCS\.",
         _WHERE,
         " Check failed: status Status not OK: RedisError: timed out Redis connection failed unexpectedly.",
     ),
 )
-"""`redis_context.cc` and `gcs_server.cc` of 2.9 to 2.60."""
+"""`redis_context.cc` and `gcs_server.cc` of 2.9 to 2.60: the last says `Shutdown GCS` up to 2.49."""
 NOT_STARTED = Signal(
     "redis.gcs_not_started",
     "Failed to start GCS.",
@@ -98,6 +106,8 @@ NOT_STARTED = Signal(
     "Failed to start GCS. Last 10 lines of error files:",
 )
 """`ray start --head` or `ray.init`, above the GCS's own records."""
+_CHECKS = ("RedisError", "Failed to setup encrypted redis", "Failed to get Redis")
+"""Texts of failed checks: a status, TLS, and the first command after the connection."""
 
 
 @rule(
@@ -114,7 +124,7 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
     checks = [
         e
         for e in case.of(CHECK_FAILED.kind)
-        if e.source.role in GCS and "RedisError" in e["expression"]
+        if e.source.role in GCS and any(text in e["expression"] for text in _CHECKS)
     ]
     ends = [e for e in (*failed, *checks) if e.level == "C"]
     if failed:
@@ -215,6 +225,22 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("redis-unreachable",),
         consequences=("gcs-died",),
         says=("10.0.0.9:6379",),
+    ),
+    Example(
+        "Redis does not speak TLS",
+        {
+            "logs/gcs_server.out": _line(31, "C", " Check failed: redisInitiateSSLWithContext(context_.get(), ssl_context_) == REDIS_OK "
+            "Failed to setup encrypted redis: SSL_connect failed: wrong version number"),
+            "logs/raylet.out": "",
+        },
+        roots=("redis-unreachable",),
+        says=("ended itself", "rediss://"),
+    ),
+    Example(
+        "the health check of Ray up to 2.49",
+        {"logs/gcs_server.out": _line(31, "C", "Redis connection failed. Shutdown GCS."), "logs/raylet.out": ""},
+        roots=("redis-unreachable",),
+        says=("ended itself",),
     ),
     Example(
         "Redis stops answering a running GCS",

@@ -47,9 +47,9 @@ _RAISED = r"(?P<raised>\b\w{0,60}Error: )?"
 
 INTERFACE = Signal(
     "rendezvous.interface",
-    " != nullptr. Unable to find ",
-    rf"{_RAISED}\[enforce fail at [^\[\]\s]{{1,200}}gloo/transport/\w+/device\.cc:\d+\] \w+ != nullptr\. "
-    r"Unable to find (?:address|interface) for: \[?(?P<interface>[\w.:-]{1,100})",
+    ". Unable to find ",
+    rf"{_RAISED}\[enforce fail at [^\[\]\s]{{1,200}}gloo/transport/\w+/device\.cc:\d+\] \w+ (?:!= nullptr|== 0)\. "
+    r"Unable to find (?:address|interface) for:? \[?(?P<interface>[\w.:-]{1,100})",
     OUTPUT,
     "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address "
     "for: ib7",

@@ -8,10 +8,10 @@
 - Or, while Ray runs: `System slice memory usage … bytes has exceeded the reserved system memory of … bytes` (2.57+).
 
 ## Why
-With resource isolation (flags since 2.46) the raylet creates cgroup v2 groups for its own processes and for workers.
-It needs cgroup v2 alone (v1 not mounted in addition), the controllers `cpu` and `memory` in its parent group, and write
-permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but the cause is
-the machine's configuration.
+With resource isolation (options since 2.45, in effect since 2.50) the raylet creates cgroup v2 groups for its own processes
+and for workers. It needs cgroup v2 alone (v1 not mounted in addition), the controllers `cpu` and `memory` in its parent
+group, and write permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but the
+cause is the machine's configuration.
 
 ## Confirm
 - `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`, and `grep cgroup /proc/mounts` shows no other type.
@@ -106,8 +106,8 @@ TIMED_OUT = Signal(
 )
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
-_SINCE = (2, 46)
-"""The first Ray with resource isolation."""
+_SINCE = (2, 50)
+"""The raylet of 2.50 is the first that creates cgroups: 2.45 to 2.49 accept the options without effect (`services.py`)."""
 
 
 @rule(
@@ -165,7 +165,7 @@ def _refused(event: Event) -> Finding:
         "Enable resource isolation, or drop the option",
         ("ray.init(enable_resource_isolation=True, …)   # ray start --enable-resource-isolation",),
         doc=_DOC,
-        since=_SINCE,
+        since=(2, 45),
     )
     other = Remedy("Set a value within the limits that the message names", doc=_DOC)
     return Finding(

@@ -39,7 +39,7 @@ TOO_LONG = Signal(
     "OSError: validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /scratch/users/someone/projects/"
     "experiments/tmp/ray/session_2026-11-21_07-34-50_741226_50318/sockets/plasma_store",
 )
-"""`ray/_private/node.py` up to 2.40 or so, `utils.py` of 2.60."""
+"""`ray/_private/node.py` up to 2.44, `ray/_private/utils.py` of 2.45 to 2.60."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#logging-and-debugging"
 
@@ -83,7 +83,7 @@ def _remedies(fits: str, now: int) -> Iterator[Remedy]:
     yield Remedy(
         f"Use a temporary directory{fits}{have}",
         (
-            "ray start --head --temp-dir=/tmp/r …   # every node of the cluster",
+            "ray start --head --temp-dir=/tmp/r …   # up to 2.54 for all nodes; later, set it on every node",
             "ray.init(_temp_dir='/tmp/r')   # a cluster that the driver starts",
             "export RAY_TMPDIR=/tmp   # if a framework starts Ray",
         ),
@@ -93,7 +93,7 @@ def _remedies(fits: str, now: int) -> Iterator[Remedy]:
         "Spill objects to the large disk if /tmp is small",
         ("ray start --head --temp-dir=/tmp/r --object-spilling-directory=/large/disk …",),
         doc=_DOC,
-        since=(2, 46),
+        since=(2, 45),
     )
 
 

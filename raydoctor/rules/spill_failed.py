@@ -279,7 +279,7 @@ _ELSEWHERE = (
         ),
         risk="disruptive",
         doc=_DOC,
-        since=(2, 46),
+        since=(2, 45),
     ),
     Remedy(
         "Or spill to another directory",
@@ -289,7 +289,7 @@ _ELSEWHERE = (
         ),
         risk="disruptive",
         doc=_DOC,
-        until=(2, 46),
+        until=(2, 45),
     ),
 )
 

@@ -142,7 +142,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
             ("ray start --object-spilling-directory=/fast_disk/spill …   # every node",),
             risk="disruptive",
             doc=_DOC,
-            since=(2, 46),
+            since=(2, 45),
         ),
         Remedy(
             "Spill to a faster disk or to several disks: directory_path may be a list",
@@ -152,7 +152,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
             ),
             risk="disruptive",
             doc=_DOC,
-            until=(2, 46),
+            until=(2, 45),
         ),
     )
 

@@ -313,7 +313,7 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
             "RAY_DEBUG_POST_MORTEM=1 python your_script.py   # tasks stop at the exception and wait for a debugger",
         ),
         doc=_DEBUGGER_DOC,
-        since=(2, 40),
+        since=(2, 39),
     )
 
 

@@ -239,7 +239,7 @@ def _more_time() -> Remedy:
         "Allow the workers 600 s to start if the cluster must grow first",
         ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",),
         doc=_DOC,
-        since=(2, 42),
+        since=(2, 41),
     )
 
 

@@ -47,7 +47,8 @@ OLD_WORDS = (
         "ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node ray-head is used (61.0 / 62.0 GB).",
     ),
 )
-"""Lines that 2.9 and later do not print: the first has the prefix `(raylet)` today, the second monitor was removed."""
+"""Lines that 2.9 and later do not print: the first has the prefix `(raylet)` today
+(`listen_error_messages` in `worker.py`), and nothing calls the second monitor's check (`memory_monitor.py`)."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-overview/installation.html"
 

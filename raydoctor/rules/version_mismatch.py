@@ -4,7 +4,7 @@
 `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was started with: …` from
 `ray.init`. If the versions are far apart, the driver fails before it can compare them: `ConnectionError: Could not read
 'temp_dir' from GCS. Did GCS start successfully?` (a driver older than 2.55 and a newer cluster), or `No node info found
-matching attributes` after a minute (a newer driver, a cluster up to 2.50).
+matching attributes` after a minute (a driver of 2.54 or newer, an older cluster).
 
 ## Why
 Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its own
@@ -33,7 +33,13 @@ from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
-from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, connected_to, is_this_cluster
+from raydoctor.rules.shared.connect import (
+    CONNECTING,
+    INIT_DOC,
+    NO_NODE_INFO,
+    connected_to,
+    is_this_cluster,
+)
 
 _TOLD = Signal(
     "version.mismatch", "ersion mismatch: The cluster was started with:",
@@ -50,17 +56,11 @@ _NO_TEMP_DIR = Signal(
     "ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?",
     symptom=True,
 )  # fmt: skip
-_NO_NODE_INFO = Signal(
-    "version.no_node_info", "No node info found matching attributes",
-    r"^RuntimeError: No node info found matching attributes", DRIVER,
-    "RuntimeError: No node info found matching attributes: '' when trying to resolve node to connect to.",
-    symptom=True,
-)  # fmt: skip
 
 _TEMP_DIR_GONE = (2, 55)
 """The GCS stores `temp_dir` and `session_dir` as keys up to 2.54 (`_private/node.py` of 2.9.3 to 2.60)."""
-_NODE_INFO_SINCE = (2, 51)
-"""`get_node_to_connect_for_driver` requests them in 2.54, but not yet in 2.50 (`_private/services.py`)."""
+_NODE_INFO_SINCE = (2, 54)
+"""`get_node_to_connect_for_driver` requests them in 2.54, but not yet in 2.53 (`_private/services.py`)."""
 
 
 @rule(
@@ -69,7 +69,7 @@ _NODE_INFO_SINCE = (2, 51)
     rank=12,
     explains=("versions",),
     caused_by=(),
-    looks_for=(_TOLD, _NO_TEMP_DIR, _NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
+    looks_for=(_TOLD, _NO_TEMP_DIR, NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
 )
 def version_mismatch(case: Case) -> Iterator[Finding]:
     """One finding per pair of versions that Ray compared, or one for an error that only a version mismatch causes."""
@@ -119,8 +119,8 @@ def _inferred(case: Case) -> Finding | None:
     asked = case.of("version.no_temp_dir") if cluster >= _TEMP_DIR_GONE else []
     what, than = "'temp_dir', which the GCS does not store since 2.55", "older than 2.55"
     if not asked and cluster < _NODE_INFO_SINCE:
-        asked = case.of("version.no_node_info")
-        what, than = "nodes by attributes, which Ray up to 2.50 does not support", "newer than 2.50"
+        asked = case.of(NO_NODE_INFO.kind)
+        what, than = "nodes by attributes, which Ray up to 2.53 does not do", "newer than 2.53"
     asked = [e for e in asked if is_this_cluster(case, connected_to(case, e))]
     if not asked:
         return None
@@ -234,12 +234,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a newer driver and a cluster of 2.9",
         {
-            "driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE_INFO.sample}\n",
+            "driver.log": f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n",
             "logs/gcs_server.out": _gcs("2.9.3"),
             "logs/raylet.out": "",
         },
         roots=("version-mismatch",),
-        says=("newer than 2.50", "ray[default]==2.9.3"),
+        says=("newer than 2.53", "ray[default]==2.9.3"),
     ),
     Example(
         "only the last number of Python's version differs, and the program ignores it",

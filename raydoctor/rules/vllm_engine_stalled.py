@@ -7,7 +7,8 @@ execute_model timed out` (or `sample_tokens`), and `EngineDeadError: EngineCore 
 ## Why
 The engine sends each step to all workers through a ring in shared memory. One worker does not accept or answer it: it is
 hung in a collective operation, compiles kernels, captures CUDA graphs, or has exited. After
-`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s) the engine gives up and exits. `EngineDeadError` itself contains no reason.
+`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s; a fixed 40 s in vLLM 0.8) the engine gives up and exits. `EngineDeadError`
+itself contains no reason.
 
 The first message alone is harmless: it appears once a minute while workers load weights or compile.
 
@@ -43,15 +44,15 @@ from raydoctor.rules.shared.task_error import error_entities
 _DOC = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
 _OUTPUT = (*gpu.OUTPUT, "serve")
 _LIMIT = 300
-"""Seconds: vLLM's default of `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS`."""
+"""Seconds: the default of `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` in vLLM 0.9.2 to 0.33 (`envs.py`)."""
 _REPEATED = 2
 """Minimum of messages of one process without progress between them: a single one is usual while workers compile.
 `[repeated 2x across cluster]` may represent two processes, so it counts as one message."""
 
 WAITING = Signal(
     "vllm.waiting",
-    "No available shared memory broadcast block found in ",
-    r"(?:^|\] )No available shared memory broadcast block found in (?P<seconds>\d+) seconds",
+    " block found in ",
+    r"(?:^|\] )No available (?:shared memory broadcast )?block found in (?P<seconds>\d+) seconds?\b",
     _OUTPUT,
     "No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing "
     "some time-consuming work (e.g. compilation, weight/kv cache quantization).",

@@ -18,6 +18,13 @@ CONNECTED = Signal(
     "driver.connected", "Connected to Ray cluster.", r"^Connected to Ray cluster\.", DRIVER,
     "Connected to Ray cluster. View the dashboard at http://127.0.0.1:8265",
 )  # fmt: skip
+NO_NODE_INFO = Signal(
+    "driver.no_node_info", "No node info found matching attributes",
+    r"^RuntimeError: No node info found matching attributes", DRIVER,
+    "RuntimeError: No node info found matching attributes: '' when trying to resolve node to connect to.",
+    symptom=True,
+)  # fmt: skip
+"""`ray/_private/services.py`, 2.54 and later."""
 STARTED_LOCAL = Signal(
     "driver.started_local", "Started a local Ray instance.", r"^Started a local Ray instance\.", DRIVER,
     "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265",

@@ -1,6 +1,6 @@
 """CUDA errors after which all calls of the process fail, and GPU errors in the kernel log.
 
-The error texts come from `cudaGetErrorString`. torch prints them after `CUDA error: ` (2.0 to 2.9), its NCCL
+The error texts come from `cudaGetErrorString`. torch prints them after `CUDA error: ` (2.0 to 2.15), its NCCL
 watchdog repeats them, and Triton prints its own prefix. The driver prints a GPU's errors as `NVRM: Xid`.
 """
 
@@ -68,15 +68,16 @@ ASSERTION = Signal(
 XID = Signal(
     "gpu.xid",
     "NVRM: Xid (",
-    r"(?:^|\] |kernel: )NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{2,10})\): (?P<xid>\d+)(?:, pid='?(?P<owner>\d+|<unknown>)'?)?"
+    r"(?:^|\] |kernel: )NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{2,10})(?: GPU-I:\d{1,4}(?: GPU-CI:\d{1,4})?)?\): (?P<xid>\d+)(?:, pid='?(?P<owner>\d+|<unknown>)'?)?"
     r"(?:, name='?(?P<comm>[^,']{1,64})'?)?(?:, (?P<detail>.*))?",
     ("kernel", *DRIVER),
     "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     fold=("pci", "xid"),
 )
-"""Pasted consoles contain lines of `dmesg` as well."""
+"""Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
 SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
 
+OFF_THE_BUS, CONTAINED = 79, 94
 HARDWARE = {
     48: "a double-bit ECC error",
     62: "its micro-controller halted",
@@ -89,7 +90,7 @@ HARDWARE = {
     120: "its system processor (GSP) failed",
     140: "an uncorrected ECC error",
 }
-"""Xids that report a fault of the GPU, its link or its firmware (NVIDIA's Xid catalog)."""
+"""Xids that report a fault of the GPU, its link or its firmware (NVIDIA's Xid catalog, `nverror.h` of its driver)."""
 SOFTWARE = {
     13: "a kernel raised an exception",
     31: "a kernel accessed an address that is not mapped",

@@ -33,7 +33,7 @@ STARTED = (
         "INFO:     Application startup complete.",
     ),
 )  # fmt: skip
-"""Steps of vLLM's start after its placement group exists (0.6 to 0.12)."""
+"""Steps of vLLM's start after its placement group exists (0.5 to 0.33)."""
 
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _TEXTS = ("driver.exception", "log.traceback", "task.error_text", "actor.creation_exception")
