@@ -23,7 +23,7 @@ from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.collector.run import run
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.gcs import dashboard, gcs, metrics, state
-from raydoctor.observe.gcs.told import Reply
+from raydoctor.observe.gcs.replies import Reply
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock, until
 
