@@ -939,14 +939,14 @@ def test_what_could_not_be_seen_is_said() -> None:
 
 
 def test_the_fix_fits_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "pip install" in stacks.fix("py-spy is not installed", 1)
+    assert "pip install" in stacks.fix("missing", 1)
     monkeypatch.setattr(stacks.proc, "owner", lambda pid: os.geteuid() + 1)
-    assert stacks.fix("permission denied", 1).startswith("Run it as ")
+    assert stacks.fix("forbidden", 1).startswith("Run it as ")
     monkeypatch.setattr(stacks.proc, "owner", lambda pid: os.geteuid())
     monkeypatch.setattr(stacks, "_yama", lambda: 1)
-    assert "ptrace_scope=0" in stacks.fix("permission denied", 1)
+    assert "ptrace_scope=0" in stacks.fix("forbidden", 1)
     monkeypatch.setattr(stacks, "_yama", lambda: 0)
-    assert "SYS_PTRACE" in stacks.fix("permission denied", 1)
+    assert "SYS_PTRACE" in stacks.fix("forbidden", 1)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,6 @@ def _refused(pid: int) -> Obstacle | None:
         return None
     if not forbidden:
         return None
-    how = fix("permission denied", pid)
+    how = fix("forbidden", pid)
     why = f"the system does not permit ptrace on pid {pid}"
     return Obstacle("ptrace", why, f"{how} {_AHEAD}", only_injection=True)

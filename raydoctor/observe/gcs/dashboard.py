@@ -238,7 +238,9 @@ def _table(address: str, access: Access, name: str, timeout: float) -> Reply:
         return Reply(name, [], why=f"the dashboard's reply has an unknown form: {error!r}"[:300])
     if result.get("partial_failure_warning"):
         return Reply(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])
-    why = f"the dashboard returned {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
+    why = (
+        f"the dashboard returned {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
+    )
     total = total if why else len(rows)
     kept = _without_old_failures(rows) if name == "tasks" else rows
     return Reply(name, kept, total, why, time.time(), "dashboard")

@@ -198,7 +198,9 @@ class _Inquiry:
     def _pieces(self) -> Iterator[Piece]:
         yield table("probes", [probe._asdict() for probe in self._probes()], source="raydoctor")
         for name, reply in sorted(dict(self.found).items()):
-            yield table(name, reply.rows, source=reply.source, total=reply.total, at=reply.at or None)
+            yield table(
+                name, reply.rows, source=reply.source, total=reply.total, at=reply.at or None
+            )
 
     def _probes(self) -> list[Probe]:
         probes = list(self.door.probes)
@@ -272,7 +274,9 @@ def _about_version(about: Mapping[str, str]) -> Iterator[Gap]:
     version = about.get("ray_version", "")
     if gcs_messages.is_newer(version):
         known = gcs_messages.versions()[-1]
-        why = f"the cluster runs Ray {version}; raydoctor supports the messages of Ray up to {known}"
+        why = (
+            f"the cluster runs Ray {version}; raydoctor supports the messages of Ray up to {known}"
+        )
         hint = (
             f"Values may be missing or wrong. Update: {sys.executable} -m pip install -U raydoctor"
         )

@@ -16,12 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from raydoctor.model.patterns import pattern
 
 _REFUSED = ("Permission Denied", "Operation not permitted", "EPERM", "os error 1)", "os error 13)")
 _ENDED = 0.5
+Cause = Literal["missing", "forbidden", "other"]
+"""Why py-spy shows no stack: it is not installed, the system does not permit it, anything else."""
 
 
 class Dump(NamedTuple):
@@ -31,8 +33,8 @@ class Dump(NamedTuple):
     """As its JSON has them, innermost frame first."""
     problem: str = ""
     """Why there are none; empty where there are."""
-    is_refused: bool = False
-    """Whether it was not allowed to look."""
+    cause: Cause = "other"
+    """Of the problem."""
 
 
 @cache
@@ -54,7 +56,7 @@ def look(
 ) -> Dump:
     """The stacks of a process, once; `variables`: with each frame's locals, lists by their first items."""
     if not program():
-        return Dump(problem="py-spy is not installed")
+        return Dump(problem="py-spy is not installed", cause="missing")
     options = [
         *(("--native",) if native else ()),
         *(("--locals", "--locals") if variables else ()),
@@ -64,8 +66,8 @@ def look(
     try:
         told = json.loads(out)
     except ValueError:
-        problem = _reason(err)
-        return Dump(problem=problem, is_refused=any(each in err for each in _REFUSED))
+        cause: Cause = "forbidden" if any(each in err for each in _REFUSED) else "other"
+        return Dump(problem=_reason(err), cause=cause)
     threads = tuple(each for each in told if isinstance(each, dict) and "frames" in each)
     return Dump(threads, "" if threads else "it has no Python thread")
 

@@ -23,10 +23,11 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.processes import proc
+from raydoctor.observe.stacks.pyspy import Cause
 from raydoctor.observe.stacks.subject import (
-    HOPELESS,
     TIMEOUT,
     Manner,
+    NoStack,
     ProcessToSample,
     Row,
     SampledSubject,
@@ -149,14 +150,14 @@ def _rounds(subjects: Sequence[SampledSubject], native: bool = False) -> int:
 
 def _gaps(subjects: Sequence[SampledSubject]) -> Iterator[Gap]:
     """Why stacks are missing, each reason once, and what would bring them."""
-    reasons: dict[str, list[SampledSubject]] = {}
+    reasons: dict[NoStack, list[SampledSubject]] = {}
     for each in subjects:
-        if each.refusal:
-            reasons.setdefault(each.refusal, []).append(each)
-    for reason, of in reasons.items():
+        if each.no_stack:
+            reasons.setdefault(each.no_stack, []).append(each)
+    for failed, of in reasons.items():
         pids = ", ".join(str(each.wanted.pid) for each in of[:5]) + (" …" if len(of) > 5 else "")
-        hint = fix(reason, of[0].wanted.pid)
-        yield Gap(f"the stacks of {pids}", reason, hint, optional=True, about="stacks")
+        hint = fix(failed.cause, of[0].wanted.pid)
+        yield Gap(f"the stacks of {pids}", failed.reason, hint, optional=True, about="stacks")
 
 
 def _unseen(subjects: Sequence[SampledSubject], manner: Manner) -> Iterator[Gap]:
@@ -177,11 +178,11 @@ def _were(number: int) -> str:
     return f"{number} was" if number == 1 else f"{number} were"
 
 
-def fix(reason: str, pid: int) -> str:
-    """What to do where a process could not be looked at."""
-    if reason == HOPELESS:
+def fix(cause: Cause, pid: int) -> str:
+    """What to do if a process has no stack for this reason; empty if nothing is known to help."""
+    if cause == "missing":
         return "Install it for the Python that runs raydoctor: pip install py-spy"
-    if reason != "permission denied":
+    if cause != "forbidden":
         return ""
     uid = proc.owner(pid)
     if uid is not None and uid != os.geteuid():

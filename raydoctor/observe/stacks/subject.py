@@ -11,14 +11,14 @@ from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks import clues as _clues
 from raydoctor.observe.stacks import pyspy
 from raydoctor.observe.stacks import threads as _threads
-from raydoctor.observe.stacks.pyspy import Dump
+from raydoctor.observe.stacks.pyspy import Cause, Dump
 from raydoctor.observe.stacks.thread_rows import thread_rows
 from raydoctor.observe.stacks.threads import KernelThread
 
 Row = dict[str, Any]
 TIMEOUT = 5.0
 """Seconds for one look at one process: 10 ms on an idle machine."""
-HOPELESS = "py-spy is not installed"
+
 _SAME_START = 0.02
 """Seconds: start times are rounded on their way through JSON."""
 _UNSTOPPABLE = "TtD"
@@ -69,6 +69,13 @@ def identify(wanted: ProcessToSample) -> proc.Process | None:
     return None if other else process
 
 
+class NoStack(NamedTuple):
+    """Why a process has no stack."""
+
+    reason: str
+    cause: Cause
+
+
 class _Attempt(NamedTuple):
     """One way to have py-spy look, and what is less than it could be in what it tells."""
 
@@ -100,7 +107,8 @@ class SampledSubject:
     last: Dump = field(default_factory=Dump)
     kernel: dict[int, KernelThread] = field(default_factory=dict)
     """Its threads, as they were before they were looked at first."""
-    refusal: str = ""
+    no_stack: NoStack | None = None
+    """Why py-spy last failed; None if it has never failed."""
 
     def look(
         self, manner: Manner, is_last: bool, *, variables: bool = False, native: bool = False
@@ -130,6 +138,7 @@ class SampledSubject:
                 "cpu_seconds": before.cpu_seconds,
                 "how": how,
                 "problem": problem,
+                "no_stack": self.no_stack._asdict() if self.no_stack and how == "proc" else None,
                 "threads": thread_rows(own.pid, seen, threads, variables),
             }
         )
@@ -158,7 +167,7 @@ class SampledSubject:
         self, state: str, native: bool, variables: bool, timeout: float
     ) -> tuple[Dump, str, str]:
         """What py-spy tells, how it was asked, and what is less than it could be."""
-        problem, deadline = "", time.monotonic() + timeout
+        problem, cause, deadline = "", Dump().cause, time.monotonic() + timeout
         for attempt in _attempts(native, state not in _UNSTOPPABLE):
             if attempt.stopping and time.monotonic() > deadline:
                 continue
@@ -172,11 +181,12 @@ class SampledSubject:
             if seen.threads:
                 told = f"{attempt.lack}: {problem}" if problem and attempt.lack else ""
                 return seen, "py-spy --native" if attempt.native else "py-spy", told
-            problem = problem or seen.problem
+            if not problem:
+                problem, cause = seen.problem, seen.cause
             is_late = not attempt.stopping and time.monotonic() > deadline
-            if seen.is_refused or is_late or seen.problem == HOPELESS:
+            if seen.cause != "other" or is_late:
                 break
-        self.refusal = problem
+        self.no_stack = NoStack(problem, cause)
         return Dump(), "proc", f"no stack: {problem}"
 
     def _leaves_open(self) -> bool:

@@ -22,6 +22,7 @@ from raydoctor.observe.processes.redact import Redactor, command_line, shared
 from raydoctor.observe.stacks import stacks, suspects
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.observe.stacks.stacks import ProcessToSample, Row
+from raydoctor.observe.stacks.subject import NoStack
 from raydoctor.observe.stacks.suspects import Suspects
 
 _FUNCTION = "raydoctor.observe.stacks.worker_stacks:respond"
@@ -187,13 +188,13 @@ def _wanted(row: Row) -> ProcessToSample:
 
 def _gaps(rows: Sequence[Row]) -> Iterator[Gap]:
     """One for each reason why stacks are missing."""
-    without: dict[str, list[int]] = {}
+    without: dict[NoStack, list[int]] = {}
     for row in rows:
-        if row["how"] == "proc":
-            without.setdefault(row["problem"].removeprefix("no stack: "), []).append(row["pid"])
-    for reason, pids in without.items():
-        named_ones = ", ".join(map(str, pids[:5])) + (" …" if len(pids) > 5 else "")
-        yield Gap(f"the stacks of {named_ones}", reason, stacks.fix(reason, pids[0]))
+        if row["no_stack"]:
+            without.setdefault(NoStack(**row["no_stack"]), []).append(row["pid"])
+    for failed, pids in without.items():
+        shown = ", ".join(map(str, pids[:5])) + (" …" if len(pids) > 5 else "")
+        yield Gap(f"the stacks of {shown}", failed.reason, stacks.fix(failed.cause, pids[0]))
 
 
 def _redacted(rows: list[Row], cluster: Cluster) -> list[Row]:
