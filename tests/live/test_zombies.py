@@ -719,8 +719,8 @@ def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
 
 @pytest.mark.parametrize("kind", ["defunct", "idle-holder", "leaked-child"])
 def test_what_is_never_ended_by_default(kind: classify.Kind) -> None:
-    assert leftovers.spared(leftover(5, kind), SweepOptions(all_users=True)) != ""
-    ended = leftovers.spared(leftover(5, kind), SweepOptions(leaked=True)) == ""
+    assert leftovers.spared(leftover(5, kind), SweepOptions(all_users=True)) is not None
+    ended = leftovers.spared(leftover(5, kind), SweepOptions(leaked=True)) is None
     assert ended == (kind == "leaked-child")
 
 
