@@ -11,7 +11,7 @@ hit. Needs Linux and the permissions of a debugger (ptrace(2)).
 
 from __future__ import annotations
 
-import os
+import errno
 import select
 import signal
 import subprocess
@@ -115,8 +115,11 @@ def _word(child: subprocess.Popen[bytes]) -> str:
 
 
 def _explained(word: str) -> str:
-    why = word.removeprefix("failed: ") or "the interrupting process ended"
-    if why == os.strerror(1):
+    kind, _, failure = word.partition(" ")
+    if kind != "failed":
+        return word or "the interrupting process ended"
+    number, _, why = failure.partition(" ")
+    if number == str(errno.EPERM):
         why += ": stopping a thread requires root, or a system that permits ptrace (Yama)"
     return why
 

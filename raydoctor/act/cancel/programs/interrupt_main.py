@@ -136,7 +136,7 @@ def main() -> None:
         else:
             thread.let_go()
     except OSError as error:
-        print(f"failed: {error.strerror}", flush=True)
+        print(f"failed {error.errno} {error.strerror}", flush=True)
 
 
 if __name__ == "__main__":
