@@ -160,25 +160,28 @@ def _dead_session() -> tuple[Cluster, list[str]]:
     Raises RaydoctorError where there is none.
     """
     others = [c for c in discover.everything() if not discover.is_usable(c)]
-    notes = [_not_ours(others)] if others else []
+    refusal = _not_ours(others) if others else None
     try:
         choice = session.this_machine()
     except RaydoctorError as error:
-        if not others:
+        if refusal is None:
             raise
-        raise RaydoctorError(*_not_ours(others).split(". ", 1)) from error
+        raise refusal from error
+    notes = [f"{refusal.message}. {refusal.hint}"] if refusal else []
     return Cluster(session_dir=str(choice.path)), [*notes, *([choice.note] if choice.note else [])]
 
 
-def _not_ours(others: list[Cluster]) -> str:
+def _not_ours(others: list[Cluster]) -> RaydoctorError:
+    """Only clusters of other users run here."""
     import shlex
 
     first = others[0]
     owner = "another user" if first.owner is None else f"user {owners.user(first.owner)}"
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
-    return (
-        f"the cluster that runs on this machine belongs to {owner}{more} and is not asked. Run raydoctor as "
-        f"that user, or read its logs: raydoctor diagnose {shlex.quote(first.session_dir)}"
+    return RaydoctorError(
+        f"the cluster that runs on this machine belongs to {owner}{more} and is not asked",
+        "Run raydoctor as that user, or read its logs: "
+        f"raydoctor diagnose {shlex.quote(first.session_dir)}",
     )
 
 
