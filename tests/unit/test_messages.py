@@ -318,7 +318,7 @@ def test_a_ray_that_is_newer_than_the_messages_is_a_gap() -> None:
         ]
     assert gaps[newest] == []
     assert gaps[newer] == [
-        f"it runs Ray {newer}, and raydoctor knows Ray's messages up to {newest}"
+        f"the cluster runs Ray {newer}; raydoctor supports the messages of Ray up to {newest}"
     ]
 
 

@@ -184,7 +184,7 @@ def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
         return Door((dashboard, auth), demands, refusal=auth.refusal)
     health = ask("/api/gcs_healthz", _HEALTH)
     if health.outcome != "ok" and health.status != 404:
-        detail = f"its GCS does not reply: {health.detail or health.outcome}"
+        detail = f"its GCS does not answer: {health.detail or health.outcome}"
         return Door((dashboard._replace(outcome="error", detail=detail), auth), demands)
     return Door((dashboard, auth), demands, is_open=True)
 
@@ -215,7 +215,7 @@ def tables(address: str, access: Access, names: Sequence[str], timeout: float) -
         del missing[name]
         yield reply if isinstance(reply, Reply) else Reply(name, [], why=f"failed: {reply}")
     for name in missing:
-        yield Reply(name, [], why=f"the dashboard did not reply within {timeout:g} s")
+        yield Reply(name, [], why=f"the dashboard did not answer within {timeout:g} s")
 
 
 def _table(address: str, access: Access, name: str, timeout: float) -> Reply:

@@ -106,7 +106,7 @@ class Child:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 self.is_late = True
-                self.problem = self.problem or "the GCS did not reply in time"
+                self.problem = self.problem or "the GCS did not answer in time"
                 return
             if not line:
                 self.problem = self.problem or _CHILD_EXITED

@@ -2,8 +2,8 @@
 
 The state API reports a task inside `ray.get` as RUNNING; the gauge `ray_tasks` distinguishes the two (Ray 2.9
 to 2.60; owner and executor report differences of the same count, so only their sum is meaningful). The gauge
-also counts finished tasks, takes 5 to 30 ms a node for any number of tasks, and needs no token. Its values are
-some seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
+also counts finished tasks, takes 5 to 30 ms a node for any number of tasks, and needs no token. Its values
+are some seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Count(NamedTuple):
 def counts(
     nodes: Sequence[dict[str, Any]], access: Access = _OWN
 ) -> tuple[Counter[Count], list[str]]:
-    """The nodes' counts, and the addresses that did not reply; `nodes` are rows of `metrics`."""
+    """The nodes' counts, and the addresses that did not answer; `nodes` are rows of `metrics`."""
     asked = {_address(node): node for node in nodes[:_NODES] if node["port"]}
     calls = {
         address: lambda address=address: get(address, "/metrics", _TIMEOUT, access)

@@ -1,9 +1,10 @@
 """The cluster's own tables: tasks, actors, workers, nodes, jobs, placement groups, objects, demands.
 
-They come from two sources, which are queried in parallel. The dashboard is queried while a child process loads
-gRPC. The child then queries GCS and workers for what only they hold (demands, running tasks) or hold more
-completely (tasks: the state API returns the first 10,000 by id and reports them as all), and last for the
-tables that the dashboard did not return because it is absent, dead, hung, rejects the token, or truncates.
+They come from two sources, which are queried in parallel. The dashboard is queried while a child process
+loads gRPC. The child then queries GCS and workers for what only they hold (demands, running tasks) or hold
+more completely (tasks: the state API returns the first 10,000 by id and reports them as all), and last for
+the tables that the dashboard did not return because it is absent, dead, hung, rejects the token, or
+truncates.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ class _Inquiry:
 
 
 def _failure(component: str, probe: Probe) -> str:
-    how = {"refused": "refused the connection", "timeout": "did not reply"}
+    how = {"refused": "refused the connection", "timeout": "did not answer"}
     problem = how.get(probe.outcome) or f"failed: {probe.detail}"
     return f"the {component} at {probe.address} {problem}"
 

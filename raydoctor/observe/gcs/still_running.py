@@ -1,8 +1,8 @@
 """The tasks that workers run after their stacks were sampled: the table `still-running`.
 
-The stacks are sampled seconds after the cluster's tables are collected. In between, one call of a function may
-have ended and the next one begun at the same line. A task counts as hung only if its worker ran it before and
-after the samples. Only the workers report that without delay (`GetCoreWorkerStats`).
+The stacks are sampled seconds after the cluster's tables are collected. In between, one call of a function
+may have ended and the next one begun at the same line. A task counts as hung only if its worker ran it before
+and after the samples. Only the workers report that without delay (`GetCoreWorkerStats`).
 """
 
 from __future__ import annotations
