@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     stack_options = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
     with Progress("searching for the cluster") as progress:
         cluster, notes = live.find(address)
-        found = worker_stacks.look(cluster, stack_options, progress.say)
+        found = worker_stacks.inspect(cluster, stack_options, progress.say)
     for each in notes:
         options.note(each)
     if form == "json":

@@ -43,7 +43,7 @@ def frames(cluster: Cluster) -> list[Frame]:
     told: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     found = []
     with fan_out.asking(cluster, REQUEST, 20.0, told.put):
-        while not found or "problem" not in found[-1].told:
+        while not found or "problem" not in found[-1].head:
             found.append(told.get(timeout=30))
     return found
 
@@ -77,7 +77,7 @@ def test_as_root_the_driver_is_the_cluster_s_user(
     monkeypatch.setenv("RAY_USE_TLS", "0")
     monkeypatch.setenv("LANG", "C")
     who, environment, _ = frames(cluster_of(STRANGER))
-    told = who.told
+    told = who.head
     assert told["ids"] == f"{STRANGER} {STRANGER} {STRANGER}"
     assert told["grep"].split() == ["Uid:", *[str(STRANGER)] * 4]
     assert (told["folder"], told["umask"]) == ("/", "0077")
@@ -101,7 +101,7 @@ def test_as_root_nothing_is_started_for_a_cluster_of_an_unknown_user(
     del interpreter
     for nowhere in ("127.0.0.1:1", "192.0.2.1:6379", "no-such-host.invalid:6379"):
         (unknown,) = frames(cluster_of(None, nowhere))
-        assert "root runs no code of unknown users" in unknown.told["problem"]
+        assert "root runs no code of unknown users" in unknown.head["problem"]
 
 
 @root

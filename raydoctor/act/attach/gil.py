@@ -31,7 +31,7 @@ def sample(pid: int) -> GilSample:
         if number:
             time.sleep(_INTERVAL)
         # Without stopping the process, because that would cut a sleep that holds the GIL short.
-        dump = pyspy.look(pid, stopping=False)
+        dump = pyspy.dump(pid, stopping=False)
         holders = [each for each in dump.threads if each.get("owns_gil")]
         if not holders:
             return GilSample(is_unknown=not dump.threads)

@@ -140,7 +140,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def main_thread_is_busy(pid: int) -> bool | None:
     """Whether a method runs in the worker's main thread, by py-spy; None if py-spy cannot read it."""
     for _ in range(3):  # a process that is not stopped may change while py-spy reads it
-        for thread in pyspy.look(pid, stopping=False, timeout=_PY_SPY).threads:
+        for thread in pyspy.dump(pid, stopping=False, timeout=_PY_SPY).threads:
             if thread.get("thread_name") == "MainThread" and thread["frames"]:
                 return str(thread["frames"][0]["name"]).rpartition(".")[2] != _IDLE
         time.sleep(0.05)

@@ -1,7 +1,7 @@
 """Leftover processes of Ray: which they are, why, and which of them may be ended.
 
-Ownership is established from inherited and open resources (`observe/processes/kinship.py`), never from a name
-alone. A leftover is one of five kinds:
+Ownership is established from inherited and open resources (`observe/processes/ownership.py`), never from a
+name alone. A leftover is one of five kinds:
 
 - `defunct`: it has ended, but its parent has not read its exit status. Only the parent can remove it.
 - `orphan`: the worker or raylet that started it is gone, or its raylet is defunct.

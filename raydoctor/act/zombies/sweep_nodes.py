@@ -197,8 +197,8 @@ def _place(node: SweepNode, answer: RemoteReply) -> SweptMachine:
     if answer.problem:
         return SweptMachine(node, None, answer.problem, answer.hint)
     try:
-        view = sweep.unpacked(answer.told["view"])
-        return SweptMachine(node, view, machine=str(answer.told["machine"]))
+        view = sweep.unpacked(answer.value["view"])
+        return SweptMachine(node, view, machine=str(answer.value["machine"]))
     except sweep.DAMAGED:
         return SweptMachine(
             node, None, "its reply is malformed", "Run on that node: raydoctor zombies"

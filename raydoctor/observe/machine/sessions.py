@@ -22,7 +22,7 @@ from raydoctor.capture.session import is_session
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
-from raydoctor.observe.processes import kinship
+from raydoctor.observe.processes import ownership
 
 SECONDS = 1.5
 """For all sessions together."""
@@ -36,7 +36,7 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
     sessions = list(_sessions(cluster))
     if not sessions:
         return
-    living = kinship.sessions(kinship.look())
+    living = ownership.sessions(ownership.survey_machine())
     deadline = time.monotonic() + SECONDS
     rows = []
     for number, path in enumerate(sessions):

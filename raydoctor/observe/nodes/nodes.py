@@ -194,12 +194,12 @@ class _Round:
         if isinstance(news, _Files):
             self._fetching -= 1
             yield from self._files(news)
-        elif "nodes" in news.told:
-            yield from self._known(news.told["nodes"])
-        elif "node" in news.told:
+        elif "nodes" in news.head:
+            yield from self._known(news.head["nodes"])
+        elif "node" in news.head:
             yield from self._answered(news)
         else:
-            self._all_refused(str(news.told.get("problem", "")))
+            self._all_refused(str(news.head.get("problem", "")))
         self._fetch()
 
     def unanswered(self) -> Iterator[Gap]:
@@ -219,7 +219,7 @@ class _Round:
                 yield self._gap(node, "it is dead, so that nobody there can be asked")
 
     def _answered(self, frame: Frame) -> Iterator[Piece | Gap]:
-        told, node = frame.told, str(frame.told["node"])
+        told, node = frame.head, str(frame.head["node"])
         if node not in self.open:
             return
         if "problem" in told:

@@ -103,7 +103,7 @@ def _request(asks: Mapping[str, Any], function: str, seconds: float) -> dict[str
 
 def _answers(frame: Frame, waiting: Collection[str]) -> list[RemoteReply]:
     """What a frame says of nodes that are waited for."""
-    told = frame.told
+    told = frame.head
     if "nodes" in told:
         return _not_there(told["nodes"], waiting)
     if "node" not in told:

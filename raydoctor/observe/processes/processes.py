@@ -1,7 +1,7 @@
 """The table `processes`: Ray's daemons, workers, drivers and what they started, of all clusters here.
 
 `kind` is daemon, worker, driver or child. `outlived` says whom a process outlived (`raylet`, `worker`,
-`task`; `kinship.py` says how that is known), and is empty for what is in its place.
+`task`; `ownership.py` says how that is known), and is empty for what is in its place.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from raydoctor.model import paste
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
-from raydoctor.observe.processes import kinship, proc
-from raydoctor.observe.processes.kinship import Log, Machine
+from raydoctor.observe.processes import ownership, proc
+from raydoctor.observe.processes.ownership import Log, Machine
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.processes.redact import command_line
 
@@ -31,7 +31,7 @@ _SETTLE_DEFUNCT = 2.0
 def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
     """The table `processes`, of all clusters of this machine; `is_this` marks the one looked at."""
     at = time.time()
-    machine = kinship.look()
+    machine = ownership.survey_machine()
     if machine.outlived:
         defunct = any(d.kind == "raylet" and d.state == "Z" for d in machine.daemons.values())
         time.sleep(_SETTLE_DEFUNCT if defunct else _SETTLE)

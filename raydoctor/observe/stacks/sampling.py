@@ -18,7 +18,7 @@ from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.nodes import nodes, there
 from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks import rests, stacks
-from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
+from raydoctor.observe.stacks.stacks import ProcessToSample, SampleOptions
 from raydoctor.observe.stacks.suspects import Sampling, Suspects
 
 WHAT = "the stacks of workers"
@@ -39,7 +39,7 @@ _OF_FIRST = 0.75
 def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
     """How long it may take here."""
     most = max(map(len, (found.here, *found.elsewhere.values())))
-    pauses = sampling.looks * sampling.every * (2 if most > FIRST else 1)
+    pauses = sampling.samples * sampling.interval * (2 if most > FIRST else 1)
     return pauses + _longest(most, timeout)
 
 
@@ -55,19 +55,19 @@ def collectors(
     cluster: Cluster, found: Suspects, sampling: Sampling, timeout: float, all_nodes: bool
 ) -> list[Collector]:
     """What looks at them: one for this machine, one for all others."""
-    manner = Manner(
-        sampling.looks, sampling.every, sampling.native, timeout, True, found.unfinished
+    options = SampleOptions(
+        sampling.samples, sampling.interval, sampling.native, timeout, True, found.unfinished
     )
     made = []
     if found.here or found.makers:
-        gather = partial(looks, found.here, manner, found.makers)
+        gather = partial(take_samples, found.here, options, found.makers)
         made.append(Collector(WHAT, gather, optional=True, about="stacks"))
     if found.elsewhere and all_nodes and cluster.gcs_address:
         patience = seconds(found, sampling, timeout)
         made.append(
             Collector(
                 f"{WHAT} on other nodes",
-                lambda: _elsewhere(cluster, found.elsewhere, manner, patience),
+                lambda: _elsewhere(cluster, found.elsewhere, options, patience),
                 optional=True,
                 about="stacks",
             )
@@ -75,14 +75,16 @@ def collectors(
     return made
 
 
-def looks(
-    wanted: Sequence[ProcessToSample], manner: Manner, makers: Sequence[tuple[str, int]] = ()
+def take_samples(
+    wanted: Sequence[ProcessToSample],
+    options: SampleOptions,
+    makers: Sequence[tuple[str, int]] = (),
 ) -> Iterator[Piece | Gap]:
     """How long they have rested, before a look wakes them; then the looks.
 
     Of `makers` that is all there is to see: nobody looks at their stacks.
     """
-    began, left = time.monotonic(), _OWN * _longest(len(wanted), manner.timeout)
+    began, left = time.monotonic(), _OWN * _longest(len(wanted), options.timeout)
     rested = rests.of_threads(each.pid for each in wanted)
     rows: list[dict[str, Any]] = [
         {"node_id": each.node_id, "pid": each.pid, "threads": rested[each.pid]} for each in wanted
@@ -95,11 +97,11 @@ def looks(
     first, others = wanted[:FIRST], wanted[FIRST:]
     for those, share in ((first, _OF_FIRST if others else 1.0), (others, 1.0)):
         began, last = time.monotonic(), dict(before)
-        for item in stacks.samples(those, manner, share * left) if those else ():
+        for item in stacks.samples(those, options, share * left) if those else ():
             if isinstance(item, Piece):
                 item = last[item.path] = _joined(before.get(item.path), item)  # noqa: PLW2901
             yield item
-        left = max(0.0, left - max(0.0, time.monotonic() - began - manner.pauses))
+        left = max(0.0, left - max(0.0, time.monotonic() - began - options.pauses))
         before = last
 
 
@@ -115,29 +117,31 @@ def _joined(before: Piece | None, piece: Piece) -> Piece:
 def _elsewhere(
     cluster: Cluster,
     others: Mapping[str, Sequence[ProcessToSample]],
-    manner: Manner,
+    options: SampleOptions,
     patience: float,
 ) -> Iterator[Piece | Gap]:
-    asks = {node: ask(wanted, manner) for node, wanted in others.items()}
+    asks = {node: ask(wanted, options) for node, wanted in others.items()}
     for answer in there.ask(cluster, asks, _FUNCTION, patience):
         if answer.problem:
             what = f"{WHAT} on node {answer.node[:8]}"
             yield Gap(what, answer.problem, answer.hint, optional=True, about="stacks")
             continue
-        yield from unpacked(answer.node, answer.told)
+        yield from unpacked(answer.node, answer.value)
 
 
-def ask(wanted: Sequence[ProcessToSample], manner: Manner) -> dict[str, Any]:
+def ask(wanted: Sequence[ProcessToSample], options: SampleOptions) -> dict[str, Any]:
     """What another node is asked: `respond` takes it."""
-    plain = manner._asdict() | {"unfinished": sorted(manner.unfinished)}
-    return {"wanted": [each._asdict() for each in wanted], "manner": plain}
+    plain = options._asdict() | {"unfinished": sorted(options.unfinished)}
+    return {"wanted": [each._asdict() for each in wanted], "options": plain}
 
 
 def respond(asked: dict[str, Any]) -> dict[str, Any]:
     """On that node: look at its processes."""
-    plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
+    plain = asked["options"] | {"unfinished": frozenset(asked["options"]["unfinished"])}
     pieces, gaps = {}, []
-    for item in looks(certain([ProcessToSample(**w) for w in asked["wanted"]]), Manner(**plain)):
+    for item in take_samples(
+        certain([ProcessToSample(**w) for w in asked["wanted"]]), SampleOptions(**plain)
+    ):
         if isinstance(item, Piece):
             pieces[item.path] = item.data.decode()
         else:

@@ -26,20 +26,20 @@ from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks.pyspy import Cause
 from raydoctor.observe.stacks.subject import (
     TIMEOUT,
-    Manner,
     NoStack,
     ProcessToSample,
     Row,
     SampledSubject,
+    SampleOptions,
     identify,
 )
 
-__all__ = ["TIMEOUT", "Manner", "ProcessToSample", "Row", "fix", "rows", "samples"]
+__all__ = ["TIMEOUT", "ProcessToSample", "Row", "SampleOptions", "fix", "rows", "samples"]
 
 T = TypeVar("T")
 _AT_ONCE = 32
 _NO_END = 1e6
-_THOROUGH = Manner()
+_THOROUGH = SampleOptions()
 _SO_FAR = 1.0
 """Seconds after which a look that is not done tells what it has."""
 _FOR_CLUES = 0.3
@@ -51,35 +51,37 @@ _MORE_TIME = "Give it more: --timeout 60."
 
 
 def samples(
-    processes: Sequence[ProcessToSample], manner: Manner = _THOROUGH, seconds: float = _NO_END
+    processes: Sequence[ProcessToSample],
+    options: SampleOptions = _THOROUGH,
+    seconds: float = _NO_END,
 ) -> Iterator[Piece | Gap]:
     """The tables, anew after each look, and while one takes long: what was seen until then.
 
     In `seconds`, beside the pauses between looks, all is over: what would take longer is left out.
     """
     at = time.time()
-    deadline = time.monotonic() + manner.pauses + seconds
+    deadline = time.monotonic() + options.pauses + seconds
     subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
-    last = manner.looks - 1
-    for number in range(manner.looks):
+    last = options.samples - 1
+    for number in range(options.samples):
         if number:
-            time.sleep(max(0.0, at + number * manner.every - time.time()))
+            time.sleep(max(0.0, at + number * options.interval - time.time()))
         left = deadline - _FOR_CLUES * seconds - time.monotonic()
         if number and left <= 0:
             break
-        look = partial(SampledSubject.look, manner=manner, is_last=number == last)
-        of_native = manner.native and number == last
-        most = min(left, 2 * manner.timeout * _rounds(subjects, of_native))
+        look = partial(SampledSubject.sample, options=options, is_last=number == last)
+        of_native = options.native and number == last
+        most = min(left, 2 * options.timeout * _rounds(subjects, of_native))
         for _ in _now_and_then(_side_by_side(look, subjects, most, of_native)):
             yield _samples(subjects, at)
-    if manner.clues:
+    if options.clues:
         left = max(_LEAST, deadline - time.monotonic())
-        around = partial(SampledSubject.clues, manner=manner)
-        most = min(left, 2 * manner.timeout * _rounds(subjects))
+        around = partial(SampledSubject.clues, options=options)
+        most = min(left, 2 * options.timeout * _rounds(subjects))
         for found in _now_and_then(_side_by_side(around, subjects, most)):
             yield table("clues", [row for row in found if row], source="proc", at=at)
     yield from _gaps(subjects)
-    yield from _unseen(subjects, manner)
+    yield from _unseen(subjects, options)
 
 
 def _samples(subjects: Sequence[SampledSubject], at: float) -> Piece:
@@ -105,9 +107,9 @@ def rows(
     Locals hold whatever the program holds: they are to be redacted, and kept nowhere.
     """
     subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
-    manner = Manner(1, native=native, timeout=timeout)
+    options = SampleOptions(1, native=native, timeout=timeout)
     look = partial(
-        SampledSubject.look, manner=manner, is_last=True, variables=variables, native=native
+        SampledSubject.sample, options=options, is_last=True, variables=variables, native=native
     )
     for _ in _side_by_side(look, subjects, 2 * timeout * _rounds(subjects, native), native):
         pass
@@ -160,15 +162,17 @@ def _gaps(subjects: Sequence[SampledSubject]) -> Iterator[Gap]:
         yield Gap(f"the stacks of {pids}", failed.reason, hint, optional=True, about="stacks")
 
 
-def _unseen(subjects: Sequence[SampledSubject], manner: Manner) -> Iterator[Gap]:
+def _unseen(subjects: Sequence[SampledSubject], options: SampleOptions) -> Iterator[Gap]:
     """Who was looked at more rarely than was wished, for want of time."""
-    alive = [each for each in subjects if len(each.rows) < manner.looks and identify(each.wanted)]
+    alive = [
+        each for each in subjects if len(each.rows) < options.samples and identify(each.wanted)
+    ]
     never = [each for each in alive if not each.rows]
     whom = f"of {len(subjects)} processes"
     if never:
         why = f"{_NO_TIME}{whom}, {_were(len(never))} not looked at"
     elif alive:
-        why = f"{_NO_TIME}{whom}, {_were(len(alive))} looked at less than {manner.looks} times"
+        why = f"{_NO_TIME}{whom}, {_were(len(alive))} looked at less than {options.samples} times"
     else:
         return
     yield Gap("the stacks of workers", why, _MORE_TIME, optional=True, about="stacks")

@@ -41,11 +41,11 @@ class ProcessToSample(NamedTuple):
     """The pid that Ray knows it by, where that is another one: in a container."""
 
 
-class Manner(NamedTuple):
+class SampleOptions(NamedTuple):
     """How to look."""
 
-    looks: int = 3
-    every: float = 1.0
+    samples: int = 3
+    interval: float = 1.0
     """Seconds between the looks."""
     native: bool = False
     """Functions of C and C++, too, in the last look, of processes whose stacks leave open what they do."""
@@ -57,7 +57,7 @@ class Manner(NamedTuple):
     @property
     def pauses(self) -> float:
         """Seconds between the first look and the last, if they took no time."""
-        return (self.looks - 1) * self.every
+        return (self.samples - 1) * self.interval
 
 
 def identify(wanted: ProcessToSample) -> proc.Process | None:
@@ -110,8 +110,13 @@ class SampledSubject:
     no_stack: NoStack | None = None
     """Why py-spy last failed; None if it has never failed."""
 
-    def look(
-        self, manner: Manner, is_last: bool, *, variables: bool = False, native: bool = False
+    def sample(
+        self,
+        options: SampleOptions,
+        is_last: bool,
+        *,
+        variables: bool = False,
+        native: bool = False,
     ) -> None:
         """One look more, if it still runs."""
         own = self.wanted
@@ -120,8 +125,8 @@ class SampledSubject:
             return
         threads = self._kernel_threads()
         at = time.time()
-        native = native or (manner.native and is_last and self._leaves_open())
-        seen, how, problem = self._see(before.state, native, variables, manner.timeout)
+        native = native or (options.native and is_last and self._leaves_open())
+        seen, how, problem = self._see(before.state, native, variables, options.timeout)
         if identify(own) is None:
             return
         self.last = seen = _outside(own.pid, seen, threads)
@@ -143,12 +148,12 @@ class SampledSubject:
             }
         )
 
-    def clues(self, manner: Manner) -> Row | None:
+    def clues(self, options: SampleOptions) -> Row | None:
         """What one look around is worth; None where it has ended, or was never seen."""
         if not self.rows or identify(self.wanted) is None:
             return None
         own = self.wanted
-        found = _clues.of(own.pid, self.kernel, self._with_variables(manner), manner.unfinished)
+        found = _clues.of(own.pid, self.kernel, self._with_variables(options), options.unfinished)
         return {
             "node_id": own.node_id,
             "pid": own.pid,
@@ -171,7 +176,7 @@ class SampledSubject:
         for attempt in _attempts(native, state not in _UNSTOPPABLE):
             if attempt.stopping and time.monotonic() > deadline:
                 continue
-            seen = pyspy.look(
+            seen = pyspy.dump(
                 self.wanted.pid,
                 native=attempt.native,
                 variables=variables,
@@ -193,14 +198,14 @@ class SampledSubject:
         """Whether the plain stack does not tell what it does: all but what waits for Ray."""
         return not (self.last.threads and _clues.waits_for_ray(self.last))
 
-    def _with_variables(self, manner: Manner) -> Dump:
+    def _with_variables(self, options: SampleOptions) -> Dump:
         """A look with locals, of a process in which these tell more; they are not kept."""
         if not _clues.needs_variables(self.last):
             return self.last
         process = proc.read(self.wanted.pid)
         stopping = process is not None and process.state not in _UNSTOPPABLE
-        seen = pyspy.look(
-            self.wanted.pid, variables=True, stopping=stopping, timeout=manner.timeout
+        seen = pyspy.dump(
+            self.wanted.pid, variables=True, stopping=stopping, timeout=options.timeout
         )
         return _outside(self.wanted.pid, seen, self.kernel) if seen.threads else self.last
 

@@ -32,8 +32,8 @@ ENVIRONMENTS = "/runtime_resources/"
 class Sampling(NamedTuple):
     """Whom to look at, and how often."""
 
-    looks: int = 2
-    every: float = 0.5
+    samples: int = 2
+    interval: float = 0.5
     """Seconds between the looks."""
     min_age_s: float = 60.0
     """Seconds that a task must have run, or waited, before anybody looks."""
@@ -214,7 +214,7 @@ def _age(row: Row, at: float) -> float:
     since = row.get("start_time_ms") or row.get("creation_time_ms")
     if since:
         return at - float(since) / 1000
-    return float("inf") if row.get("told_by") == "worker" else 0.0
+    return float("inf") if row.get("reported_by") == "worker" else 0.0
 
 
 def rows(pieces: Mapping[str, bytes], name: str) -> list[Row]:

@@ -17,7 +17,7 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs.gcs import Child
 from raydoctor.observe.nodes import there
-from raydoctor.observe.processes import kinship
+from raydoctor.observe.processes import ownership
 from raydoctor.observe.processes.redact import Redactor, command_line, shared
 from raydoctor.observe.stacks import stacks, suspects
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
@@ -71,7 +71,7 @@ class Found:
     at: float = 0.0
 
 
-def look(cluster: Cluster, wishes: StackOptions, tell: Tell = lambda doing: None) -> Found:
+def inspect(cluster: Cluster, wishes: StackOptions, tell: Tell = lambda doing: None) -> Found:
     """Look at all that is meant. Raises UnknownTargetError where nothing is."""
     asked = _Question(cluster, wishes.timeout)
     asked.begin()
@@ -147,7 +147,7 @@ def _stack(row: Row, known: Known, kinds: dict[int, str], is_here: bool) -> Stac
 
 def _here(cluster: Cluster) -> list[Row]:
     """The workers and drivers of the cluster on this machine, as rows of `processes`."""
-    machine = kinship.look()
+    machine = ownership.survey_machine()
     rows = []
     for pid, kind in machine.kinds.items():
         log = machine.log.get(pid)
@@ -228,9 +228,9 @@ def _elsewhere(cluster: Cluster, chosen: Suspects, wishes: StackOptions, found: 
         if answer.problem:
             found.gaps.append(Gap(where, answer.problem, answer.hint))
             continue
-        rows += answer.told
-        found.gaps += _gaps(answer.told)
-        missing = len(asks[answer.node]["wanted"]) - len(answer.told)
+        rows += answer.value
+        found.gaps += _gaps(answer.value)
+        missing = len(asks[answer.node]["wanted"]) - len(answer.value)
         if missing:
             found.gaps.append(Gap(where, f"{missing} ended, or are in another container there"))
     return rows

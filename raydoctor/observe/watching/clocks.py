@@ -32,12 +32,12 @@ class RunningClock(NamedTuple):
     """When it was first seen."""
     unseen: float
     """The last look before that: it did not run there then. 0 if there was none."""
-    told: Attempt | None = None
+    reported: Attempt | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
         """Its attempt: the task, its worker, and which attempt as far as that is known."""
-        return self.run.task, self.run.worker, self.told.attempt if self.told else 0
+        return self.run.task, self.run.worker, self.reported.attempt if self.reported else 0
 
     def age(self, now: float) -> float:
         """Seconds that it has run."""
@@ -87,7 +87,7 @@ class Clocks:
         """Those of the last look."""
         return sorted(self._known.values(), key=lambda each: (each.began, each.run.task))
 
-    def untold(self, now: float, age: float, most: int) -> list[str]:
+    def unreported(self, now: float, age: float, most: int) -> list[str]:
         """Those seen for so long and of which nothing has been learnt, oldest first: to be asked for now.
 
         One that the GCS does not know is asked for a few times: it drops what it is told too fast.
@@ -95,7 +95,9 @@ class Clocks:
         found = [
             each
             for each in self.running()
-            if each.told is None and now - each.seen >= age and self._asked[_place(each)] < _ASKS
+            if each.reported is None
+            and now - each.seen >= age
+            and self._asked[_place(each)] < _ASKS
         ][:most]
         self._asked.update(map(_place, found))
         return [each.run.task for each in found]
@@ -113,11 +115,11 @@ def _place(running: RunningClock) -> tuple[str, str]:
 def _corrected(running: RunningClock, told: Attempt, last: float) -> RunningClock:
     start = told.started_at
     if start is None:
-        return running._replace(told=running.told or told)
-    is_later = running.told is not None and told.attempt > running.told.attempt
-    if is_later or (running.told is None and start > running.seen + _AGAIN):
+        return running._replace(reported=running.reported or told)
+    is_later = running.reported is not None and told.attempt > running.reported.attempt
+    if is_later or (running.reported is None and start > running.seen + _AGAIN):
         # A clock of another machine that is behind must not make the new attempt old.
-        return running._replace(told=told, began=start if start > running.seen else last)
-    if running.told is not None:
+        return running._replace(reported=told, began=start if start > running.seen else last)
+    if running.reported is not None:
         return running
-    return running._replace(told=told, began=min(running.began, max(start, running.unseen)))
+    return running._replace(reported=told, began=min(running.began, max(start, running.unseen)))

@@ -33,7 +33,7 @@ class Logs:
         self._folder = os.path.join(session_dir, "logs") if session_dir else ""
         self._sizes: dict[str, int] | None = None
 
-    def look(self) -> Growth:
+    def growth(self) -> Growth:
         """Never raises: a folder that is gone does not grow."""
         sizes = self._now()
         before, self._sizes = self._sizes, sizes

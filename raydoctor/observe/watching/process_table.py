@@ -26,7 +26,7 @@ class ProcessTable:
     """Pids that were looked at, the kernel's own threads too."""
     _next: float = 0.0
 
-    def look(self) -> dict[int, Process]:
+    def refresh(self) -> dict[int, Process]:
         """Those that are there now, by pid."""
         now = time.monotonic()
         if now >= self._next or not proc.LINUX:

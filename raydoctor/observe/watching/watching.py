@@ -46,7 +46,7 @@ _REPLY = 200
 """Tasks told of in one breath: each is a question."""
 
 
-class LookError(RaydoctorError):
+class QueryError(RaydoctorError):
     """A cluster that did not tell; `code` is gRPC's."""
 
     def __init__(self, code: str, detail: str) -> None:
@@ -155,7 +155,7 @@ class Watcher:
         self._known: Messages | None = None
         self.here = frozenset(cluster.node_ids)
         """Nodes of this machine."""
-        self._looks = 0
+        self._rounds = 0
         self._rare: tuple[tuple[Node, ...], Any] = ((), None)
         self._heard: dict[str, _Heard] = {}
         self._mute: dict[str, tuple[int, int]] = {}
@@ -165,8 +165,8 @@ class Watcher:
         """Let the connections go."""
         self._wire.close()
 
-    def look(self) -> Snapshot:
-        """Raises LookError where the GCS does not answer."""
+    def snapshot(self) -> Snapshot:
+        """Raises QueryError where the GCS does not answer."""
         at, steady = time.time(), time.monotonic()
         workers = self._start(
             "WorkerInfoGcsService", "GetAllWorkerInfo", filters={"is_alive": True}
@@ -199,7 +199,7 @@ class Watcher:
             if name in self._mute and not self._is_asked_again(*self._mute[name]):
                 silent.append(name)
                 continue
-            if before and before.title == title and self._looks < before.asked + before.same:
+            if before and before.title == title and self._rounds < before.asked + before.same:
                 heard[name] = before
             else:
                 asked.append((worker, name, title, self._start_stats(worker)))
@@ -207,42 +207,42 @@ class Watcher:
             reply = _answer(call)
             if reply is None:
                 silent.append(name)
-                self._mute[name] = self._mute.get(name, (0, 0))[0] + 1, self._looks
+                self._mute[name] = self._mute.get(name, (0, 0))[0] + 1, self._rounds
             else:
                 self._mute.pop(name, None)
-                heard[name] = self._told_by(worker, title, reply)
+                heard[name] = self._heard_from(worker, title, reply)
         self._heard = heard
         self._mute = {name: self._mute[name] for name in silent}
         return silent
 
     def _is_asked_again(self, times: int, look: int) -> bool:
         """One that is stopped costs a second each time."""
-        return times < _PATIENCE or self._looks >= look + _RESTED
+        return times < _PATIENCE or self._rounds >= look + _RESTED
 
-    def _told_by(self, worker: Any, title: bytes, reply: Any) -> _Heard:
+    def _heard_from(self, worker: Any, title: bytes, reply: Any) -> _Heard:
         tasks = frozenset(reply.running_task_ids)
         before = self._heard.get(_worker_id(worker))
         is_same = before is not None and before.tasks == tasks and before.title == title
         # A driver's tasks come and go without a sign; so do those of workers whose title is not seen.
         same = min(_RESTED, before.same + 1) if before and is_same and title and tasks else 1
         unfinished = reply.core_worker_stats.num_pending_tasks
-        return _Heard(title, tasks, tuple(_runs(worker, reply)), unfinished, same, self._looks)
+        return _Heard(title, tasks, tuple(_runs(worker, reply)), unfinished, same, self._rounds)
 
     def _nodes_and_demands(self) -> tuple[tuple[Node, ...], Any]:
         """What changes slowly is asked with every third look."""
-        if self._looks % _RARE == 0:
+        if self._rounds % _RARE == 0:
             nodes = self._start("NodeInfoGcsService", "GetAllNodeInfo")
             status = self._start("autoscaler.AutoscalerStateService", "GetClusterStatus")
             living = tuple(_nodes(_result(nodes).node_info_list))
             self._rare = living, _result(status).cluster_resource_state
-        self._looks += 1
+        self._rounds += 1
         return self._rare
 
     def config(self) -> dict[str, Any]:
         """What the head was given for all nodes (`--system-config`); empty where nobody says."""
         # Ray 2.9 has it with the nodes, 2.40 to 2.60 with the key-value store.
         for service in ("InternalKVGcsService", "NodeInfoGcsService"):
-            with suppress(LookError, ValueError):
+            with suppress(QueryError, ValueError):
                 told = json.loads(_result(self._start(service, "GetInternalConfig")).config)
                 return told if isinstance(told, dict) else {}
         return {}
@@ -255,7 +255,7 @@ class Watcher:
             self._begin(gcs_wire.task_events(self._of, TaskFilter(state="RUNNING")))
         )
 
-    def told(self, tasks: Sequence[str]) -> dict[str, Attempt]:
+    def attempts(self, tasks: Sequence[str]) -> dict[str, Attempt]:
         """The last attempt of each task that the GCS knows."""
         found: dict[str, Attempt] = {}
         keys = [bytes.fromhex(each) for each in tasks[:_REPLY]]
@@ -280,13 +280,13 @@ class Watcher:
 
     @property
     def _of(self) -> Messages:
-        """The messages of the cluster's version. Raises LookError where the GCS does not answer."""
+        """The messages of the cluster's version. Raises QueryError where the GCS does not answer."""
         if self._known is None:
             newest = Messages()
             try:
                 about = gcs_wire.metadata(newest, self._wire, self._cluster.gcs_address, _CALL)
             except CallError as failed:
-                raise LookError(failed.code, failed.detail) from failed
+                raise QueryError(failed.code, failed.detail) from failed
             self._known = newest.of_version(about.get("ray_version", ""))
         return self._known
 
@@ -299,7 +299,7 @@ class Watcher:
 
     def _attempts(self, started: Any) -> list[Attempt]:
         states = self._of.rpc.TaskStatus
-        return [_told(event, states) for event in _result(started).events_by_task]
+        return [_attempt(event, states) for event in _result(started).events_by_task]
 
     def _title(self, worker: Any) -> bytes:
         """`ray::IDLE`, `ray::train`: what a worker of this machine calls itself; empty elsewhere."""
@@ -347,14 +347,14 @@ def _result(call: Any) -> Any:
     try:
         return gcs_wire.result(call)
     except CallError as failed:
-        raise LookError(failed.code, failed.detail) from failed
+        raise QueryError(failed.code, failed.detail) from failed
 
 
 def _answer(call: Any) -> Any:
     """A worker's answer, or None: it may have ended meanwhile."""
     try:
         return _result(call)
-    except LookError as failed:
+    except QueryError as failed:
         if failed.is_refusal:
             raise
         return None
@@ -387,7 +387,7 @@ def _demands(requests: Iterable[Any]) -> Iterator[Demand]:
         yield Demand(resources, int(each.count))
 
 
-def _told(event: Any, states: Any) -> Attempt:
+def _attempt(event: Any, states: Any) -> Attempt:
     row = gcs_rows.task(event, states)
     started = row["start_time_ms"]
     return Attempt(

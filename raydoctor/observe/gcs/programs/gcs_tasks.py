@@ -129,7 +129,7 @@ def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
             "worker_id": worker.worker_address.worker_id.hex(),
             "worker_pid": worker.pid,
             "node_id": gcs_rows.node_of(worker.worker_address),
-            "told_by": "worker",
+            "reported_by": "worker",
         }
         for identifier, (worker, stats) in running.items()
     ]

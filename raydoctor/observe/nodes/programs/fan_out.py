@@ -57,7 +57,7 @@ _GRACE_S = 4
 """Seconds to leave the cluster in good order."""
 
 
-def look(
+def call_there(
     request: bytes, version: str, function: str, chunks: int, chunk_bytes: int
 ) -> tuple[bytes, ...]:
     """The task: pickled by value, so that it can say that raydoctor is not there. No request: only that."""
@@ -258,7 +258,7 @@ def _task(node: str, name: str) -> Any:
 def _remote() -> Any:
     import ray
 
-    return ray.remote(look)
+    return ray.remote(call_there)
 
 
 def _hand_over(out: _Out, one: _Asked) -> bool:

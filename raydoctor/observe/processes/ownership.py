@@ -103,7 +103,7 @@ class Machine:
         return daemon is not None and daemon.kind == "raylet" and daemon.state != "Z"
 
 
-def look(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
+def survey_machine(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
     """The process table of now. `folders` are sessions whose workers a thorough look knows by their logs."""
     processes = proc.table()
     machine = Machine(processes, {s.daemon.pid: s.daemon for s in daemons.find(processes)})
