@@ -426,7 +426,7 @@ def test_whoever_could_be_seen_in_time_is_told_of(
     assert {row["pid"] for row in rows(found, "samples")} == seen
     assert {row["pid"] for row in rows(found, "clues")} == seen
     (gap,) = [item for item in found if isinstance(item, Gap)]
-    assert gap.why == "this machine has no time: of 4 processes, 1 was not looked at"
+    assert gap.why == "this machine is overloaded: of 4 processes, 1 was not sampled"
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
@@ -578,10 +578,10 @@ def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: ProcessToSample) 
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_collection_looks_at_what_has_run_for_long(ray: RealRay) -> None:
-    wishes = live.CollectOptions(
+    options = live.CollectOptions(
         ray.address, 20, all_nodes=False, samples=Sampling(samples=1, min_age_s=0.5)
     )
-    pieces = live.collect(wishes).collection.pieces
+    pieces = live.collect(options).collection.pieces
     samples = json.loads(pieces["live/live-samples.json"])["rows"]
     titles = {row["title"] for row in samples}
     assert {f"ray::{name}" for name in NAMES} <= titles
@@ -613,9 +613,9 @@ def test_another_node_looks_at_its_own(ray: RealRay) -> None:
 def test_a_node_that_is_asked_redacts_and_takes_no_other_pid(ray: RealRay) -> None:
     cluster, _ = live.find(ray.address)
     (meant,) = named(worker_stacks.ask(cluster, 20), "base")
-    wishes = worker_stacks.StackOptions("base", variables=True, timeout=20)
+    options = worker_stacks.StackOptions("base", variables=True, timeout=20)
     other = meant._replace(pid=os.getpid())
-    asked = {"wanted": [meant._asdict(), other._asdict()], "wishes": wishes._asdict()}
+    asked = {"wanted": [meant._asdict(), other._asdict()], "options": options._asdict()}
     (row,) = worker_stacks.respond(json.loads(json.dumps(asked)))
     assert row["pid"] == meant.pid
     told = row["threads"][0]["frames"][0]["locals"]
@@ -686,7 +686,7 @@ def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.M
 def test_stack_of_nobody(ray: RealRay) -> None:
     done = stack(ray, "nobody_at_all")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no task, actor, process or node that runs is called nobody_at_all" in done.stderr
+    assert "no running task, actor, process or node has the name or id nobody_at_all" in done.stderr
 
 
 # ------------------------------------------------------------------ who is meant
@@ -769,10 +769,10 @@ def test_who_is_meant(name: str, pids: list[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("later", "runs nowhere: PENDING_NODE_ASSIGNMENT"),
-        ("c8c8", "is called c8c8"),
-        ("rain", "is called rain"),
-        ("10.0.0.9", "is called 10.0.0.9"),
+        ("later", "is not running: PENDING_NODE_ASSIGNMENT"),
+        ("c8c8", "name or id c8c8"),
+        ("rain", "name or id rain"),
+        ("10.0.0.9", "name or id 10.0.0.9"),
     ],
 )
 def test_who_is_not_there(name: str, said: str) -> None:

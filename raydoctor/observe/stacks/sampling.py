@@ -1,6 +1,6 @@
-"""Looks at the suspects of a cluster, here and on other machines: the tables `rests`, `samples` and `clues`.
+"""Samples the suspects of a cluster, here and on other machines: tables `rests`, `samples` and `clues`.
 
-A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in its own folder of the capture.
+Another node is sampled by a small Ray task (`there.py`); its tables are in its own folder of the capture.
 """
 
 from __future__ import annotations
@@ -24,29 +24,28 @@ from raydoctor.observe.stacks.suspects import Sampling, Suspects
 WHAT = "the stacks of workers"
 _FUNCTION = "raydoctor.observe.stacks.sampling:respond"
 _FEW = 20
-"""Processes that are looked at in one `timeout`, on a busy machine."""
+"""Processes that a busy machine samples in one `timeout`."""
 FIRST = 40
-"""Processes that are looked at before the others, so that a machine without time tells of these."""
+"""Processes that are sampled before the others, so that an overloaded machine yields at least these."""
 LONGEST = 30.0
-"""Seconds for the looks themselves, unless more is wished for one: then what was seen is told, and that it is
-not all."""
+"""Seconds for the sampling itself, unless `timeout` is longer; afterwards the result is partial."""
 _OWN = 0.9
-"""Of the time: what was seen must be told before it is over."""
+"""Share of the time: the results must be yielded before it is over."""
 _OF_FIRST = 0.75
-"""Of the time, for the first ones where there are others."""
+"""Share of the time for the first ones, if there are others."""
 
 
 def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
-    """How long it may take here."""
+    """Seconds that sampling may take here."""
     most = max(map(len, (found.here, *found.elsewhere.values())))
     pauses = sampling.samples * sampling.interval * (2 if most > FIRST else 1)
     return pauses + _longest(most, timeout)
 
 
 def _longest(number: int, timeout: float) -> float:
-    """Seconds that so many processes may take beside the pauses between looks.
+    """Seconds that this number of processes may take, without the pauses between samples.
 
-    One that py-spy hangs on takes a whole `timeout` before it is read without stopping it.
+    A process on which py-spy hangs takes a whole `timeout` before it is read without stopping it.
     """
     return min(max(LONGEST, 1.5 * timeout), timeout * (1.5 + number / _FEW))
 
@@ -54,7 +53,7 @@ def _longest(number: int, timeout: float) -> float:
 def collectors(
     cluster: Cluster, found: Suspects, sampling: Sampling, timeout: float, all_nodes: bool
 ) -> list[Collector]:
-    """What looks at them: one for this machine, one for all others."""
+    """The collectors: one for this machine, one for all others."""
     options = SampleOptions(
         sampling.samples, sampling.interval, sampling.native, timeout, True, found.unfinished
     )
@@ -80,9 +79,9 @@ def take_samples(
     options: SampleOptions,
     makers: Sequence[tuple[str, int]] = (),
 ) -> Iterator[Piece | Gap]:
-    """How long they have rested, before a look wakes them; then the looks.
+    """First their idle times, before py-spy wakes them; then the samples.
 
-    Of `makers` that is all there is to see: nobody looks at their stacks.
+    The stacks of `makers` are not sampled.
     """
     began, left = time.monotonic(), _OWN * _longest(len(wanted), options.timeout)
     rested = rests.of_threads(each.pid for each in wanted)
@@ -106,7 +105,7 @@ def take_samples(
 
 
 def _joined(before: Piece | None, piece: Piece) -> Piece:
-    """A table with the rows of another one before its own."""
+    """A table with the rows of the first before those of the second."""
     if before is None:
         return piece
     head, more = json.loads(before.data), json.loads(piece.data)
@@ -130,13 +129,13 @@ def _elsewhere(
 
 
 def ask(wanted: Sequence[ProcessToSample], options: SampleOptions) -> dict[str, Any]:
-    """What another node is asked: `respond` takes it."""
+    """The request to another node, for `respond`."""
     plain = options._asdict() | {"unfinished": sorted(options.unfinished)}
     return {"wanted": [each._asdict() for each in wanted], "options": plain}
 
 
 def respond(asked: dict[str, Any]) -> dict[str, Any]:
-    """On that node: look at its processes."""
+    """On that node: sample its processes."""
     plain = asked["options"] | {"unfinished": frozenset(asked["options"]["unfinished"])}
     pieces, gaps = {}, []
     for item in take_samples(
@@ -149,18 +148,18 @@ def respond(asked: dict[str, Any]) -> dict[str, Any]:
     return {"pieces": pieces, "gaps": gaps}
 
 
-def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
-    """What `respond` has told, in the node's folder."""
-    for path, text in told["pieces"].items():
+def unpacked(node: str, reply: dict[str, Any]) -> Iterator[Piece | Gap]:
+    """The reply of `respond`, in the node's folder."""
+    for path, text in reply["pieces"].items():
         yield Piece(f"{nodes.label(node)}/{path}", text.encode())
-    for what, why, hint in told["gaps"]:
+    for what, why, hint in reply["gaps"]:
         yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True, about="stacks")
 
 
 def certain(wanted: Sequence[ProcessToSample]) -> list[ProcessToSample]:
-    """Those that are certainly meant: by their start, or else by the log of theirs that they have open.
+    """Those that are verified by their start time, or else by their open log.
 
-    Ray tells pids only, and in a container those are others than here.
+    Ray reports only pids, which differ inside a container.
     """
     return [each for each in wanted if each.started_at or _has_log(each)]
 
