@@ -139,7 +139,7 @@ def test_a_python_that_the_cluster_s_user_may_not_run_is_told(tmp_path: Path) ->
         (answer,) = there.ask(cluster_of(STRANGER), {"1" * 56: {}}, "json:dumps", 5.0)
     assert (
         answer.problem
-        == f"{python} cannot be run as {STRANGER}, to whom the cluster belongs: Permission denied"
+        == f"{python} cannot be run as {STRANGER}, the owner of the cluster: Permission denied"
     )
 
 
@@ -152,7 +152,7 @@ def test_another_user_s_cluster_gets_no_driver() -> None:
         "    print(fan_out._user(Cluster(owner=owner)))\n",
     )
     assert told == [
-        f"it belongs to {STRANGER}, whose code would run as you; run raydoctor as that user",
+        f"it belongs to {STRANGER}, and its code would run as you; run raydoctor as that user",
         *["None"] * 3,
     ]
 

@@ -276,7 +276,7 @@ def machine(worker: str = "ray::train", raylet_begun: float = 1.0) -> Machine:
 
 
 def whom(machine: Machine) -> str:
-    return ownership.whom_it_outlived(machine, machine.processes[ORPHAN])
+    return ownership.outlived_by(machine, machine.processes[ORPHAN])
 
 
 def test_a_busy_worker_may_have_started_it() -> None:

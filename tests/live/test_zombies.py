@@ -456,7 +456,7 @@ def test_which_worker_may_have_started_what_detached_itself(
                 child.pid: {"RAY_RAYLET_PID": "1"},
             },
         )
-        assert ownership.whom_it_outlived(machine, orphan) == outlived
+        assert ownership.outlived_by(machine, orphan) == outlived
     finally:
         child.kill()
         child.wait()
