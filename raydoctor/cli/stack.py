@@ -15,7 +15,7 @@ _HELP = """Show the call stacks of workers and drivers, and the tasks that they 
 TARGET is a task (id, its first six or more digits, or name), an actor (id, class or
 name), a pid, or a node (id or IP address). The default is all workers and drivers of
 this machine. Each process is paused for about 10 ms (--native: 150 ms). Workers with
-the same stack are shown as one block, and your own frames are highlighted.
+the same stack form one block.
 
 \b
 Examples:

@@ -259,7 +259,7 @@ def test_what_is_sent_is_bounded(tmp_path: Path) -> None:
     assert "were only counted" in back.gaps[-1].why
     back = portable.load(zlib.decompress(on_node.answer(wanted(folder, packed=10)).data))
     assert back.events == ()
-    assert "more than may be sent" in back.gaps[0].why
+    assert "exceeds the size limit" in back.gaps[0].why
 
 
 def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -608,7 +608,7 @@ def test_a_token_that_nobody_has_is_said_at_once() -> None:
     locked = Cluster(gcs_address="127.0.0.1:1", token_mode=True)
     (gap,) = nodes.collect(locked, ["ab" * 28], 5)
     assert isinstance(gap, Gap)
-    assert "demands a token" in gap.why
+    assert "requires a token" in gap.why
 
 
 def test_nodes_of_this_machine_need_no_task() -> None:

@@ -238,7 +238,7 @@ def test_a_cluster_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyP
     assert clock() - began < 4
     locked = Cluster(gcs_address="127.0.0.1:1", token_mode=True)
     (answer,) = there.ask(locked, {NOBODY: 1}, "json:dumps", 5)
-    assert "demands a token" in answer.problem
+    assert "requires a token" in answer.problem
     assert list(there.ask(nobody, {}, "json:dumps", 5)) == []
 
 
