@@ -50,7 +50,7 @@ def arm() -> None:
 
         ray.init(runtime_env={"worker_process_setup_hook": "raydoctor.arm"})
 
-    It costs nothing until it is used: one handler of SIGURG, which only this user and root can send.
+    It has no cost until it is used: one handler of SIGURG, which only this user and root can send.
     """
     if not (SIGNAL and load("enter").is_main() and load("enter").handle(wake)):
         _warn("raydoctor.arm: SIGURG cannot be handled here, this process is not armed")

@@ -363,7 +363,7 @@ class _Entry:
             f"debugpy did not start in pid {pid} within {self.grace:g} s: "
             f"its import competes with {progress.competitors(pid)} other threads for the GIL",
             paste.shell(
-                "Its import continues, costs about 0.4 s of processor time, and then opens the port: "
+                "Its import continues, takes about 0.4 s of CPU time, and then opens the port: "
                 "attach again in a moment. Until then: raydoctor stack --native {pid:pid}",
                 pid=pid,
             ),

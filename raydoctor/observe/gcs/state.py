@@ -29,7 +29,7 @@ from raydoctor.observe.gcs.replies import Probe, Reply
 WHAT = "the cluster's state"
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
 _QUICK = ("metrics", "resources", "demands", "worker-stats")
-"""Tables that the child is always asked for; the tasks come after them, as they may take a second."""
+"""Tables that are always requested from the child; the tasks come after them, as they may take a second."""
 _ALL = (*dashboard.TABLES, "resources", "demands", "worker-stats")
 _OF_METRICS = ("ray-get", "task-counts")
 _PEERS = ("finished",)

@@ -43,7 +43,7 @@ _READING_S = 1.5
 _FETCH_AT_ONCE = 4
 _LAST_S = 0.3
 """Seconds before the end when fetching stops, so that the files so far are kept."""
-_TASK = "raydoctor: what this node's logs tell"
+_TASK = "raydoctor: read this node's logs"
 _COPY = "Copy /tmp/ray/session_latest/logs from that node and run: raydoctor diagnose PATH"
 
 ReportNodes = Callable[[int, int], None]

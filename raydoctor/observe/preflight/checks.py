@@ -49,7 +49,7 @@ class LocalCluster(NamedTuple):
     """Number of other clusters on this machine, including those of other users."""
 
 
-_WHY = "raydoctor diagnose   # says what became of it"
+_WHY = "raydoctor diagnose   # shows what happened to it"
 
 
 def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
@@ -57,10 +57,10 @@ def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
     queried."""
     name = "cluster"
     if running is None:
-        told = "none runs on this machine"
+        finding = "none runs on this machine"
         if foreign:
-            told = f"only other users' clusters run on this machine ({', '.join(foreign[:3])})"
-        return Check(name, "n/a", told)
+            finding = f"only other users' clusters run on this machine ({', '.join(foreign[:3])})"
+        return Check(name, "n/a", finding)
     if ill := _not_running(running):
         return ill
     if not {"raylet", "gcs_server"} & set(running.kinds):
@@ -69,8 +69,8 @@ def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
         fix = paste.shell("kill {pids:pid}", pids=sorted(running.pids.values()))
         return Check(name, "fail", f"dead: only {left} runs still", fix)
     if "raylet" not in running.kinds:
-        told = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
-        return Check(name, "fail", told, _WHY)
+        finding = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
+        return Check(name, "fail", finding, _WHY)
     if running.answers is False:
         return Check(name, "fail", f"its GCS at {running.address} does not answer", _WHY)
     also = f"; {text.plural(running.others, 'other')}, too" if running.others else ""
@@ -85,8 +85,10 @@ def _not_running(running: LocalCluster) -> Check | None:
             fix = paste.shell("kill -CONT {pid:pid}", pid=pid)
             return Check("cluster", "fail", f"{kind} (pid {pid}) is stopped", fix)
         if state == "Z":
-            told = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
-            return Check("cluster", "fail", told, "docker run --init   # then start the node again")
+            finding = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
+            return Check(
+                "cluster", "fail", finding, "docker run --init   # then start the node again"
+            )
     return None
 
 
@@ -248,11 +250,11 @@ def ports(taken: Mapping[int, Owner]) -> Check:
     name = "ports"
     foreign = {port: owner for port, owner in taken.items() if not owner.is_ray}
     if foreign:
-        told = ", ".join(
+        finding = ", ".join(
             f"{port} ({PORTS[port][0]}) by {_owner(foreign[port])}" for port in foreign
         )
         moved = " ".join(f"{PORTS[port][1]}={port + 10}" for port in foreign)
-        return Check(name, "warn", f"taken: {told}", f"ray start --head {moved}")
+        return Check(name, "warn", f"taken: {finding}", f"ray start --head {moved}")
     if taken:
         used = ", ".join(map(str, taken))
         free = ", ".join(str(port) for port in PORTS if port not in taken)
@@ -437,8 +439,8 @@ def processes(found: Threads | None) -> Check:
                 threads=(found.used + wanted) * 4,
             )
         )
-        told = f"{shown}; Ray with {text.plural(found.cpus, 'CPU')} needs about {wanted:,}"
-        return Check(name, "fail" if room < wanted / 2 else "warn", told, fix)
+        finding = f"{shown}; Ray with {text.plural(found.cpus, 'CPU')} needs about {wanted:,}"
+        return Check(name, "fail" if room < wanted / 2 else "warn", finding, fix)
     return Check(name, "ok", shown)
 
 
@@ -464,13 +466,13 @@ def disk(found: Disk) -> Check:
     shown = f"{found.path}: {text.size(found.free)} of {text.size(found.capacity)} free"
     fix = f"du -xh --max-depth=2 {shlex.quote(found.path)} | sort -h | tail   # then delete old sessions"
     if used >= found.threshold:
-        told = f"{shown}: {used:.1%} used, and Ray stops spilling at {found.threshold:.0%}"
-        return Check(name, "fail", told, fix)
+        finding = f"{shown}: {used:.1%} used, and Ray stops spilling at {found.threshold:.0%}"
+        return Check(name, "fail", finding, fix)
     if found.inodes and found.inodes_free < found.inodes * 0.02:
         return Check(name, "warn", f"{shown}, but only {found.inodes_free:,} inodes", fix)
     if used >= found.threshold - 0.05:
-        told = f"{shown}: {used:.1%} used; Ray stops spilling at {found.threshold:.0%}"
-        return Check(name, "warn", told, fix)
+        finding = f"{shown}: {used:.1%} used; Ray stops spilling at {found.threshold:.0%}"
+        return Check(name, "warn", finding, fix)
     return Check(name, "ok", shown)
 
 
@@ -493,11 +495,11 @@ def temporary(found: Temporary) -> Check:
     length = len(found.path.encode()) + session + len("/sockets/plasma_store")
     origin = f" ({found.origin})" if found.origin else ""
     if length > limit:
-        told = f"{found.path}{origin}: socket paths of {length} bytes, and {limit} is the limit"
-        return Check(name, "fail", told, "export RAY_TMPDIR=/tmp")
+        finding = f"{found.path}{origin}: socket paths of {length} bytes, and {limit} is the limit"
+        return Check(name, "fail", finding, "export RAY_TMPDIR=/tmp")
     if not found.writable:
-        told = f"{found.path}{origin} cannot be written by this user"
-        return Check(name, "fail", told, "export RAY_TMPDIR=$HOME   # or ray start --temp-dir=…")
+        finding = f"{found.path}{origin} cannot be written by this user"
+        return Check(name, "fail", finding, "export RAY_TMPDIR=$HOME   # or ray start --temp-dir=…")
     return Check(name, "ok", f"{found.path}{origin}; socket paths of {length} of {limit} bytes")
 
 
@@ -510,22 +512,22 @@ def address(rows: Sequence[Mapping[str, Any]], running: str) -> Check:
     used = next((row for row in rows if row.get("used")), None)
     silent = [row for row in rows if row.get("answers") is False and row["origin"] != "raylet"]
     if used is not None and used.get("owner"):
-        told = f"{_named(used)}, which belongs to user {used['owner']}; it was not contacted"
+        finding = f"{_named(used)}, which belongs to user {used['owner']}; it was not contacted"
         fix = f"export RAY_ADDRESS={shlex.quote(running)}" if running else _drop(used)
-        return Check(name, "warn", told, fix)
+        return Check(name, "warn", finding, fix)
     if used is not None and used in silent:
         fix = _drop(used)
-        told = f"{_named(used)} does not answer: ray's commands wait 40 s for it"
-        return Check(name, "fail", told, fix)
+        finding = f"{_named(used)} does not answer: ray's commands wait 40 s for it"
+        return Check(name, "fail", finding, fix)
     if silent:
-        told = f"{_named(silent[0])} does not answer (it is not used now)"
-        return Check(name, "warn", told, _drop(silent[0]))
+        finding = f"{_named(silent[0])} does not answer (it is not used now)"
+        return Check(name, "warn", finding, _drop(silent[0]))
     if used is None:
         return Check(name, "n/a", "neither RAY_ADDRESS nor a ray_current_cluster file")
     if running and used.get("answers") and not used.get("is_this"):
-        told = f"{_named(used)} is another cluster than {running}, which runs here"
+        finding = f"{_named(used)} is another cluster than {running}, which runs here"
         return Check(
-            name, "warn", told, paste.shell("export RAY_ADDRESS={address}", address=running)
+            name, "warn", finding, paste.shell("export RAY_ADDRESS={address}", address=running)
         )
     return Check(name, "ok", _named(used))
 
@@ -576,8 +578,8 @@ def token(auth: Auth) -> Check:
     if auth.accepted is False:
         return Check(name, "fail", f"the cluster refuses the one in {auth.origin}", _GET)
     if not _is_on(auth):
-        told = "present, but not sent: ray's commands and ray.init(address=…) need RAY_AUTH_MODE"
-        return Check(name, "warn", told, "export RAY_AUTH_MODE=token")
+        finding = "present, but not sent: ray's commands and ray.init(address=…) need RAY_AUTH_MODE"
+        return Check(name, "warn", finding, "export RAY_AUTH_MODE=token")
     return Check(name, "ok", auth.origin + (", accepted" if auth.accepted else ""))
 
 
@@ -620,8 +622,8 @@ def clock(found: Clock) -> Check:
     apart = max(found.offsets, key=lambda o: abs(o[1]), default=("", 0.0))
     if abs(apart[1]) >= _APART_S:
         way = "ahead of" if apart[1] > 0 else "behind"
-        told = f"node {apart[0]} is {text.duration(abs(apart[1]))} {way} this machine"
-        return Check(name, "warn", told, fix)
+        finding = f"node {apart[0]} is {text.duration(abs(apart[1]))} {way} this machine"
+        return Check(name, "warn", finding, fix)
     nodes = len(found.offsets)
     agree = f"; {text.plural(nodes, 'node agrees', 'nodes agree')}" if nodes else ""
     if found.synchronised is None:
@@ -653,8 +655,8 @@ def init(found: Init | None) -> Check:
     fix = "docker run --init   # or tini as entry point; Kubernetes: shareProcessNamespace: true"
     if found.defunct:
         children = text.plural(found.defunct, "defunct child", "defunct children")
-        told = f"process 1 ({found.name}) has left {children}"
-        return Check(name, "warn", told, fix)
+        finding = f"process 1 ({found.name}) has left {children}"
+        return Check(name, "warn", finding, fix)
     if found.name.startswith(_NO_REAPERS):
         return Check(name, "warn", f"process 1 is {found.name}, which does not reap orphans", fix)
     return Check(name, "ok", f"process 1 is {found.name}")

@@ -301,8 +301,8 @@ def _ptrace(around: Surroundings) -> Iterator[Check]:
         yield preflight.ptrace(None)
         return
     scope = _number("/proc/sys/kernel/yama/ptrace_scope")
-    told = re.search(r"^CapEff:\s*([0-9a-f]+)", _text_of("/proc/self/status"), re.MULTILINE)
-    capable = bool(told and int(told[1], 16) & _CAP_SYS_PTRACE)
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", _text_of("/proc/self/status"), re.MULTILINE)
+    capable = bool(match and int(match[1], 16) & _CAP_SYS_PTRACE)
     yield preflight.ptrace(preflight.Ptrace(scope, capable))
 
 

@@ -3,7 +3,7 @@
 A descendant of a worker keeps two things (measured with Ray 2.60):
 - its process group: Ray makes each worker the leader of one (2.57 and later), and Linux does not reuse the
   number of an existing group;
-- the session's runtime environment that its program lies in, or that it maps libraries of
+- the session's runtime environment that contains its program or its mapped libraries
   (`runtime_resources`).
 
 A mapped object store (`/dev/shm/plasma…`) is weaker evidence: drivers and their children map it as well.
@@ -57,7 +57,7 @@ def find(process: Process, groups: Mapping[int, tuple[str, float]]) -> Trace | N
 
 
 def _session_of(path: str) -> str:
-    """The session in whose runtime environments a path lies, or empty."""
+    """The session with the runtime environment that contains a path, or empty."""
     session, found, _ = path.partition(_ENVIRONMENTS)
     return session if found and is_session(posixpath.basename(session)) else ""
 

@@ -73,7 +73,7 @@ class TaskFilter(NamedTuple):
 def task_events(of: Any, tasks: TaskFilter, limit: int = -1) -> Call:
     """`GetTaskEvents`, at most `limit` tasks (-1: all).
 
-    Ray <= 2.40 knows fewer filters (`filters_states`): its reply also holds other tasks.
+    Ray <= 2.40 has fewer filters (`filters_states`): its reply also contains other tasks.
     """
     filters = of.rpc.GetTaskEventsRequest.Filters
     wanted = {
