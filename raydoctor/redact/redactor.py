@@ -232,7 +232,6 @@ class Redactor:
         return b"".join((*parts, block[at:end]))
 
     def _placeholder(self, secret: bytes, kind: str) -> bytes:
-        """Count and return the placeholder."""
         self._spots[kind] += 1
         return self._ledger.placeholder(self._literals.get(secret, secret), kind)
 

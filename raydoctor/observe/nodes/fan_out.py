@@ -103,7 +103,6 @@ def _access(cluster: Cluster) -> dict[str, Any]:
 
 
 def _environment(user: User | None = None) -> dict[str, str]:
-    """The environment of the child."""
     if user is None:
         kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_DRIVERS}
     else:

@@ -158,8 +158,6 @@ def _request(
 
 
 class _Files(NamedTuple):
-    """The files from the dashboard."""
-
     node: str
     fetched: agents_logs.Fetched
 

@@ -286,7 +286,6 @@ def outlived_by(machine: Machine, orphan: Process) -> str:
 
 
 def _has_raylet(machine: Machine, process: Process) -> bool:
-    """Whether its raylet runs."""
     machine.environment(process.pid)
     pid = machine.variable(process.pid, "RAY_RAYLET_PID")
     if trace := machine.traces.get(process.pid):

@@ -132,7 +132,6 @@ def main() -> int:
 
 
 def _brief(error: Exception) -> str:
-    """An error in one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__
 
@@ -214,8 +213,6 @@ def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: flo
 
 
 class _Tasks:
-    """Creates the tasks."""
-
     def __init__(self, request: dict[str, Any], deadline: float) -> None:
         self._request = request
         self._own: dict[str, Any] = request.get("own") or {}
