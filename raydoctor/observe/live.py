@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from raydoctor.capture import owners, session
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.case.rule import Signal
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
@@ -174,15 +175,15 @@ def _dead_session() -> tuple[Cluster, list[str]]:
 
 def _not_ours(others: list[Cluster]) -> RaydoctorError:
     """Only clusters of other users run here."""
-    import shlex
-
     first = others[0]
     owner = "another user" if first.owner is None else f"user {owners.user(first.owner)}"
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
     return RaydoctorError(
         f"the cluster that runs on this machine belongs to {owner}{more} and is not asked",
-        "Run raydoctor as that user, or read its logs: "
-        f"raydoctor diagnose {shlex.quote(first.session_dir)}",
+        paste.shell(
+            "Run raydoctor as that user, or read its logs: raydoctor diagnose {folder}",
+            folder=first.session_dir,
+        ),
     )
 
 
