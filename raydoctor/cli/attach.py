@@ -362,8 +362,8 @@ class _Call:
         for answer in answers:
             if answer.problem:
                 return {"failed": f"{self.found.ip}: {answer.problem}", "hint": answer.hint}
-            if isinstance(answer.told, dict):
-                return answer.told
+            if isinstance(answer.value, dict):
+                return answer.value
         return {"failed": f"{self.found.ip} did not reply"}
 
     def _print(self, made: AttachResult) -> None:

@@ -36,9 +36,9 @@ of idle time. Polling loops, slow downloads and servers without callers are not 
 
 raydoctor samples the stacks of all tasks that run for more than a few seconds, without
 pausing them, and reads which objects each process waits for. Cycles are deadlocks; a
-chain ends at the process that blocks all others, which is listed first. A CPU-bound task
-is listed as busy, not hung, unless finished peers took far less time.
+chain ends at the process that blocks all others, which is listed first.
 
+A CPU-bound task is listed as busy, not hung, unless finished peers took far less time.
 An awaiting coroutine has no stack: it is judged by its actor's pending calls.
 PATH is a capture made by raydoctor during the hang; the default is the live cluster.
 

@@ -55,10 +55,9 @@ Exit code: 0 written, 2 could not run or could not write.
 
 _TEST_HELP = """Test the rules of a folder as raydoctor tests its own.
 
-Each file of DIR is a rule: a page (its docstring), signals, a function and examples;
-`raydoctor/rules/worker_vanished.py` is a short one to copy. The test checks the page,
-that each sample matches, that no pattern matches without its literal (needs the extra
-raydoctor[test]), and every example with all rules loaded.
+Each file of DIR is a rule: a page (its docstring), signals, a function and examples.
+The test checks the page, that each sample matches, that no pattern matches without its
+literal (needs the extra raydoctor[test]), and every example with all rules loaded.
 
 \b
 Examples:

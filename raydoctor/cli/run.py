@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _HELP = """Run a driver, and diagnose its cluster if the driver fails.
 
-raydoctor shows the driver's output as it comes and keeps it. When the driver fails, is
-interrupted or reaches its time limit, raydoctor diagnoses the cluster at once, before
-the cluster ends, and prints the report to standard error. Everything that the driver
-started is ended, its own cluster included. A cluster that it only joined keeps running;
-only subprocesses of the driver's tasks on this machine are ended.
+raydoctor passes the driver's output through. If the driver fails, is interrupted or
+reaches its time limit, raydoctor diagnoses the cluster before it ends, and prints the
+report to standard error.
+
+Then it ends everything that the driver started, including its own cluster. A cluster
+that the driver only joined keeps running, without its tasks' subprocesses here.
 
 \b
 Examples:

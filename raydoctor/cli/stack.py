@@ -15,7 +15,7 @@ _HELP = """Show the call stacks of workers and drivers, and the tasks that they 
 TARGET is a task (id, its first six or more digits, or name), an actor (id, class or
 name), a pid, or a node (id or IP address). The default is all workers and drivers of
 this machine. Each process is paused for about 10 ms (--native: 150 ms). Workers with
-the same stack are shown as one block, and your own frames are highlighted.
+the same stack form one block.
 
 \b
 Examples:
@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     stack_options = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
     with Progress("searching for the cluster") as progress:
         cluster, notes = live.find(address)
-        found = worker_stacks.look(cluster, stack_options, progress.say)
+        found = worker_stacks.inspect(cluster, stack_options, progress.say)
     for each in notes:
         options.note(each)
     if form == "json":

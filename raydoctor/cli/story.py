@@ -12,10 +12,9 @@ NOT_FOUND = 1
 
 _HELP = """Show every line about one thing, in all files and on all nodes, in time order.
 
-ID is the id of a worker, task, actor, object, node, job, lease or placement group, or
-at least six of its first digits; a pid; or the name of a task or actor. raydoctor also
-follows its aliases one step: a worker's pid, an actor's workers, an object's creator.
-PATH is what `raydoctor diagnose` takes.
+ID is the id (or its first six or more digits) of a worker, task, actor, object, node,
+job, lease or placement group; a pid; or the name of a task or actor. raydoctor includes
+its aliases, such as a worker's pid. PATH is what `raydoctor diagnose` takes.
 
 \b
 Examples:

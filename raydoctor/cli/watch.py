@@ -27,9 +27,8 @@ _HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and 
 Ray's limits, leftovers, new diagnoses.
 
 On a terminal the screen is redrawn in place (q or Ctrl-C ends it). Otherwise, or with
---json, each round and each event is one JSON line (raydoctor/watch/1). The watch stays
-below 1 % of one CPU over five minutes; costly queries are therefore rare. If the cluster
-dies, raydoctor diagnoses it from its logs, and resumes when it is back.
+--json, each round and each event is one JSON line. The watch uses less than 1 % of one
+CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
 With --timeout the watch enforces a time limit on a job whose code you cannot change.
 Only running time counts, and each retry gets the full limit. --on-timeout says what happens:

@@ -29,9 +29,8 @@ A process that only inherited Ray's environment variables may be a tmux session 
 server that a job started. Ending it needs a second confirmation, or --inherited.
 
 Leftovers get SIGTERM, and SIGKILL after --grace, until none is left. raydoctor never
-signals the workers, drivers and daemons of a running session or their children, itself,
-its parents, or a process whose pid was reused. It signals other users' processes only
-with --all-users. ~/.local/state/raydoctor/audit.jsonl records every signal.
+signals processes of a running session, itself, its parents, or a process whose pid was
+reused. ~/.local/state/raydoctor/audit.jsonl records every signal.
 
 \b
 Examples:

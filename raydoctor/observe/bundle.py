@@ -1,6 +1,6 @@
-"""Writes a capture to an archive: every file redacted on its way, whole or not at all.
+"""Writes a capture to an archive: every file is redacted, and the archive is complete or absent.
 
-The archive's own name says its kind: `.tar.gz` (`.tgz`), `.tar.zst`, `.tar.xz`, `.tar` or `.zip`.
+The format follows from the archive's name: `.tar.gz` (`.tgz`), `.tar.zst`, `.tar.xz`, `.tar` or `.zip`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from raydoctor.observe.processes.redact import Redactor
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar", ".zip")
 _IN_MEMORY = 8 << 20
-"""Bytes of one redacted file that are kept in memory: a tar wants the size before the content."""
+"""Bytes of one redacted file that are kept in memory: tar requires the size before the content."""
 _CHUNK = 1 << 20
 
-Tell = Callable[[int, int], None]
-"""Is told how many bytes of how many are done."""
+ReportBytes = Callable[[int, int], None]
+"""Called with the number of bytes that are done, and of all."""
 
 
 class Bundle(NamedTuple):
-    """What goes into an archive."""
+    """The content of an archive."""
 
     files: Mapping[Source, str]
-    """Each source and where its bytes lie; not yet redacted."""
+    """Each source and the file with its bytes; not yet redacted."""
     pieces: Mapping[str, bytes]
-    """Path -> content of what collectors brought; redacted."""
+    """Path -> content from collectors; redacted."""
     gaps: tuple[Gap, ...]
     about: Mapping[str, Any]
     """Further keys of the manifest."""
 
 
 class Written(NamedTuple):
-    """What came of it."""
+    """The result of writing an archive."""
 
     files: int
     bytes: int
@@ -58,22 +58,22 @@ class _Archive(Protocol):
 
 
 def kind_of(name: str) -> str:
-    """The suffix that says which archive is meant. Raises RaydoctorError where none does."""
+    """The suffix that determines the format. Raises RaydoctorError for any other name."""
     for suffix in SUFFIXES:
         if name.lower().endswith(suffix):
             return suffix
     raise RaydoctorError(
-        f"cannot write {name}: its name does not say which archive it is to be",
-        f"Let it end with one of {', '.join(SUFFIXES)}.",
+        f"cannot write {name}: its suffix is not that of a supported archive format",
+        f"Use one of {', '.join(SUFFIXES)}.",
     )
 
 
 def write(
-    target: str, bundle: Bundle, redactor: Redactor, tell: Tell = lambda done, total: None
+    target: str, bundle: Bundle, redactor: Redactor, report: ReportBytes = lambda done, total: None
 ) -> Written:
-    """Write the archive in one step as others see it, readable by its owner alone.
+    """Write the archive atomically, readable only by its owner.
 
-    Raises RaydoctorError where it cannot be written (a full disk, say); nothing is left of it then.
+    Raises RaydoctorError if it cannot be written (a full disk, for example), and then leaves no file behind.
     """
     kind = kind_of(target)
     folder = os.path.dirname(os.path.realpath(target))
@@ -82,28 +82,30 @@ def write(
         handle, partial = tempfile.mkstemp(dir=folder, prefix=".raydoctor-", suffix=kind)
         with removed_if_ended(partial):
             with os.fdopen(handle, "wb") as out:
-                written = write_to(out, kind, bundle, redactor, tell)
+                written = write_to(out, kind, bundle, redactor, report)
             os.replace(partial, os.path.realpath(target))
         partial = ""
         return written
     except OSError as error:
         raise RaydoctorError(
             f"cannot write {target}: {error.strerror or error}",
-            "Give a file on another disk with -o; `raydoctor diagnose` needs no space.",
+            "Choose a file on another disk with -o. `raydoctor diagnose` needs no disk space.",
         ) from None
     finally:
         if partial and os.path.exists(partial):
             os.unlink(partial)
 
 
-def write_to(out: IO[bytes], kind: str, bundle: Bundle, redactor: Redactor, tell: Tell) -> Written:
-    """Write an archive of a kind to a stream, front to back."""
+def write_to(
+    out: IO[bytes], kind: str, bundle: Bundle, redactor: Redactor, report: ReportBytes
+) -> Written:
+    """Write an archive of this format to a stream, without seeking."""
     count = _Counting(out)
     gaps = list(bundle.gaps)
     total, done, files = sum(source.size for source in bundle.files), 0, 0
     with _archive(count, kind) as archive:
         for source, file in bundle.files.items():
-            tell(done, total)
+            report(done, total)
             if gap := _add_file(archive, source, file, redactor):
                 gaps.append(gap)
             else:
@@ -111,19 +113,19 @@ def write_to(out: IO[bytes], kind: str, bundle: Bundle, redactor: Redactor, tell
             done += source.size
         for path, data in bundle.pieces.items():
             archive.add(path, io.BytesIO(data), len(data), time.time())
-        told = {
+        about = {
             "raydoctor": __version__,
             **bundle.about,
             "files": files + len(bundle.pieces),
             "redactions": redactor.summary,
         }
-        about = redactor.redact_bytes(manifest.dump(gaps, told))
-        archive.add(manifest.NAME, io.BytesIO(about), len(about), time.time())
+        data = redactor.redact_bytes(manifest.dump(gaps, about))
+        archive.add(manifest.NAME, io.BytesIO(data), len(data), time.time())
     return Written(files + len(bundle.pieces), count.bytes, redactor.summary)
 
 
 def _add_file(archive: _Archive, source: Source, file: str, redactor: Redactor) -> Gap | None:
-    """Add a log as it is now, without its secrets; what is appended meanwhile is left out."""
+    """Add a log without its secrets, up to its size when it was listed."""
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         try:
             with open(file, "rb") as stream:
@@ -149,7 +151,7 @@ def _chunks(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 class _Counting:
-    """A stream that counts what it is given."""
+    """A stream that counts its bytes."""
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
@@ -179,7 +181,7 @@ class _Zip:
         self._zip = bundle
 
     def add(self, path: str, content: IO[bytes], size: int, changed: float) -> None:
-        # Zip knows no year before 1980.
+        # Zip cannot represent years before 1980.
         info = zipfile.ZipInfo(path, time.localtime(max(changed, 315_619_200.0))[:6])
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = 0o600 << 16
@@ -197,7 +199,7 @@ def _archive(out: _Counting, kind: str) -> Iterator[_Archive]:
         stream: Any = out
         mode = {".tar.gz": "w|gz", ".tgz": "w|gz", ".tar.xz": "w|xz"}.get(kind, "w|")
         if kind == ".tar.zst":
-            import zstandard  # 6 ms, and few want it
+            import zstandard  # 6 ms, and rarely needed
 
             stream = stack.enter_context(
                 zstandard.ZstdCompressor().stream_writer(stream, closefd=False)

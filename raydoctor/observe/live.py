@@ -1,7 +1,7 @@
-"""A running (or half-dead) cluster -> a capture: its logs where they lie, and beside them what no log says.
+"""A running (or half-dead) cluster -> a capture: its logs in place, and tables of what no log records.
 
-Finds the cluster, runs all collectors at once, redacts what they bring. A live diagnosis reads the capture
-that this makes; `raydoctor collect` writes the same capture to a file.
+Finds the cluster, runs all collectors in parallel, and redacts their results. A live diagnosis reads this
+capture directly; `raydoctor collect` writes it to a file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from raydoctor.capture import owners, session
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.case.rule import Signal
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
     from raydoctor.observe.bundle import Bundle
     from raydoctor.observe.stacks.suspects import Sampling
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 _REACH = 1.0
-"""Seconds for another machine to take a connection."""
+"""Seconds for another machine to accept a connection."""
 
 
-def _some() -> Sampling:
-    """Few looks, at what has run for a minute: nothing at all mostly."""
+def _default_sampling() -> Sampling:
+    """Two samples of tasks that have been running for a minute: on most clusters there are none."""
     from raydoctor.observe.stacks.suspects import Sampling
 
     return Sampling()
@@ -54,28 +55,29 @@ def _some() -> Sampling:
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """What the user asked for."""
+    """The options of a collection."""
 
     address: str | None = None
-    """Of the GCS, as Ray's own tools take it (`auto` is this machine's); None: what runs here, if any."""
+    """Of the GCS, in the form of Ray's own tools (`auto` is this machine); None: the cluster that runs
+    here."""
     timeout: float = TIMEOUT
     """Seconds for each collector."""
     all_nodes: bool = True
     logs: bool = True
-    """Whether other nodes read their logs: not needed to see what hangs."""
+    """Whether other nodes read their logs: `hung` does not need them."""
     since: float | None = None
     signals: Callable[[], Iterable[Signal]] = tuple
-    """What other nodes are to look for in their logs; called while the collectors wait for answers."""
+    """Signals that other nodes search for in their logs; called while the collectors wait for replies."""
     anonymize: bool = False
-    samples: Sampling | None = field(default_factory=_some)
-    """How to look at processes whose tasks have run for long; None: at none."""
+    samples: Sampling | None = field(default_factory=_default_sampling)
+    """How to sample processes with long-running tasks; None: not at all."""
     is_typed: bool = True
-    """Whether the user named that address, so that its listener may belong to any user."""
+    """Whether the user typed that address, so that its listener may belong to any user."""
 
 
 @dataclass(slots=True)
 class Live:
-    """What was collected of one cluster."""
+    """The collection of one cluster."""
 
     cluster: Cluster
     collection: Collection
@@ -83,7 +85,7 @@ class Live:
     notes: list[str] = field(default_factory=list)
 
     def capture(self) -> Capture:
-        """The session's logs where they lie, and what was collected."""
+        """The session's logs in place, and the collected tables."""
         capture = _logs(self.cluster)
         capture.kind = "live" if self.cluster.is_up else capture.kind
         capture.notes += self.notes
@@ -96,27 +98,27 @@ class Live:
         return capture
 
     def _owner(self) -> list[Gap]:
-        """Whose cluster this is, where it is another user's: what it says is that user's word."""
+        """A gap if the cluster belongs to another user, whose processes may report anything."""
         owner = self.cluster.owner
         if owner is None or owner in owners.trusted():
             return []
         why = f"belongs to user {owners.user(owner)}: this is what that user's processes report"
-        return [Gap("the cluster", why, "Name another one: --address", optional=True)]
+        return [Gap("the cluster", why, "Choose another cluster with --address.", optional=True)]
 
 
-def collect(wishes: CollectOptions, tell: Tell = lambda doing: None) -> Live:
-    """Look at a cluster. Raises RaydoctorError where there is neither a cluster nor a session here."""
-    cluster, notes = find(wishes.address, wishes.is_typed)
-    redactor = _redactor(cluster, wishes)
-    tell("asking the cluster")
+def collect(options: CollectOptions, report: ReportProgress = lambda doing: None) -> Live:
+    """Inspect a cluster. Raises RaydoctorError if there is neither a cluster nor a session here."""
+    cluster, notes = find(options.address, options.is_typed)
+    redactor = _redactor(cluster, options)
+    report("querying the cluster")
     signals: list[Signal] = []
     collection = run(
-        _collectors(cluster, wishes), wishes.timeout, lambda: signals.extend(wishes.signals())
+        _collectors(cluster, options), options.timeout, lambda: signals.extend(options.signals())
     )
-    if wishes.samples is not None:
-        _samples(cluster, wishes, wishes.samples, collection, tell)
-    if wishes.all_nodes and wishes.logs:
-        _other_nodes(cluster, wishes, signals, collection, tell)
+    if options.samples is not None:
+        _samples(cluster, options, options.samples, collection, report)
+    if options.all_nodes and options.logs:
+        _other_nodes(cluster, options, signals, collection, report)
     pieces = collection.pieces
     collection.pieces = {
         path: redactor.redact_rows(data)
@@ -124,21 +126,21 @@ def collect(wishes: CollectOptions, tell: Tell = lambda doing: None) -> Live:
         else redactor.redact_bytes(data)
         for path, data in pieces.items()
     }
-    # What an environment or a command line holds is a secret in every log, too.
+    # Secrets of environments and command lines are redacted in every log as well.
     redactor.learn(redactor.secrets)
     return Live(cluster, collection, redactor, notes)
 
 
 def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, list[str]]:
-    """The cluster that is meant, and what to tell the user of the choice.
+    """The cluster to inspect, and notes for the user about the choice.
 
-    `is_typed`: the user named the address, so that its listener may belong to any user. Raises RaydoctorError
-    where no cluster of ours runs here and there is no session of one either.
+    `is_typed`: the user typed the address, so that its listener may belong to any user. Raises RaydoctorError
+    if no cluster of this user runs here and there is no session of one either.
     """
     found = discover.clusters()
     latest = session.latest()
     wanted = address or (None if found else _elsewhere(latest is not None))
-    # Of several clusters of one owner, the one whose session is where this user's Ray puts them.
+    # Among several clusters of one owner, prefer the session in this user's default folder.
     first = [c for c in found if owners.rank(c.owner) == owners.rank(found[0].owner)]
     own = None if wanted or not latest else discover.choose(first, None, str(latest.path))
     cluster = own or discover.choose(found, wanted)
@@ -155,35 +157,38 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
 
 
 def _dead_session() -> tuple[Cluster, list[str]]:
-    """The newest session here, where no cluster runs that may be used, and what to tell the user.
+    """The newest session here, if no cluster may be used, and notes for the user.
 
-    Raises RaydoctorError where there is none.
+    Raises RaydoctorError if there is none.
     """
     others = [c for c in discover.everything() if not discover.is_usable(c)]
-    notes = [_not_ours(others)] if others else []
+    refusal = _not_ours(others) if others else None
     try:
         choice = session.this_machine()
     except RaydoctorError as error:
-        if not others:
+        if refusal is None:
             raise
-        raise RaydoctorError(*_not_ours(others).split(". ", 1)) from error
+        raise refusal from error
+    notes = [f"{refusal.message}. {refusal.hint}"] if refusal else []
     return Cluster(session_dir=str(choice.path)), [*notes, *([choice.note] if choice.note else [])]
 
 
-def _not_ours(others: list[Cluster]) -> str:
-    import shlex
-
+def _not_ours(others: list[Cluster]) -> RaydoctorError:
+    """Only clusters of other users run here."""
     first = others[0]
     owner = "another user" if first.owner is None else f"user {owners.user(first.owner)}"
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
-    return (
-        f"the cluster that runs on this machine belongs to {owner}{more} and is not asked. Run raydoctor as "
-        f"that user, or read its logs: raydoctor diagnose {shlex.quote(first.session_dir)}"
+    return RaydoctorError(
+        f"the cluster that runs on this machine belongs to {owner}{more} and is not asked",
+        paste.shell(
+            "Run raydoctor as that user, or read its logs: raydoctor diagnose {folder}",
+            folder=first.session_dir,
+        ),
     )
 
 
 def _elsewhere(is_a_session_here: bool) -> str | None:
-    """Where this shell's drivers go, if no cluster runs here: a dead head's own address leads nowhere."""
+    """The address in RAY_ADDRESS, unless it is that of a dead head node on this machine."""
     address = os.environ.get("RAY_ADDRESS")
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if not is_a_session_here or not port.isdecimal():
@@ -204,18 +209,18 @@ def _choice(cluster: Cluster, others: list[Cluster]) -> str:
     )
 
 
-def _redactor(cluster: Cluster, wishes: CollectOptions) -> Redactor:
+def _redactor(cluster: Cluster, options: CollectOptions) -> Redactor:
     secrets = [cluster.token.value] if cluster.token else []
     hosts = {os.uname().nodename, os.uname().nodename.partition(".")[0]} - {"", "localhost"}
-    return shared(secrets, wishes.anonymize, sorted(hosts, key=len, reverse=True))
+    return shared(secrets, options.anonymize, sorted(hosts, key=len, reverse=True))
 
 
-def _collectors(cluster: Cluster, wishes: CollectOptions) -> list[Collector]:
-    """All there is to look at, the cluster itself first: its answers take longest."""
-    # What the kernel said before there was this cluster is another's story.
-    since = wishes.since or session.began(cluster.session_dir)
+def _collectors(cluster: Cluster, options: CollectOptions) -> list[Collector]:
+    """All collectors, those of the cluster itself first: its replies take longest."""
+    # Kernel messages from before the cluster's start do not concern it.
+    since = options.since or session.began(cluster.session_dir)
     own: list[tuple[str, Callable[[], Iterable[Piece | Gap]], bool]] = [
-        ("the daemons of Ray", lambda: discover.tables(cluster), False),
+        ("Ray's daemons", lambda: discover.tables(cluster), False),
         ("the process table", lambda: processes.tables(cluster), False),
         ("where drivers connect", lambda: addresses.tables(cluster), True),
         ("Ray's settings", lambda: settings.tables(cluster), True),
@@ -225,10 +230,10 @@ def _collectors(cluster: Cluster, wishes: CollectOptions) -> list[Collector]:
         ("the GPUs", lambda: gpus.tables(cluster), True),
         ("sessions on this machine", lambda: sessions.tables(cluster), True),
     ]
-    # Whoever is looked at is compared with finished tasks of its function.
-    peers_after = wishes.samples.min_age_s if wishes.samples else state.PEERS_AFTER
+    # Each sampled task is compared with finished tasks of its function.
+    peers_after = options.samples.min_age_s if options.samples else state.PEERS_AFTER
     return [
-        *(state.collectors(cluster, wishes.timeout, peers_after) if cluster.is_up else ()),
+        *(state.collectors(cluster, options.timeout, peers_after) if cluster.is_up else ()),
         *disks.collectors(cluster),
         *(Collector(what, gather, optional) for what, gather, optional in own),
     ]
@@ -236,12 +241,12 @@ def _collectors(cluster: Cluster, wishes: CollectOptions) -> list[Collector]:
 
 def _other_nodes(
     cluster: Cluster,
-    wishes: CollectOptions,
+    options: CollectOptions,
     signals: Iterable[Signal],
     collection: Collection,
-    tell: Tell,
+    report: ReportProgress,
 ) -> None:
-    """What the logs of nodes say that are not on this machine."""
+    """Add the readings of nodes that are not on this machine."""
     alive = _alive_nodes(collection)
     if not set(alive) - set(cluster.node_ids[:1]):
         return
@@ -251,28 +256,32 @@ def _other_nodes(
     if not elsewhere:
         return
 
-    def told(done: int, total: int) -> None:
-        tell(f"reading the logs of {total} more nodes: {done} done")
+    def report_nodes(done: int, total: int) -> None:
+        report(f"reading the logs of {total} more nodes: {done} done")
 
-    for item in nodes.collect(cluster, elsewhere, wishes.timeout, signals, told):
+    for item in nodes.collect(cluster, elsewhere, options.timeout, signals, report_nodes):
         collection.add(item)
 
 
 def _samples(
-    cluster: Cluster, wishes: CollectOptions, sampling: Sampling, collection: Collection, tell: Tell
+    cluster: Cluster,
+    options: CollectOptions,
+    plan: Sampling,
+    collection: Collection,
+    report: ReportProgress,
 ) -> None:
-    """What the processes do whose tasks have run for long."""
+    """Add stack samples of processes with long-running tasks."""
     from raydoctor.observe.gcs import still_running
-    from raydoctor.observe.stacks import sampling as looking
+    from raydoctor.observe.stacks import sampling
     from raydoctor.observe.stacks.suspects import suspects
 
-    found = suspects(collection.pieces, sampling, cluster.node_ids)
-    collectors = looking.collectors(cluster, found, sampling, wishes.timeout, wishes.all_nodes)
+    found = suspects(collection.pieces, plan, cluster.node_ids)
+    collectors = sampling.collectors(cluster, found, plan, options.timeout, options.all_nodes)
     if collectors:
-        tell(f"looking at {found.total} processes that may hang")
-        brought = run(collectors, looking.seconds(found, sampling, wishes.timeout))
-        again = run([still_running.collector(cluster, wishes.timeout)], wishes.timeout)
-        for each in (brought, again):
+        report(f"sampling {found.total} processes that may be hung")
+        sampled = run(collectors, sampling.seconds(found, plan, options.timeout))
+        after = run([still_running.collector(cluster, options.timeout)], options.timeout)
+        for each in (sampled, after):
             collection.pieces.update(each.pieces)
             collection.gaps += each.gaps
 
@@ -284,7 +293,7 @@ def _alive_nodes(collection: Collection) -> list[str]:
 
 
 def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:
-    """What an archive of this collection holds; log files that end before `since` are left out."""
+    """The content of an archive of this collection, without log files last changed before `since`."""
     from raydoctor.observe.bundle import Bundle  # tarfile, zipfile: a diagnosis writes none
 
     gaps = list(capture.gaps)
@@ -310,7 +319,7 @@ def _changed(file: str) -> float:
 
 
 def _about(live: Live, since: float | None) -> dict[str, Any]:
-    """Who took it, when, and of what: the manifest's first keys."""
+    """Who collected what, and when: the manifest's first keys."""
     import platform
 
     cluster = live.cluster
@@ -337,7 +346,7 @@ def _user() -> str:
 
 
 def _logs(cluster: Cluster) -> Capture:
-    """The session's logs on this machine; empty where the cluster is elsewhere."""
+    """The session's logs on this machine; empty if the cluster runs elsewhere."""
     if not cluster.session_dir:
         return Capture(cluster.gcs_address or cluster.dashboard_address, "live", {})
     try:

@@ -9,11 +9,11 @@ Before that, `decode.py` decodes a text: colours, escapes, URL codes, HTML, base
 joins lines that a terminal has broken. A secret found in a decoded text is replaced in the original, so that
 JSON stays JSON and a line keeps its number.
 
-A bare random string stays: Ray's ids, session names, hashes of wheels and of commits are random strings too,
-and are evidence. That is why nothing here measures entropy alone, and why this is not `detect-secrets` (1.5):
-in 300 kB of Ray's logs its line scanner reports 23,000 strings of high entropy, at 0.14 MB/s.
+A bare random string stays, because Ray's ids, session names, and hashes of wheels and commits are random
+strings as well, and are evidence. Therefore no check uses entropy alone, and `detect-secrets` (1.5) is not
+used: in 300 kB of Ray's logs its line scanner reports 23,000 strings of high entropy, at 0.14 MB/s.
 
-This package is pure: bytes in, bytes out. It knows no files, no clock and no network.
+This package is pure: bytes in, bytes out, without files, clock or network.
 """
 
 from __future__ import annotations

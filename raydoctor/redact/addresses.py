@@ -1,4 +1,4 @@
-"""Addresses and names of hosts, for captures that are to be anonymous."""
+"""Addresses and names of hosts, for anonymous captures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERSION_BEFORE = pattern(rb"(?i)(?:[=<>~!]=|[<>]|version[\"'\s:=]{0,4}|\bv|\bra
 
 
 def spans(block: bytes, hosts: re.Pattern[bytes] | None) -> Iterator[Span]:
-    """Addresses and names of hosts, but for those that every machine has."""
+    """Addresses and names of hosts, except those that every machine has."""
     for match in _IPV4.finditer(block):
         before = block[max(0, match.start() - 12) : match.start()]
         if _is_someones(match[0]) and not _VERSION_BEFORE.search(before):
@@ -43,7 +43,7 @@ def _is_someones(address: bytes) -> bool:
 
 
 def any_of(words: Iterable[str]) -> re.Pattern[bytes] | None:
-    """A pattern that matches each of these names of hosts; None without any."""
+    """A pattern that matches any of these host names; None if there are none."""
     listed = sorted(
         {w.encode() for w in words if w not in ("", "localhost")}, key=len, reverse=True
     )

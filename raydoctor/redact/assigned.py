@@ -1,4 +1,4 @@
-"""Values assigned to the name of a secret: `token=X`, `"password": "X"`, `--api-key X`, name and value."""
+"""Values assigned to the name of a secret: `token=X`, `"password": "X"`, `--api-key X`, name-value pairs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from raydoctor.redact.span import HELD, PLACEHOLDER, PLACEHOLDER_BEFORE, Span
 QUOTE = rb"\\*[\"']"
 _OPEN = rb"[^\s\"'`,;&|)\]}<>\0\\]"
 _BARE = (
-    # A value without quotes ends at a blank or a closer, unless the closer is part of it: what follows it is
-    # neither the end nor the next name.
+    # A value without quotes ends at a blank or a closing character, unless more of the value follows: neither
+    # the end nor the next name.
     _OPEN + rb"(?:" + _OPEN + rb"|[<>]|\\(?![nrtx0u\"'\\])"
     rb"|[,;&|)\]}\"'](?![\w.-]+\\*[\"']?\s*[=:])(?=" + _OPEN + rb"))*"
 )
@@ -48,13 +48,13 @@ _PARTS = (
     *b"token secret pass pw psk credential key auth cookie sig bearer pat jwt dsn sas".split(),
     *b"string connstr mnemonic sessionid".split(),
 )
-"""One of these is in every name that holds a secret."""
+"""Every name of a secret contains one of these."""
 _NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _NAME_RUN = pattern(rb"[\w.-]+")
 
 
 def _names(line: bytes, lower: bytes) -> Iterator[int]:
-    """Where names begin that may hold a secret, in order."""
+    """Offsets of names that may hold a secret, in order."""
     at = sorted(hit for part in _PARTS if part in lower for hit in _hits(lower, part))
     end = 0
     for hit in at:
@@ -76,12 +76,12 @@ def _hits(lower: bytes, part: bytes) -> Iterator[int]:
 
 
 def value_span(match: re.Match[bytes]) -> tuple[int, int]:
-    """Where a match of `VALUE` has its value."""
+    """The value's offsets in a match of `VALUE`."""
     return match.span("bare") if match["bare"] is not None else match.span("quoted")
 
 
 def spans(line: bytes) -> Iterator[Span]:
-    """Values of names that hold secrets."""
+    """Values of names of secrets."""
     lower = line.lower()
     at = 0
     for begin in _names(line, lower):
@@ -93,9 +93,9 @@ def spans(line: bytes) -> Iterator[Span]:
             at = held.end()
             continue
         if name.startswith("-") and PLACEHOLDER_BEFORE.search(line[: match.start()][-60:]):
-            at = match.end("name")  # glued to a placeholder, as it was to a secret: no option
+            at = match.end("name")  # it directly follows a placeholder: not an option
             continue
-        # What is no secret may hold the next name: `config="token=X"`, `x: token: X`.
+        # A value that is not a secret may contain the next name: `config="token=X"`, `x: token: X`.
         at = match.end("name") + 1
         if kind and _is_assigned(match, line, name, certain):
             start, end = value_span(match)
@@ -108,7 +108,7 @@ def spans(line: bytes) -> Iterator[Span]:
 
 
 def _pair_spans(line: bytes) -> Iterator[Span]:
-    """Of `{"name": "HF_TOKEN", "value": "X"}` the value, in either order."""
+    """The value in `{"name": "HF_TOKEN", "value": "X"}`, in either order."""
     for shape in (_PAIR, _PAIR_BACKWARDS):
         for match in shape.finditer(line):
             kind, certain = kind_of(match["name"].decode("ascii", "replace"))
@@ -118,14 +118,14 @@ def _pair_spans(line: bytes) -> Iterator[Span]:
 
 
 def _cookie_spans(line: bytes) -> Iterator[Span]:
-    """All that a cookie holds: which of its parts is the session's, only the server knows."""
+    """The whole content of a cookie: any part may be the session's secret."""
     for match in _COOKIE.finditer(line):
         if b"<secret:" not in match["s"]:
             yield Span(*match.span("s"), "cookie")
 
 
 def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) -> bool:
-    """Whether name, separator and value together say that the value is a secret."""
+    """Whether name, separator and value together show that the value is a secret."""
     start, end = value_span(match)
     value = line[start:end]
     bare = match["bare"] is not None
@@ -136,7 +136,7 @@ def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) 
         if not is_option or value.lower() in PROSE:
             return False
     if match["pair"] is not None and (match["nq"] is None or _KEY_AFTER.match(line, match.end())):
-        return False  # `"name": "X_TOKEN", "value": …` is no pair of name and value
+        return False  # in `"name": "X_TOKEN", "value": …`, the second word is a key
     if not certain:
         return is_likely(name, value)
     if bare and match["sep"] == b":" and match["nq"] is None:
@@ -145,7 +145,7 @@ def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) 
 
 
 def is_likely(name: str, value: bytes) -> bool:
-    """Whether a value is a secret whose name says no more than that it may be one."""
+    """Whether a value is a secret if its name alone does not decide it."""
     lower = name.lower()
     return (
         looks_secret(value)
@@ -155,12 +155,12 @@ def is_likely(name: str, value: bytes) -> bool:
 
 
 def _is_said(match: re.Match[bytes], line: bytes, name: str, value: bytes) -> bool:
-    """Of `token: word` without quotes: a line of YAML, a header, or a word that is no word."""
+    """Whether `token: word` without quotes holds a secret: YAML, a header, or a word that is not prose."""
     before = line[: match.start()]
     if name.lower() == "token" and before.endswith((b" ID ", b" id ")):
         return False
     if name.lower().endswith("secret"):
-        value = value.replace(b"-", b"")  # the name of one, as Kubernetes gives it
+        value = value.replace(b"-", b"")  # the name of a Kubernetes Secret
     is_word = value.isalpha() and (value[1:].islower() or value.isupper()) and len(value) < 20
     if not is_word or name.lower().endswith("authorization"):
         return True

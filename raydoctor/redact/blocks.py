@@ -1,4 +1,4 @@
-"""Secrets whose name is on an earlier line: YAML and Kubernetes, `env_vars` over several lines, netrc."""
+"""Secrets with their name on an earlier line: YAML, Kubernetes, `env_vars` over several lines, netrc."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AFTER_KIND = 60
 """Lines of a Kubernetes object after its `kind`."""
 
 _PREFIX = pattern(rb"(?:\([^()\n]{0,120}pid=\d{1,9}[^()\n]{0,80}\) ?)?")
-"""What a driver puts before each line of a worker."""
+"""The prefix of a worker's lines in a driver's output."""
 _NAME_ALONE = pattern(
     rb"(?:^|(?<=[\s'\"=]))[\"']?(?P<name>[\w.-]{1,200})[\"']?\s*:\s*(?P<scalar>[|>][+-]?\d?)?\s*(?:#[^\"']*)?$"
 )
@@ -52,11 +52,11 @@ _SECRET_OBJECT = pattern(rb"kind" + QUOTE + rb"?\s*[=:]\s*" + QUOTE + rb"?Secret
 
 
 _LAST = frozenset((b":", b"|", b">", b"-", b"+", *(b"%d" % n for n in range(1, 10))))
-"""What ends a line whose value is on the next."""
+"""Last characters of a line that has its value on the next line."""
 
 
 class State:
-    """What a line leaves to the lines after it."""
+    """Context that earlier lines provide for the next line."""
 
     __slots__ = (
         "certain",
@@ -72,19 +72,19 @@ class State:
 
     def __init__(self) -> None:
         self.key_lines = 0
-        """How many more lines may belong to a private key that began and has not ended."""
+        """How many more lines may belong to an unfinished private key."""
         self.named = ""
-        """The kind of secret whose value is on the next line (`- name: HF_TOKEN`)."""
+        """The kind of secret that the next line may contain (`- name: HF_TOKEN`)."""
         self.certain = False
         self.mode = ""
-        """How the lines hold secrets that are further in than `column`: `scalar`, `items`,
-        `list`, `values`, `coded`."""
+        """How lines that are indented deeper than `column` hold secrets: `scalar`, `items`, `list`, `values`,
+        `coded`."""
         self.column = 0
         self.kind = ""
         self.mapping = False
-        """Whether a mapping of `env_vars` was opened and not closed."""
+        """Whether a mapping of `env_vars` is open."""
         self.machine = 0
-        """How many more lines may belong to an entry of a netrc."""
+        """How many more lines may belong to a netrc entry."""
         self.objects = 0
         """How many more lines may belong to a Kubernetes Secret."""
 
@@ -100,13 +100,13 @@ class State:
 
 
 def _body(line: bytes) -> int:
-    """Where a line begins behind the prefix of a driver."""
+    """Offset of a line's text after a driver's prefix."""
     match = _PREFIX.match(line)
     return match.end() if match else 0
 
 
 def spans(line: bytes, state: State) -> Iterator[Span]:
-    """What earlier lines make a secret in this one; and what it leaves to the next."""
+    """Secrets in this line by the context of earlier ones; updates the context for the next."""
     begin = _body(line)
     body = line[begin:]
     for span in _body_spans(body, state):
@@ -131,7 +131,7 @@ def _body_spans(body: bytes, state: State) -> Iterator[Span]:
 
 
 def _begin(body: bytes, state: State) -> None:
-    """What this line announces."""
+    """Update the context by what this line begins."""
     if body.endswith(b"default") or b"machine" in body or b"login" in body:
         state.machine = _AFTER_MACHINE if _MACHINE.match(body) else state.machine
     if b":" not in body:
@@ -146,7 +146,7 @@ def _begin(body: bytes, state: State) -> None:
         indent = _INDENT.match(body)
         if match and indent:
             name = match["name"].decode("ascii", "replace")
-            # Behind other text (`args = 'token: |`) the block is as far in as its lines are.
+            # After other text (`args = 'token: |`), the block has the indentation of its lines.
             state.column = len(indent[0].expandtabs()) if match.start() <= indent.end() else 0
             state.mode, state.kind = _mode(name, match["scalar"] is not None, state.objects > 0)
 
@@ -165,7 +165,7 @@ def _mode(name: str, is_scalar: bool, in_secret: bool) -> tuple[str, str]:
 
 
 def _inner_spans(body: bytes, state: State) -> Iterator[Span]:
-    """Of a block that an earlier line began, what is in this one; it ends with the first line further out."""
+    """Secrets of this line in a block that an earlier line began; a less indented line ends the block."""
     stripped = body.strip()
     if not stripped:
         return
@@ -191,14 +191,14 @@ def _is_inner(value: bytes, mode: str) -> bool:
 
 
 def is_coded(value: bytes) -> bool:
-    """Whether a value is base64 of a text, or of so much else that it is no word."""
+    """Whether a value is base64 of a text, or of binary data that is too long to be a word."""
     if len(value) < 8 or len(value) % 4 or not re.fullmatch(rb"[A-Za-z0-9+/]+={0,2}", value):
         return False
     try:
-        said = base64.b64decode(value)
+        decoded = base64.b64decode(value)
     except (binascii.Error, ValueError):
         return False
-    return not said.translate(None, bytes(range(0x20, 0x7F)) + b"\n\r\t") or (
+    return not decoded.translate(None, bytes(range(0x20, 0x7F)) + b"\n\r\t") or (
         len(value) >= 24 and looks_secret(value.rstrip(b"="))
     )
 
@@ -216,7 +216,7 @@ def _next_value(body: bytes, state: State) -> Iterator[Span]:
 
 
 def value_before(line: bytes, name: str) -> Iterator[Span]:
-    """Of `- value: X` the value, where the next line says `name: API_TOKEN`."""
+    """The value in `- value: X` if the next line is `name: API_TOKEN`."""
     kind, certain = kind_of(name)
     seen = decode.seen(line)
     text = seen.data if seen else line
@@ -228,13 +228,13 @@ def value_before(line: bytes, name: str) -> Iterator[Span]:
 
 
 def note_machine(before: bytes, state: State) -> None:
-    """Record that the line before this one belongs to an entry of a netrc."""
+    """Record that the previous line belongs to a netrc entry."""
     if _MACHINE.match(before, _body(before)):
         state.machine = _AFTER_MACHINE
 
 
 def name_alone(line: bytes) -> str:
-    """The name that a line gives, as Kubernetes does: `name: API_TOKEN`; else empty."""
+    """The name in a line such as Kubernetes' `name: API_TOKEN`; else empty."""
     seen = decode.seen(line)
     text = seen.data if seen else line
     match = _NAMED.match(text, _body(text))
@@ -242,7 +242,7 @@ def name_alone(line: bytes) -> str:
 
 
 def is_half(line: bytes) -> bool:
-    """Whether the next line may say what this one holds, or hold what this one announces."""
+    """Whether this line must be judged together with the next one."""
     begin = _body(line)
     is_value = b"alue" in line and bool(_VALUED.match(line, begin))
     return is_value or bool(_MACHINE.match(line, begin))
@@ -252,7 +252,7 @@ def is_half(line: bytes) -> bool:
 
 
 def _mappings(body: bytes, state: State) -> Iterator[Span]:
-    """`env_vars` and the data of a Secret, on one line or on several."""
+    """`env_vars` and the data of a Secret, on one or several lines."""
     if state.mapping:
         pairs, end = _pairs(body, 0)
         yield from pairs

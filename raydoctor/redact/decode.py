@@ -1,7 +1,7 @@
-"""A text as its reader meant it, and the way back: colours, escapes, URL codes, HTML, base64, UTF-16.
+"""Decodes a text and maps offsets back: colours, escapes, URL codes, HTML, base64, UTF-16.
 
-A view is a decoded copy of a text that records where each of its bytes came from. A secret found in the copy
-is replaced in the original. Decoding is repeated (JSON in a string in JSON) up to `DEPTH` times.
+A view is a decoded copy of a text that records the origin of each of its bytes, so that a secret found in the
+copy can be replaced in the original. Decoding is repeated (JSON in a string in JSON) up to `DEPTH` times.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from raydoctor.model.patterns import pattern
 from raydoctor.redact.span import Span
 
 DEPTH = 5
-"""Codes within codes that are followed: three levels of JSON, URL codes and base64."""
+"""Levels of nested encodings that are decoded: enough for three levels of JSON, URL codes and base64."""
 _MOST = 1 << 18
-"""Bytes of a line that are decoded: a line that is longer is cut into windows of that size at most."""
+"""Bytes of a line that are decoded; a longer line is cut into windows."""
 
 
 class DecodedView:
@@ -27,7 +27,7 @@ class DecodedView:
     __slots__ = ("_ends", "_origins", "_plain", "_starts", "data")
 
     def __init__(self, pieces: list[tuple[bytes, int, int]]) -> None:
-        """`pieces`: bytes of the copy, and where in the original that begins and ends what they stand for."""
+        """`pieces`: bytes of the copy, with start and end of their origin."""
         self.data = b"".join([piece[0] for piece in pieces])
         self._starts: list[int] = []
         self._origins = [piece[1] for piece in pieces]
@@ -39,7 +39,7 @@ class DecodedView:
             at += len(piece[0])
 
     def original(self, span: Span) -> Span:
-        """Where in the original that lies which the copy has at `span`."""
+        """The span of the original that corresponds to a span of the copy."""
         first = bisect.bisect_right(self._starts, span.start) - 1
         last = bisect.bisect_right(self._starts, max(span.end - 1, span.start)) - 1
         start, end = self._origins[first], self._ends[last]
@@ -53,15 +53,15 @@ class DecodedView:
 def view(
     data: bytes, code: re.Pattern[bytes], meaning: Callable[[re.Match[bytes]], bytes]
 ) -> DecodedView | None:
-    """`data` with each `code` replaced by its meaning; None where there is none."""
+    """`data` with each `code` replaced by its meaning; None if there is none."""
     pieces: list[tuple[bytes, int, int]] = []
     at = 0
     for match in code.finditer(data):
         start, end = match.span()
         if start > at:
             pieces.append((data[at:start], at, start))
-        if said := meaning(match):
-            pieces.append((said, start, end))
+        if decoded := meaning(match):
+            pieces.append((decoded, start, end))
         at = end
     if not at:
         return None
@@ -71,7 +71,7 @@ def view(
 
 
 def views(line: bytes) -> Iterator[DecodedView]:
-    """What a line may mean beside what it says; nothing of what is decoded here is decoded twice."""
+    """The decoded copies of a line, one for each encoding in it."""
     if len(line) > _MOST:
         line = line[:_MOST]
     for mark, quick, code, meaning in _CODES:
@@ -79,27 +79,27 @@ def views(line: bytes) -> Iterator[DecodedView]:
             yield found
 
 
-# ---------------------------------------------------------------- colours and what nobody sees
+# ---------------------------------------------------------------- colours and invisible characters
 
 _UNSEEN = pattern(
     rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>78MDEHc])"
     rb"|\[(?:\d{1,3};){0,6}\d{0,3}m(?![\w\]])"  # a colour whose escape was filtered
     rb"|\[(?:\d{1,3};){1,6}\d{1,3}m|\[(?:[0-9]|[34][0-7]|9[0-7])m"
     rb"|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf|\xc2\xad"
-    rb"|[^\x08\n]\x08"  # a character that is struck over
+    rb"|[^\x08\n]\x08"  # an overstruck character
 )
 _BARE_COLOUR = pattern(rb"\[[\d;]{0,24}m")
 
 
 def seen(line: bytes) -> DecodedView | None:
-    """The line without colours and what else a terminal does not show; None where there is none."""
+    """The line without colours and invisible characters; None if it has none."""
     if b"\x1b" in line or b"\b" in line or not line.isascii() or _BARE_COLOUR.search(line):
         return view(line, _UNSEEN, lambda match: b"")
     return None
 
 
 def without_colours(block: bytes) -> bytes:
-    """A block of lines without their colours: quicker than `seen`, and without the way back."""
+    """A block of lines without colours: faster than `seen`, without a mapping back."""
     return _COLOUR.sub(b"", block)
 
 
@@ -143,7 +143,7 @@ _CODES = (
     (b"&", _ENTITY, _ENTITY, lambda m: _ENTITIES[m[1]]),
     (b"\0", _WIDE, _WIDE_BYTE, lambda m: m[1] or m[2]),
 )
-"""A byte and a pattern that show that a code is there, the code, and its meaning."""
+"""A byte and a pattern that are present with an encoding, the encoding's pattern, and its decoder."""
 
 # ---------------------------------------------------------------- base64
 
@@ -151,42 +151,42 @@ _CODED = pattern(rb"(?<![\w+/-])[A-Za-z0-9+/_-]{20,}={0,2}(?![\w+/=-])")
 _TEXT = bytes((*range(0x20, 0x7F), 9, 10, 13))
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _HEAD = 16
-"""Characters of base64 that show whether a text is behind them."""
+"""Characters of base64 that show whether it encodes a text."""
 
 
 def may_be_coded(run: bytes) -> bool:
-    """Whether the head of a run of letters and digits is base64 of a text."""
+    """Whether the beginning of a run of letters and digits is base64 of a text."""
     head = run[:_HEAD].translate(_URL_SAFE)
     try:
-        said = base64.b64decode(head[: len(head) // 4 * 4])
+        decoded = base64.b64decode(head[: len(head) // 4 * 4])
     except (binascii.Error, ValueError):
         return False
-    return bool(said) and not said.translate(None, _TEXT)
+    return bool(decoded) and not decoded.translate(None, _TEXT)
 
 
 def coded(line: bytes) -> Iterator[tuple[Span, bytes]]:
-    """Each part of a line that is base64 of a text, with that text."""
+    """Each part of a line that is base64 of a text, with the text."""
     for match in _CODED.finditer(line):
         run = match[0].rstrip(b"=")
         if not may_be_coded(run):
             continue
         run = run[: len(run) // 4 * 4 + (len(run) % 4 if len(run) % 4 != 1 else 0)]
         try:
-            said = base64.b64decode(run.translate(_URL_SAFE) + b"=" * (-len(run) % 4))
+            decoded = base64.b64decode(run.translate(_URL_SAFE) + b"=" * (-len(run) % 4))
         except (binascii.Error, ValueError):
             continue
-        if len(said.translate(None, _TEXT)) * 20 <= len(said):
-            yield Span(*match.span(), "base64"), said
+        if len(decoded.translate(None, _TEXT)) * 20 <= len(decoded):
+            yield Span(*match.span(), "base64"), decoded
 
 
 # ---------------------------------------------------------------- UTF-16 files
 
 SAMPLE = 4096
-"""Bytes of a file that show in which encoding it is."""
+"""Bytes of a file from which its encoding is determined."""
 
 
 def wide_encoding(head: bytes) -> str:
-    """`utf-16-le` or `utf-16-be` where a file that begins so is in it, else empty."""
+    """`utf-16-le` or `utf-16-be` if a file with this beginning is encoded so, else empty."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) and not head.startswith(b"\xff\xfe\0\0"):
         return "utf-16-le" if head[0] == 0xFF else "utf-16-be"
     if len(head) < 16 or b"\0" not in head:

@@ -1,4 +1,4 @@
-"""Secrets in a command line or an environment with NULs between its elements: a value may contain blanks."""
+"""Secrets in command lines and environments with NULs between elements, where values may contain blanks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from raydoctor.redact.span import Span
 _NAME = pattern(rb"-{0,2}[A-Za-z_][\w.-]{1,199}")
 _ASSIGNMENT = pattern(rb"(?P<name>-{0,2}[A-Za-z_][\w.-]{0,199})=(?P<s>.+)", re.DOTALL)
 _SHELL = pattern(rb"-[a-z]*c")
-"""The option of a shell whose value is a program: what is assigned in it ends before its end."""
+"""A shell's option with a program as value: an assignment in it ends before the program does."""
 _WITH_PROGRAM = pattern(rb"(?:^|/)(?:ba|z|da|k|fi|)sh$")
 
 
 def spans(line: bytes, analyse: Callable[[bytes], list[Span]]) -> Iterator[Span]:
-    """Whole values, and whatever `analyse` finds in an element taken by itself."""
-    # Blanks for NULs make it a line that a person may have typed, with every offset as it was.
+    """Whole values, and what `analyse` finds in single elements."""
+    # With blanks for NULs it is an ordinary command line with the same offsets.
     yield from places.command_spans(line.replace(b"\0", b" "))
     elements = line.split(b"\0")
     with_reason = frozenset(reasons.of_lines(elements))
@@ -37,7 +37,7 @@ def spans(line: bytes, analyse: Callable[[bytes], list[Span]]) -> Iterator[Span]
 
 
 def _whole(element: bytes, before: bytes, is_program: bool) -> Span | None:
-    """The whole value of an element that is one, or has one."""
+    """The whole secret value in an element: the element itself, or the part after `=`."""
     if before.startswith(b"-") and _NAME.fullmatch(before):
         name = before.decode("ascii", "replace")
         kind, certain = kind_of(name)

@@ -1,4 +1,4 @@
-"""Everything in a text that is a secret: line by line, decoded, and with what lines say of each other."""
+"""Finds all secrets in a text: line by line, decoded, and with the context of other lines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from raydoctor.redact.wrapped import WrappedGroup
 _JSON = pattern(rb"\s*[\[{].*[\]}]\s*,?\s*$", re.DOTALL)
 _STRING = pattern(rb'"(?:[^"\\]|\\.)*"')
 _MOST_ELEMENTS = 20_000
-"""A line with more NULs is no command line and no environment."""
+"""A line with more NULs is neither a command line nor an environment."""
 _NEWLINE = pattern(rb"\r?\n")
 
 
 def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> list[Span]:
-    """The spans of whole lines; they may overlap. `before`: the length of the line before them."""
+    """Spans of secrets in whole lines; they may overlap. `before`: the length of the previous line."""
     shaped, worded = _starts(block)
     starts = shaped | worded
     found: list[Span] = []
@@ -46,7 +46,7 @@ def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> 
 
 
 def _starts(block: bytes) -> tuple[set[int], set[int]]:
-    """Where lines begin that may hold a secret: by what looks like a token, and by a word."""
+    """Offsets of lines that may hold a secret, because of a possible token, and because of a word."""
     clean = decode.without_colours(block) if b"\x1b" in block else block
     both = [
         {clean.rfind(b"\n", 0, at) + 1 for at in reason(clean)}
@@ -59,7 +59,7 @@ def _starts(block: bytes) -> tuple[set[int], set[int]]:
 
 
 def _same_lines(clean: bytes, starts: list[int], block: bytes) -> Iterator[tuple[int, int]]:
-    """Where lines begin in a block without colours -> where the same lines do in the block."""
+    """Offsets of lines in a block without colours, with the same lines' offsets in the block."""
     seen = own = 0
     for start in starts:
         for _ in range(clean.count(b"\n", seen, start)):
@@ -69,38 +69,38 @@ def _same_lines(clean: bytes, starts: list[int], block: bytes) -> Iterator[tuple
 
 
 def _first(starts: list[int], after: int) -> int:
-    """The first of the sorted offsets that is not below `after`, or -1."""
+    """The first of the sorted offsets that is at least `after`, or -1."""
     at = bisect.bisect_left(starts, after)
     return starts[at] if at < len(starts) else -1
 
 
 def _wrapped_spans(block: bytes, starts: set[int], before: int, depth: int) -> Iterator[Span]:
-    """Spans of lines that are parts of one."""
+    """Spans in wrapped lines, which are joined first."""
     for group in _with_reason(block, wrapped.groups(block, starts, before), starts):
         text = block[group.start : group.end]
         joined = decode.view(text, _NEWLINE, _joint)
         if joined is None:
             continue
         for span in block_spans(joined.data, State(), 0, depth + 1):
-            # What was replaced before was judged before: redacting twice is redacting once.
+            # Placeholders were judged before, so that redaction is idempotent.
             if b"<secret:" not in joined.data[span.start : span.end]:
                 yield joined.original(span).moved(group.start)
 
 
 def _joint(match: re.Match[bytes]) -> bytes:
-    """What was where a line was broken: a blank, or nothing."""
+    """The text at a line break before wrapping: a blank, or nothing."""
     before = match.string[max(0, match.start() - wrapped.NEAR) : match.start()]
     return b" " if wrapped.waits(before) else b""
 
 
 _JOINT = 32
-"""Bytes on both sides of where a line was broken: more than a name has."""
+"""Bytes on both sides of a line break: more than a name has."""
 
 
 def _with_reason(
     block: bytes, groups: Iterable[WrappedGroup], starts: set[int]
 ) -> Iterator[WrappedGroup]:
-    """Groups of which a line may hold a secret, or what is broken between two lines may be its name."""
+    """Groups with a line that may hold a secret, or with a possible name of one across a line break."""
     joints: list[bytes] = []
     groups_of: list[WrappedGroup] = []
     for group in groups:
@@ -117,7 +117,7 @@ def _with_reason(
 
 
 def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[Span]:
-    """Everything in a line that is a secret; spans may overlap, those of shapes come first."""
+    """Spans of all secrets in a line; they may overlap, those of shapes come first."""
     if seen := decode.seen(line):
         return [seen.original(span) for span in line_spans(seen.data, state, shaped, depth)]
     if b"\0" in line and not _is_wide(line):
@@ -128,14 +128,14 @@ def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[
     if depth < decode.DEPTH:
         for view in decode.views(line):
             found += [view.original(span) for span in _inner_spans(view.data, depth + 1)]
-        for span, said in decode.coded(line) if shaped else ():
-            if inner := _inner_spans(said, depth + 1):
+        for span, decoded in decode.coded(line) if shaped else ():
+            if inner := _inner_spans(decoded, depth + 1):
                 found.append(span._replace(kind=inner[0].kind))
     return _within_strings(line, found) if found and _JSON.match(line) else found
 
 
 def _element_spans(line: bytes, state: State, depth: int) -> list[Span]:
-    """Spans of a line with NULs; its first element may continue a block, and its last one may begin one."""
+    """Spans in a line with NULs; its first element may continue a block, and its last may begin one."""
     first, last = line.find(b"\0"), line.rfind(b"\0") + 1
     found = list(_plain_spans(line[:first], state, True))
     found += elements.spans(line, lambda text: _inner_spans(text, depth + 1))
@@ -164,7 +164,7 @@ def _plain_spans(line: bytes, state: State, shaped: bool) -> Iterator[Span]:
 
 
 def _within_strings(line: bytes, spans: list[Span]) -> list[Span]:
-    """Of a line of JSON, what is within its strings: quotes and brackets stay, so that it stays JSON."""
+    """Clip the spans of a JSON line to its strings, so that quotes and brackets remain and it stays JSON."""
     text = line.strip().removesuffix(b",")
     try:
         json.loads(text)

@@ -1,4 +1,4 @@
-"""Secrets that the caller knows, in every way in which they may be written."""
+"""Secrets that the caller passes, in all encodings that are recognised."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import quote
 from raydoctor.redact.span import Span
 
 _SHORT = 8
-"""A literal shorter than this counts only where it stands alone, and below `_TINY` not at all."""
+"""A shorter literal counts only as a separate word, and one shorter than `_TINY` does not count."""
 _TINY = 4
 
 
 def variants(secret: str) -> Iterator[bytes]:
-    """A secret as it may be written: plain, in JSON, in a repr, in a URL, inside base64."""
+    """The encodings of a secret: plain, in JSON, in a repr, in a URL, inside base64."""
     for line in secret.splitlines():
         plain = line.strip()
         if len(plain) < _TINY:
@@ -28,15 +28,15 @@ def variants(secret: str) -> Iterator[bytes]:
         yield repr(plain)[1:-1].encode("utf-8", "surrogateescape")
         yield quote(raw, safe="").encode()
         if len(raw) >= 2 * _SHORT:
-            # Where the secret begins in a group of three bytes decides what it looks like; the characters
-            # that its neighbours share are left out.
+            # The encoding depends on the secret's offset in a group of three bytes; characters that also
+            # depend on neighbouring bytes are left out.
             for skip, lost in ((0, 0), (1, 2), (2, 3)):
                 coded = base64.b64encode(b"\0" * skip + raw).rstrip(b"=")
                 yield coded[lost : len(coded) - ((skip + len(raw)) % 3 > 0)]
 
 
 def spans(block: bytes, literals: Mapping[bytes, bytes]) -> Iterator[Span]:
-    """Where a block holds one of these; a short one counts only as a word of its own."""
+    """Occurrences of these literals in a block; short ones count only as separate words."""
     for literal in literals:
         at = block.find(literal)
         while at >= 0:

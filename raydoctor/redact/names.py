@@ -1,4 +1,4 @@
-"""Names that hold secrets, and values that are one: what a word before `=` says of the word after it."""
+"""Recognises names of secrets, and values that are secrets: the words before and after `=`."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _CERTAIN = (
         ),
     ),
 )
-"""Endings of names, lower-case and without punctuation, that hold a secret whatever its shape."""
+"""Endings of names (lower case, no punctuation) whose value is a secret of any shape."""
 _WORDS = {"pw": "password", "psk": "password", "keypass": "password", "passw": "password"}
-"""Last words of names that do."""
+"""Last words of such names."""
 _LIKELY = pattern(
     r"(?:^|[_.\-])(?:pass|pat|sig|auth|key|apikeys?|dsn|sas)$|signature$|sessionid$|tokens$",
     re.IGNORECASE,
 )
-"""Names that also hold other things, so that the value has to look like a secret."""
+"""Names that may also have other values, so that the value must look like a secret."""
 _LIKELY_CASED = pattern(r"[a-z](?:Key|Auth|Pass|Sig)$")
 _LOUD_KEY = pattern(r"[A-Z][A-Z0-9_]*_(?:KEY|KEYS|PASS|AUTH|PAT)$|^-.*-(?:key|pass|auth)$")
-"""How an environment and an option name a secret."""
+"""Forms of names of secrets in environments and options."""
 _NOT_SECRET = pattern(
-    # What a model or a parser calls a token, and what pages through a list.
+    # Tokens of models and parsers, and tokens for paging.
     r"(?:pad|eos|bos|unk|cls|sep|mask|image|video|audio|num|max|min|next|continuation|page|start|end|stop|"
     r"special|per|cancellation|cluster|prompt|first|last|output|input|draft|new|generated|this|each|"
     r"resume|sync|fencing|startup|public|host)(?:token|key|keyid)$"
@@ -60,13 +60,13 @@ _KEYS_OF_DATA = frozenset((
     "scheduling", "search", "section", "session", "setting", "shard", "short", "sort", "state", "tag",
     "task", "translation", "tree", "trace", "unique", "user", "env", "var", "yaml",
 ))  # fmt: skip
-"""What has keys that are no secrets: `cache_key`, `routing_key`."""
+"""Words before `key` in names without a secret: `cache_key`, `routing_key`."""
 _WORD = pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 @lru_cache(maxsize=4096)
 def kind_of(name: str) -> tuple[str, bool]:
-    """What a name holds (empty: no secret), and whether that is certain without seeing the value."""
+    """The kind of secret that a name holds (empty: none), and whether that is certain without the value."""
     words = [word.lower() for word in _WORD.findall(name)]
     if words and words[-1] in _WORDS:
         return _WORDS[words[-1]], True
@@ -78,7 +78,7 @@ def kind_of(name: str) -> tuple[str, bool]:
         return certain, True
     if words[-1:] in (["key"], ["keys"]) and words[-2:-1] and words[-2] in _KEYS_OF_DATA:
         return "", False
-    # `fs.azure.account.key.NAME.dfs.core.windows.net` is a key, too.
+    # `fs.azure.account.key.NAME.dfs.core.windows.net` is also a key.
     if _LOUD_KEY.search(name) or ".account.key." in name:
         return "key", True
     return ("key", False) if _LIKELY.search(name) or _LIKELY_CASED.search(name) else ("", False)
@@ -112,14 +112,14 @@ _SPECIAL = pattern(rb"[!#$%^&*+=~?@]")
 
 
 def looks_secret(value: bytes) -> bool:
-    """Whether a value that may be one looks like a secret and like none of Ray's ids."""
+    """Whether a possible secret looks like one and unlike Ray's ids."""
     return (
         bool(_RANDOM.match(value)) and bool(_CHUNK.search(value)) and not _ORDINARY.fullmatch(value)
     )
 
 
 def looks_chosen(value: bytes) -> bool:
-    """Whether a value looks like a chosen password: it is no plain word, number, port or path."""
+    """Whether a value looks like a chosen password, not like a plain word, number, port or path."""
     if len(value) < 6 or is_plain(value, "password") or b"/" in value[:1] or b"://" in value:
         return False
     if (
@@ -136,14 +136,15 @@ def looks_chosen(value: bytes) -> bool:
 
 
 _SCRAMBLED = pattern(
-    # Letters and digits in one run, in both cases or taking turns; or letters with what no name contains.
+    # One run of letters in both cases and digits, or alternating letters and digits; or letters with
+    # characters that do not occur in names.
     rb"(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=[A-Za-z]*\d)[A-Za-z0-9]{8,}|(?:[a-z]{1,5}\d{1,4}){3,}[a-z]*"
     rb"|(?:[A-Z]{1,5}\d{1,4}){3,}[A-Z]*|[A-Za-z0-9][\w.-]*[!#$%^&*+?@][\w!@#$%^&*+?.-]*[\w!]"
 )
 
 
 def looks_random(value: bytes) -> bool:
-    """Whether a word that may be anything was made by a generator: stricter than `looks_chosen`."""
+    """Whether a word without context looks generated; stricter than `looks_chosen`."""
     return len(value) >= 8 and looks_chosen(value) and bool(_SCRAMBLED.search(value))
 
 
@@ -156,14 +157,14 @@ _LETTER, _DIGIT = pattern(rb"[A-Za-z]"), pattern(rb"\d")
 
 
 def holds(value: bytes, certain: bool) -> bool:
-    """Whether a value whose name stands elsewhere is a secret; a placeholder and its rest were judged."""
+    """Whether the value of a name on another line is a secret; placeholders were judged before."""
     if b"<secret:" in value:
         return False
     return not is_plain(value, "value") and (certain or looks_secret(value))
 
 
 def is_plain(value: bytes, name: str, bare: bool = False) -> bool:
-    """Whether a value says that there is none, or where it comes from (a path, a variable, bare code)."""
+    """Whether a value is a word for "none", or only a reference (a path, a variable, bare code)."""
     if (
         not value
         or PLACEHOLDER.fullmatch(value)

@@ -1,4 +1,4 @@
-"""Secrets that are known by their place: in a URL, on a command line, in a call, in a sentence, in a file."""
+"""Secrets recognised by their place: in a URL, a command line, a call, a sentence, a file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _unlike_prose(value: bytes) -> bool:
 
 
 class SecretPlace(NamedTuple):
-    """A place of a secret: group `s`, or with a group `name` where that name holds one."""
+    """A place of a secret: group `s`; with a group `name`, only if that is the name of a secret."""
 
     kind: str
     words: tuple[bytes, ...]
-    """Each line that has such a place holds one of these, in lower case."""
+    """Every line with such a place contains one of these lower-case words."""
     shape: re.Pattern[bytes]
     judge: Callable[[bytes], bool] = _any
-    """Whether what is in that place is a secret."""
+    """Whether a value in that place is a secret."""
 
 
 _TO = rb"[^|;&\n]{0,300}?\s"
@@ -354,20 +354,20 @@ _OF_COMMANDS = frozenset(
     (b"-p", b"-w", b"-pw", b"--auth", b"%", b"curl", b"redis", b"htpasswd", b"sshpass", b"et ")
 )
 COMMANDS = tuple(place for place in PLACES if place.words[0] in _OF_COMMANDS)
-"""Those of command lines."""
+"""The places of command lines."""
 _WORDS = tuple({word: None for place in PLACES for word in place.words})
 _WORDS_OF_COMMANDS = tuple({word: None for place in COMMANDS for word in place.words})
 
 
 def spans(line: bytes) -> Iterator[Span]:
-    """What is in a secret's place."""
+    """Values in a secret's place."""
     lower = line.lower()
     yield from _spans(line, PLACES, [word for word in _WORDS if word in lower], lower)
     yield from sentences.spans(line, lower)
 
 
 def command_spans(line: bytes) -> Iterator[Span]:
-    """What is in a secret's place on a command line."""
+    """Values in a secret's place on a command line."""
     lower = line.lower()
     here = [word for word in _WORDS_OF_COMMANDS if word in lower]
     yield from _spans(line, COMMANDS, here, lower)
@@ -376,7 +376,7 @@ def command_spans(line: bytes) -> Iterator[Span]:
 def _spans(
     line: bytes, places: tuple[SecretPlace, ...], words: list[bytes], lower: bytes
 ) -> Iterator[Span]:
-    """What is in one of these places. `words`: those of all places that the line holds."""
+    """Values in one of these places. `words`: the words of all places that the line contains."""
     if not words:
         return
     here = frozenset(words)
@@ -396,7 +396,7 @@ def _spans(
 
 
 def _end(value: bytes, start: int) -> int:
-    """Without the punctuation of a sentence and what closes a call."""
+    """The end of a value without a sentence's punctuation and a call's closing brackets."""
     kept = value.rstrip(b".,;")
     if kept.endswith((b")", b"]", b"}")) and not any(c in kept for c in b"([{"):
         kept = kept.rstrip(b")]}")
@@ -413,7 +413,7 @@ _TOKEN = pattern(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~%-]{12,}")
 
 
 def url_spans(line: bytes) -> Iterator[Span]:
-    """Passwords of URLs, whatever is in them up to the last `@`, and users that are tokens."""
+    """Passwords of URLs (everything up to the last `@`), and users that are tokens."""
     for match in _URL.finditer(line):
         user, password = match["user"], match["password"]
         if password and not names.is_plain(password, "password"):

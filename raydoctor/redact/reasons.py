@@ -1,7 +1,7 @@
-"""Reasons to look at a line: some literals, and runs of characters that may be a token.
+"""Selects lines that may hold a secret, by literals and by runs of characters that may be a token.
 
-Only lines that give a reason see a regular expression. Runs are found in a translated copy, where one is a
-literal too (`bytes.find`).
+Regular expressions are only applied to these lines. Runs are found in a translated copy, in which a run is a
+literal (`bytes.find`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _WORDS = (
     *b"curl @ pw psk $ data: n_string n-string nstring mnemonic redis-cli smbclient".split(),
     *(b" -p", b" -w", b'"kty'),
 )
-"""In lower case; each line that holds one is looked at."""
+"""Lower-case words; each line with one of them is examined."""
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _DROPPED = bytes({*range(0x80)} - {*b"\n$=-@:_", *b"acghklnoprstuwy", *b"ACGHKLNOPRSTUWY"})
 _EXACT = b":5432:"
 _SKELETONS = tuple((word, word.translate(None, _DROPPED)) for word in _WORDS)
-"""Each word, and what is left of it without some letters: such a text is half as long and searched first."""
+"""Each word with its skeleton, which lacks some letters: such a copy is half as long and searched first."""
 _PIECE = 1 << 14
 _LONGEST = max(map(len, _WORDS))
 _RUN = b"a" * 20
@@ -34,14 +34,14 @@ _ONLY_ID = pattern(
     rb"(?:(?:worker-|session_|node_|(?:CPU|bundle)_group_)?[0-9a-f_-]{20,}|[a-z_-]{20,}|(?:[A-Z]{2,}_)+[A-Za-z_]+"
     rb"|(?:t?ray-dashboard-)?(?:[A-Z]{1,3}[a-z]{2,})+[A-Z]{0,3}(?:-\d+)?)(?![\w-])"
 )
-"""Runs that need no second look; a token of 20 random characters or more does not look like one."""
+"""Runs that are certainly not tokens; a token of at least 20 random characters does not match."""
 _JOINTS = frozenset((b".", b"/", b":", b"+", b"=", b"~"))
 _AROUND = 96
-"""How far parts of one token, joined by a character that is in no run, may reach."""
+"""Largest distance of a token's parts that are joined by a character outside of runs."""
 
 
 def worded(block: bytes) -> Iterator[int]:
-    """Offsets of words that may name a secret or begin a place of one, at least one a line."""
+    """Offsets of words that may name or precede a secret, at least one for each such line."""
     for begin in range(0, len(block), _PIECE):
         piece = block[begin : begin + _PIECE + _LONGEST]
         skeleton = piece.translate(_LOWER, _DROPPED)
@@ -58,7 +58,7 @@ def worded(block: bytes) -> Iterator[int]:
 
 
 def of_lines(lines: list[bytes]) -> list[int]:
-    """Numbers of those that hold a reason, in order."""
+    """Numbers of the lines that may hold a secret, in order."""
     block = b"\n".join(lines)
     starts = list(accumulate([len(line) + 1 for line in lines], initial=0))
     found = {bisect_right(starts, at) - 1 for at in chain(worded(block), shaped(block))}
@@ -68,7 +68,7 @@ def of_lines(lines: list[bytes]) -> list[int]:
 
 
 def shaped(block: bytes) -> Iterator[int]:
-    """Offsets of runs that may be a token or base64 of a text, or belong to one."""
+    """Offsets of runs that may be (a part of) a token or of base64 of a text."""
     runs = block.translate(_RUNS)
     find, search, is_id = runs.find, any_shape().search, _ONLY_ID.match
     at = find(_RUN)
@@ -76,7 +76,7 @@ def shaped(block: bytes) -> Iterator[int]:
         end = find(b" ", at)
         end = len(block) if end < 0 else end
         if not is_id(block, at):
-            # Of `SG.x.y` and web tokens other parts tell what the run is; no token has a blank.
+            # In `SG.x.y` and web tokens, other parts identify the run; no token contains a blank.
             begin, stop = at, end
             if block[at - 1 : at] in _JOINTS:
                 begin = max(0, at - _AROUND)

@@ -19,28 +19,28 @@ from raydoctor.redact.span import PLACEHOLDER, Span, merged
 
 _CHUNK = 1 << 20
 _LONG = 1 << 20
-"""A line longer than this is not waited for: it is redacted window by window."""
+"""A longer line is redacted window by window, before its end is known."""
 _OVERLAP = 1 << 16
-"""What is seen on both sides of a cut in a long line: more than any secret with its name."""
+"""Context on both sides of a cut in a long line: more than any secret with its name."""
 
 
 _PASSES = 4
 _REPEATED = 1 << 16
-"""A text that is longer is redacted once: each time costs as much again."""
+"""A longer text is redacted only once, as each pass takes the same time."""
 _LEARNT = 16
-"""Secrets that are looked for wherever they are: each costs half a millisecond a megabyte."""
+"""Largest number of learnt secrets: searching for each takes half a millisecond per megabyte."""
 
 
 class RedactionLedger:
-    """Which placeholder stands for which secret. It holds secrets: it is never written or shown."""
+    """Maps secrets to placeholders. It contains secrets, so it is never written or shown."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bool, bytes], bytes] = {}
         self._numbers: Counter[str] = Counter()
         self._lock = Lock()
 
-    def stand_in(self, secret: bytes, kind: str) -> bytes:
-        """What stands where a secret stood: the same for the same secret."""
+    def placeholder(self, secret: bytes, kind: str) -> bytes:
+        """The placeholder of a secret; the same for the same secret."""
         is_address = kind in ("ip", "host")
         with self._lock:
             key = (is_address, secret)
@@ -51,7 +51,7 @@ class RedactionLedger:
             return self._known[key]
 
     def values(self) -> tuple[str, ...]:
-        """Secrets that may be looked for by themselves: long, and like nothing that a log says otherwise."""
+        """Secrets that can be searched for without context: long, and unlike other log content."""
         with self._lock:
             found = [
                 secret
@@ -65,12 +65,12 @@ class RedactionLedger:
 
 
 class Redactor:
-    """Replaces secrets by placeholders: `<secret:aws-key-1>`; the same secret by the same one.
+    """Replaces secrets by placeholders such as `<secret:aws-key-1>`, equal secrets by the same one.
 
-    One redactor serves one capture: its placeholders are numbered in order of first appearance and hold
-    nothing of what they stand for; redactors with the same ledger number theirs together. What it did once it
-    leaves alone the second time. With `anonymize`, addresses and `hosts` become `ip-1` and `host-1`. It does
-    no I/O and keeps what it saw in memory only.
+    One redactor serves one capture: its placeholders are numbered in order of first appearance and contain
+    nothing of the secret; redactors with the same ledger share the numbering. Redaction is idempotent. With
+    `anonymize`, addresses and `hosts` become `ip-1` and `host-1`. It does no I/O and keeps secrets in memory
+    only.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Redactor:
         hosts: Iterable[str] = (),
         ledger: RedactionLedger | None = None,
     ) -> None:
-        # The longest first: of two that overlap, the one that holds more goes.
+        # Longest first: of two overlapping literals, the longer one is replaced.
         known = {
             v: s.encode("utf-8", "surrogateescape") for s in secrets for v in literals.variants(s)
         }
@@ -92,18 +92,18 @@ class Redactor:
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many spots of each kind were replaced so far."""
+        """Number of replacements of each kind so far."""
         return dict(sorted(self._spots.items()))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What was replaced so far and may be looked for by itself (`learn`). Never to be shown."""
+        """Replaced secrets that can be searched for without context (`learn`). Must never be shown."""
         return self._ledger.values()
 
     def redact(self, text: str) -> str:
         """The text without its secrets; lines stay lines."""
         data = text.encode("utf-8", "surrogatepass")
-        # A line that became shorter may show what was too far from its name before.
+        # In a line that became shorter, a value may now be close enough to its name.
         for _ in range(_PASSES if len(data) < _REPEATED else 1):
             before, data = data, self.redact_bytes(data)
             if data == before:
@@ -111,18 +111,18 @@ class Redactor:
         return data.decode("utf-8", "surrogatepass")
 
     def redact_bytes(self, data: bytes) -> bytes:
-        """What `redact` does, for bytes of any encoding that contains ASCII, and for UTF-16."""
+        """Like `redact`, for bytes in any superset of ASCII, and in UTF-16."""
         return b"".join(
             self.redact_stream(data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
         )
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Look for these too from now on, as they are."""
+        """From now on, replace these literals as well."""
         for secret in secrets:
             self._literals.setdefault(*[secret.encode("utf-8", "surrogateescape")] * 2)
 
     def redact_argv(self, words: Iterable[str]) -> list[str]:
-        """The elements of a command line or an environment, each without its secrets."""
+        """The elements of a command line or an environment, without secrets."""
         data = "\0".join(words).encode("utf-8", "surrogatepass")
         found = list(literals.spans(data, self._literals))
         found += elements.spans(data, lambda element: block_spans(element, State()))
@@ -130,7 +130,7 @@ class Redactor:
         return clean.decode("utf-8", "surrogatepass").split("\0")
 
     def redact_stream(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """What `redact_bytes` does, for a file that does not fit in memory, however it is cut."""
+        """Like `redact_bytes`, for a file that does not fit in memory; independent of the chunks' limits."""
         source, head = iter(chunks), b""
         while len(head) < decode.SAMPLE and (chunk := next(source, None)) is not None:
             head += chunk
@@ -153,7 +153,7 @@ class Redactor:
             buffer += following
             following = next(source, None)
             if following is None:
-                break  # nothing is to come: all lines can be judged at once
+                break  # the input has ended: all lines can be judged
             cut = _complete(buffer)
             if cut:
                 yield self._block(buffer[:cut], state, before, seen)
@@ -163,7 +163,7 @@ class Redactor:
                 spans = self._spans(buffer, state, before)
                 cut = _safe_cut(spans, len(buffer) - _OVERLAP)
                 if cut <= seen:
-                    limit *= 2  # one secret so far: wait for its end
+                    limit *= 2  # the window is inside a secret: wait for its end
                     continue
                 yield self._replaced(buffer, spans, seen, cut)
                 kept = max(0, cut - _OVERLAP)
@@ -172,7 +172,7 @@ class Redactor:
             yield self._block(buffer, state, before, seen)
 
     def redact_rows(self, data: bytes) -> bytes:
-        """What `redact_bytes` does, for a table with a JSON object a line: each stays one."""
+        """Like `redact_bytes`, for a table with a JSON object per line, which stay valid JSON."""
         clean = self.redact_bytes(data)
         if clean == data:
             return data
@@ -180,7 +180,7 @@ class Redactor:
         return b"\n".join(self._row(before, after) for before, after in lines)
 
     def _row(self, before: bytes, after: bytes) -> bytes:
-        """A redacted line that still is a row, if it was one: a placeholder may be where a number was."""
+        """A redacted line that is still valid JSON, if it was: a placeholder may have replaced a number."""
         comma = b"," if before.endswith(b",") else b""
         if before == after or not before.startswith(b"{") or _is_json(after.removesuffix(b",")):
             return after
@@ -191,7 +191,7 @@ class Redactor:
         return json.dumps(self.redact_json(row), separators=(",", ":")).encode() + comma
 
     def redact_json(self, value: Any) -> Any:
-        """A value made of dicts, lists and scalars without its secrets; JSON inside a string is read too."""
+        """A value of dicts, lists and scalars without secrets; JSON inside strings is parsed as well."""
         if isinstance(value, dict):
             return self._mapping(value)
         if isinstance(value, (list, tuple)):
@@ -224,17 +224,16 @@ class Redactor:
                 parts.append(block[at : max(at, span.start)])
                 secret = block[span.start : span.end]
                 parts.append(
-                    self._stand_in(secret.replace(b"\r\n", b"").replace(b"\n", b""), span.kind)
+                    self._placeholder(secret.replace(b"\r\n", b"").replace(b"\n", b""), span.kind)
                 )
-                # Of a secret that a terminal has wrapped, the ends of its lines stay.
+                # Line breaks inside a wrapped secret stay.
                 parts.append(b"\n" * secret.count(b"\n") if keeps_lines else b"")
                 at = span.end
         return b"".join((*parts, block[at:end]))
 
-    def _stand_in(self, secret: bytes, kind: str) -> bytes:
-        """What stands where the secret stood."""
+    def _placeholder(self, secret: bytes, kind: str) -> bytes:
         self._spots[kind] += 1
-        return self._ledger.stand_in(self._literals.get(secret, secret), kind)
+        return self._ledger.placeholder(self._literals.get(secret, secret), kind)
 
     # -------- JSON
 
@@ -254,7 +253,8 @@ class Redactor:
         return result
 
     def _items(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Of `["--token", "X"]` and `["Authorization", "Bearer X"]` the second is a secret."""
+        """The items of a list; the second one of `["--token", "X"]` and `["Authorization", "Bearer X"]` is a
+        secret."""
         listed = list(values)
         if len(listed) > 1 and all(isinstance(value, str) for value in listed):
             shown = self.redact_argv([value.replace("\0", " ") for value in listed])
@@ -268,17 +268,19 @@ class Redactor:
             )
 
     def _under(self, name: str, value: Any) -> Any:
-        """A value whose name may say that it is a secret."""
+        """A value, redacted with regard to its name."""
         if name == "env_vars" and isinstance(value, dict):
             return {key: self._gone(inner, "env", name) for key, inner in value.items()}
         kind, certain = kind_of(name)
-        text = value.strip("b\"'") if isinstance(value, str) else ""  # a local is told as its repr
+        text = (
+            value.strip("b\"'") if isinstance(value, str) else ""
+        )  # locals are given as their repr
         if certain or (kind and looks_secret(text.encode("utf-8", "surrogatepass"))):
             return self._gone(value, kind, name)
         return self.redact_json(value)
 
     def _gone(self, value: Any, kind: str, name: str) -> Any:
-        """Every scalar in a value replaced, but for what says that there is none."""
+        """A value with every scalar replaced, except words for "none"."""
         if isinstance(value, dict):
             return {key: self._gone(inner, kind, name) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
@@ -288,7 +290,7 @@ class Redactor:
         data = str(value).encode("utf-8", "surrogatepass")
         if PLACEHOLDER.fullmatch(data) or (kind != "env" and is_plain(data, name)):
             return value
-        return self._stand_in(data, kind).decode()
+        return self._placeholder(data, kind).decode()
 
     def _string(self, value: str) -> str:
         if value[:1] in ("{", "["):
@@ -302,7 +304,7 @@ class Redactor:
 
 
 def _complete(buffer: bytes) -> int:
-    """Up to where the lines of a buffer can be judged; the last ones may go on in what is to come."""
+    """Offset up to which lines can be judged; the last ones may continue in the next chunk."""
     end = buffer.rfind(b"\n")
     if end < 0:
         return 0
@@ -333,7 +335,7 @@ def _last_length(block: bytes) -> int:
 
 
 def _safe_cut(spans: list[Span], cut: int) -> int:
-    """The last place up to `cut` that is not within a secret."""
+    """The last offset up to `cut` that is not inside a secret."""
     for span in spans:
         if span.start < cut <= span.end:
             return span.start

@@ -1,7 +1,7 @@
-"""Takes secrets out of a report: the logs of a live session, or of a capture that others made, may hold some.
+"""Removes secrets from a report, as the logs of a live session or of another user's capture may hold some.
 
-Collectors redact once where a capture is written (`observe/processes/redact.py`). A report of raw logs goes
-through the same redactor here, so that a pasted report holds no secrets.
+Collectors redact when a capture is written (`observe/processes/redact.py`). A report of raw logs goes through
+the same redactor here, so that a pasted report holds no secrets.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _T = TypeVar("_T")
 
 
 def scrub(report: Report, secrets: Iterable[str] = ()) -> Report:
-    """The report without secrets; `secrets` are literal ones, such as the cluster's token."""
+    """The report without secrets; `secrets`: known literals, such as the cluster's token."""
     return _clean(report, Redactor(secrets), {})
 
 
 def _clean(value: _T, redactor: Redactor, seen: dict[int, Any]) -> _T:
-    """A copy of a frozen value with every text in it redacted; the value itself where nothing changes."""
+    """A copy of a frozen value with all its texts redacted; the value itself if nothing changes."""
     if id(value) not in seen:
-        # The value is kept beside its copy: an id is another's once its object is gone.
+        # The value is kept with its copy, as its id may be reused once it is gone.
         seen[id(value)] = (value, _cleaned(value, redactor, seen))
     cleaned: _T = seen[id(value)][1]
     return cleaned
@@ -40,10 +40,10 @@ def _cleaned(value: Any, redactor: Redactor, seen: dict[int, Any]) -> Any:
         parts = tuple(_clean(each, redactor, seen) for each in value)
         return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
     if isinstance(value, Remedy):
-        # Advice names settings and their values (`env_vars={"OMP_NUM_THREADS": "1"}`): those are ours.
+        # Remedies contain settings and their values (`env_vars={"OMP_NUM_THREADS": "1"}`), which must stay.
         return replace(value, steps=tuple(_advised(step, redactor) for step in value.steps))
     if isinstance(value, Event):
-        # Of an event, a report shows its text and its place.
+        # A report shows only an event's text and position.
         return _replaced(value, ("text", "message"), redactor, seen)
     if is_dataclass(value) and not isinstance(value, (type, Source)):
         return _replaced(value, [f.name for f in fields(value)], redactor, seen)
@@ -55,10 +55,10 @@ def _redacted(value: str, redactor: Redactor) -> str:
 
 
 def _advised(step: str, redactor: Redactor) -> str:
-    """A line to paste without secrets that stand in it under a secret's name, shape or place.
+    """A line to paste without secrets.
 
-    Its values are redacted before they are quoted: a mark that took a quote away would let the rest of
-    a value act. Where the whole line shows a secret all the same, its texts give way to their names.
+    Its values are redacted before they are quoted, because a placeholder that replaced a quote would let the
+    rest of a value act. If the whole line still shows a secret, its values are replaced by their names.
     """
     if not isinstance(step, Pasted):
         return _but_settings(step, redactor)

@@ -11,7 +11,7 @@ from raydoctor.redact.span import Span
 _SUBJECTS = ((b"pass", "password"), (b"pw", "password"), (b"secret", "secret"), (b"token", "token"),
              (b"credential", "credential"), (b"key", "key"))  # fmt: skip
 _ITS_KIND = pattern(rb"(?i)(?:api|access|secret|license|private|auth|account|signing)[ _-]?$")
-"""What is before `key` where the sentence is not about the key of a table."""
+"""Text before `key` in a sentence about a secret, not about the key of a table."""
 _SUBJECT = (
     rb"(?i)(?:pass(?:word|wd|phrase|code)?|pwd?|secret|token|credential|key)s?(?: id)?[*_`]{0,2}(?:\\*[\"'])?"
     rb"(?:\s+(?:for|of)\s+[\w@.'\"-]{1,80})?"
@@ -29,12 +29,12 @@ _BEFORE = pattern(
     rb"\s+(?:the\s+)?(?:api|access|secret|auth|private)?[ _-]?$"
 )
 _ASKED = pattern(_SUBJECT + rb"[^:=\n]{1,80}:\s+" + _WORD)
-"""A prompt and what was typed: "Paste an API key from your profile: X"."""
+"""A prompt with its input: "Paste an API key from your profile: X"."""
 _NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 
 def spans(line: bytes, lower: bytes) -> Iterator[Span]:
-    """What a sentence says of a password or a key. `lower`: the line in lower case."""
+    """Passwords and keys in sentences. `lower`: the line in lower case."""
     for subject, kind in _SUBJECTS:
         at = lower.find(subject)
         while at >= 0:

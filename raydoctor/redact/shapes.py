@@ -1,4 +1,4 @@
-"""Secrets that are known by their shape: what issuers gave a prefix, and private keys."""
+"""Secrets recognised by their shape: tokens with an issuer's prefix, and private keys."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ SHAPES: Mapping[str, str] = {
     "azure_key": r"[A-Za-z0-9+/]{86}==(?![A-Za-z0-9=])|[\w~.-]{3}[78]Q~[\w~.-]{31,34}",
     "ssh_key": r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=]+",
 }
-"""Kind (`_` for `-`) and pattern of what its issuer gave a shape that nothing of Ray's has."""
+"""Kind (`_` for `-`) -> pattern of an issuer's tokens, which matches none of Ray's strings."""
 
 _NOT_INSIDE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\x00)|(?<=\\u0000))"
-"""At the begin of a word; an escape before it is no part of the word."""
+"""At the beginning of a word; a preceding escape is not part of the word."""
 
 
 @cache
@@ -72,15 +72,18 @@ def _shapes() -> re.Pattern[bytes]:
 
 @cache
 def any_shape() -> re.Pattern[bytes]:
-    """A cheaper one that accepts whatever has a shape: without names and without what is before it."""
-    quick = {**SHAPES, "jwt": r"eyJ[\w-]{8}"}  # the whole one may be begun at each third character
+    """A cheaper pattern that accepts every shape, without named groups and the check of what precedes."""
+    quick = {
+        **SHAPES,
+        "jwt": r"eyJ[\w-]{8}",
+    }  # the complete pattern is slow because it may begin at every third character
     return re.compile("|".join(quick.values()).encode())
 
 
 def spans(line: bytes) -> Iterator[Span]:
-    """What has the shape of a secret."""
+    """Texts with the shape of a secret."""
     if not any_shape().search(line):
-        return  # most runs of characters are none; naming a shape needs a pattern that compiles slowly
+        return  # usually there are none, and the pattern with named groups compiles slowly
     for match in _shapes().finditer(line):
         yield Span(*match.span(), str(match.lastgroup).replace("_", "-"))
 
@@ -97,7 +100,7 @@ _PRIVATE_KEY = pattern(
 _KEY_ENDS = pattern(_KEY_END)
 _KEY_RUN = pattern(rb"(?P<s>[A-Za-z0-9+/=]{40,})")
 _KEY_LAST = pattern(
-    # The short last line of a body: alone on its line, or no word and behind a prefix that others write.
+    # The short last line of a body: alone on its line, or after a log prefix and unlike a word.
     rb"(?:[\s\"']*|.*[\])|m:]\s+(?=\S*[=\d]|\S*[a-z][A-Z]))"
     rb"(?P<s>[A-Za-z0-9+/]{2,76}={0,2})(?:\\[nr])*\\*[\"',]*\s*$"
 )
@@ -106,8 +109,8 @@ _KEY_LAST = pattern(
 def key_spans(line: bytes, left: int) -> tuple[list[Span], int]:
     """The body of a private key, on one line or line by line; the markers stay.
 
-    `left`: how many more lines may belong to a key that began and has not ended; the second of the pair is
-    the same for the next line.
+    `left`: how many more lines may belong to an unfinished key; the second result is the same for the next
+    line.
     """
     found: list[Span] = []
     if left:

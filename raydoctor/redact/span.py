@@ -1,4 +1,4 @@
-"""What is to go: a part of a text and the kind of secret that it is."""
+"""A part of a text that is a secret, and the kind of the secret."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ PLACEHOLDER_BEFORE = pattern(HELD + rb"$")
 
 
 class Span(NamedTuple):
-    """`start` and `end` are offsets of bytes."""
+    """`start` and `end` are byte offsets."""
 
     start: int
     end: int
     kind: str
 
     def moved(self, by: int) -> Span:
-        """The same in a text where it begins `by` bytes later."""
+        """The span shifted by a number of bytes."""
         return Span(self.start + by, self.end + by, self.kind)
 
 
 def merged(spans: list[Span], block: bytes) -> list[Span]:
-    """Disjoint spans in order: where some overlap, what they cover, called as the widest of them.
+    """Disjoint spans in order: overlapping ones become their union, with the kind of the widest.
 
-    What lies in a placeholder is none, so that redacting twice is redacting once.
+    Spans inside a placeholder are dropped, so that redaction is idempotent.
     """
     held = [m.span() for m in PLACEHOLDER.finditer(block)] if b"<secret:" in block else []
     starts = [start for start, _ in held]
     kept: list[tuple[Span, int]] = []
-    # Sorting is stable: of equal spans the first rule's name stays.
+    # Sorting is stable: among equal spans, the first kind stays.
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
         number = bisect_right(starts, span.start) - 1
         if number >= 0 and span.end <= held[number][1]:

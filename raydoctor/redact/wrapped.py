@@ -1,7 +1,7 @@
-"""Lines that a terminal or a logger has broken: a secret that goes on in the next line.
+"""Lines that a terminal or a logger has wrapped, so that a secret continues on the next line.
 
-Two lines are joined where the first is as long as its neighbours or as a usual terminal is wide, or ends
-within a possible secret, and the second does not begin a record.
+Two lines are joined if the first has the length of its neighbours or of a usual terminal, or ends within a
+possible secret, and the second does not begin a record.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _WIDTHS = frozenset(
 )
 _LEAST, _MOST = 20, 400
 NEAR = 60
-"""Bytes before the end of a line that show whether it waits for a value."""
+"""Bytes at the end of a line that show whether a value must follow."""
 MOST_LINES = 64
-"""Lines that are taken together at most."""
+"""Largest number of lines that are joined."""
 _RECORD = pattern(
-    # What begins a record of Ray, of Python's logging, of gRPC and of a traceback, or a line of JSON.
+    # The beginning of a record of Ray, Python's logging, gRPC or a traceback, or of a JSON line.
     rb"\[\d{4}-|\[\d\d|\([\w.:]+ pid=|\{\"|\}|\d{4}-\d\d-\d\d[ T]|\d\d:\d\d|[IWEFD]\d{4} "
     rb"|\s{3}|\s*File \"|Traceback |ray\.|[A-Z]\w+(?:Error|Exception): "
 )
 _BEGINS = frozenset((b"", *(bytes((c,)) for c in b"[({<} \t\r")))
-"""What a line does not begin with that goes on with the one before it: nearly all records begin so."""
+"""First characters that a continuation line does not have; nearly all records have them."""
 _BEGINS_RECORD = pattern(rb"20\d\d-|[IWEF]\d{4} |- ")
 _PAIR = pattern(rb"[A-Za-z_][\w.-]*\s*[=:]")
 _WAITS = pattern(
     rb"(?i)(?:(?<![\w-])-{1,2}[\w-]*(?:pass\w*|pwd?|token|secret|key|credentials?)|(?<!\S)-[pwuaP]|\b(?:is|bearer|basic))$"
 )
-"""What ends a line whose next word is a value: a blank was there."""
+"""Endings of a line that a value must follow, after a blank."""
 _UNFINISHED = pattern(
-    # A name that waits for its value, or a long word whose end may be missing.
+    # A name without its value, or a long word that may be incomplete.
     rb"(?i)(?:pass\w*|pwd?|token|secret\w*|key|credentials?|authorization|bearer|basic)[\"']?\s*(?:[=:]|is|\s)\s*[\"']?$"
     rb"|[\w+/=.~%!#$^&*@:-]{8,}$"
 )
@@ -45,14 +45,14 @@ _GOES_ON = pattern(
 
 
 def waits(line: bytes) -> bool:
-    """Whether the next word after a line is a value: a blank was there."""
+    """Whether a value must follow a line, after a blank."""
     end = line[-NEAR:]
     may_wait = b"-" in end or end[-6:].lower().endswith((b"is", b"bearer", b"basic"))
     return may_wait and bool(_WAITS.search(end))
 
 
 class WrappedGroup(NamedTuple):
-    """Lines that belong together: offsets of the first's begin, of the breaks between, of the last's end."""
+    """Wrapped lines: offsets of the beginning of the first, of the breaks, and of the end of the last."""
 
     start: int
     breaks: list[int]
@@ -60,18 +60,18 @@ class WrappedGroup(NamedTuple):
 
 
 class WrappedLines:
-    """The lines of a block, with `before` the length of the line before the block."""
+    """The lines of a block; `before`: the length of the line before the block."""
 
     def __init__(self, block: bytes, before: int) -> None:
         self.texts = block.split(b"\n")
         self._lengths = list(map(len, self.texts))
         self._before = before
         first, *more = self._lengths
-        # Each sum counts the break before the line, without a call of Python for each.
+        # Each sum includes the preceding line break; `accumulate` avoids a Python call for each line.
         self.ends = list(accumulate(map((1).__add__, more), initial=first))
 
     def is_wide(self, number: int) -> bool:
-        """Whether a line is as wide as a terminal, or as a line beside it; the last line is not."""
+        """Whether a line has the width of a terminal or of an adjacent line; False for the last line."""
         lengths = self._lengths
         length = lengths[number]
         if not _LEAST <= length <= _MOST or number + 1 == len(lengths):
@@ -80,7 +80,7 @@ class WrappedLines:
         return length in (last, lengths[number + 1]) or length in _WIDTHS
 
     def joins(self, number: int) -> bool:
-        """Whether a line goes on in the next."""
+        """Whether a line continues on the next one."""
         line, rest = self.texts[number], self.texts[number + 1]
         if not (_LEAST <= len(line) <= _MOST) or not rest or _RECORD.match(rest):
             return False
@@ -93,9 +93,9 @@ class WrappedLines:
 
 
 def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[WrappedGroup]:
-    """Lines of a block that are parts of one, with `before` the length of the line before the block.
+    """Groups of wrapped lines in a block; `before`: the length of the line before the block.
 
-    `starts`: where lines begin that may hold a secret.
+    `starts`: offsets of lines that may hold a secret.
     """
     lines = WrappedLines(block, before)
     texts, ends, last = lines.texts, lines.ends, len(lines.texts) - 1

@@ -96,8 +96,8 @@ def _rows(these: Sequence[Leftover], view: SweepReport, width: int, at: float) -
 def _became(each: Leftover, view: SweepReport) -> tuple[str, str] | None:
     outcome = view.outcomes.get(each.identity)
     if outcome is None:
-        why = view.spared.get(each.identity)
-        return (f"not ended: {why}", "dim") if why else None
+        spared = view.spared.get(each.identity)
+        return (f"not ended: {spared.reason}", "dim") if spared else None
     if outcome.outcome == "gone":
         how = {"term": "by SIGTERM", "kill": "by SIGKILL", "none": ""}[outcome.action]
         return (" ".join(filter(None, ("ended", how, outcome.reason))), "ok")
@@ -177,7 +177,7 @@ def _node(place: SweptMachine) -> dict[str, object]:
 
 
 def _row(each: Leftover, view: SweepReport) -> dict[str, object]:
-    outcome = view.outcomes.get(each.identity)
+    outcome, spared = view.outcomes.get(each.identity), view.spared.get(each.identity)
     running = "gone" if each.kind == "defunct" else "running"
     return {
         "pid": each.pid,
@@ -195,5 +195,5 @@ def _row(each: Leftover, view: SweepReport) -> dict[str, object]:
         "ports": list(each.ports),
         "action": outcome.action if outcome else "none",
         "outcome": outcome.outcome if outcome else running,
-        "reason": outcome.reason if outcome else view.spared.get(each.identity, ""),
+        "reason": outcome.reason if outcome else spared.reason if spared else "",
     }

@@ -86,7 +86,7 @@ class UnfinishedTask(NamedTuple):
     @property
     def is_ageless(self) -> bool:
         """Whether only its worker reports it: Ray records no calls of some actors (Ray Serve's)."""
-        return self.event["told_by"] == "worker"
+        return self.event["reported_by"] == "worker"
 
     @property
     def label(self) -> str:

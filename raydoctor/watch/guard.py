@@ -139,7 +139,7 @@ class TimeLimitGuard:
 
     def _treat(self, cluster: Cluster, running: RunningClock, now: float) -> Iterator[WatchEvent]:
         """Report an overdue task, and start its cancel if the mode and the task allow it."""
-        if running.told is None and now - running.seen < _LAG:
+        if running.reported is None and now - running.seen < _LAG:
             return
         is_left = self.limits.mode == "report" or bool(_why_not(running))
         if not is_meant(running, self.limits):
@@ -193,7 +193,7 @@ def is_meant(running: RunningClock, limits: GuardLimits) -> bool:
 
 
 def _names(running: RunningClock) -> list[str]:
-    told = running.told
+    told = running.reported
     if told is None:
         return []
     full = [name for name in (told.name, told.function) if name]
@@ -204,19 +204,21 @@ def _why_not(running: RunningClock) -> str:
     """Why a task is only reported, whatever the mode; empty if it may be cancelled."""
     if ids.is_creation_task(running.run.task):
         return "an actor creation cannot be cancelled"
-    if running.told is None:
+    if running.reported is None:
         return "the GCS has no record of its name and start time"
     return ""
 
 
 def title(running: RunningClock) -> str:
     """The name of a task for people."""
-    return running.told.name if running.told else f"task {_text.short_id(running.run.task)}…"
+    return (
+        running.reported.name if running.reported else f"task {_text.short_id(running.run.task)}…"
+    )
 
 
 def facts(running: RunningClock, now: float) -> dict[str, Any]:
     """A running task as a JSON object."""
-    run, told = running.run, running.told
+    run, told = running.run, running.reported
     return {
         "task_id": run.task,
         "name": told.name if told else None,
@@ -285,7 +287,7 @@ def end_task(cluster: Cluster, running: RunningClock, limits: GuardLimits) -> Ca
             return CancelResult(running, True)
         if target.worker != running.run.worker:
             return CancelResult(running, True)  # it has ended, or was retried elsewhere
-        if running.told and (target.attempt or 0) > running.told.attempt:
+        if running.reported and (target.attempt or 0) > running.reported.attempt:
             return CancelResult(
                 running, True
             )  # it was retried on the same worker, with a new clock

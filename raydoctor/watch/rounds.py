@@ -19,7 +19,7 @@ from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import token
 from raydoctor.observe.processes import discover
-from raydoctor.observe.watching.watching import LookError, Snapshot, Watcher
+from raydoctor.observe.watching.watching import QueryError, Snapshot, Watcher
 from raydoctor.watch.budget import WatchBudget
 from raydoctor.watch.event import WatchEvent, event
 from raydoctor.watch.guard import GuardLimits, TimeLimitGuard
@@ -79,8 +79,8 @@ class Watch:
         watcher = Watcher(cluster)
         events: list[WatchEvent] = []
         try:
-            self._begin(cluster, watcher, watcher.look(), events)
-        except LookError as error:
+            self._begin(cluster, watcher, watcher.snapshot(), events)
+        except QueryError as error:
             raise RaydoctorError(*_in_words(cluster, error)) from error
         self._keep(events)
 
@@ -121,10 +121,10 @@ class Watch:
         events: list[WatchEvent] = []
         try:
             (self._look if self.state == "up" else self._look_again)(events)
-        except LookError as error:
+        except QueryError as error:
             events += self._lost(error)
         except Exception as error:  # one malformed message must not end the guard
-            events += self._lost(LookError("INTERNAL", repr(error)))
+            events += self._lost(QueryError("INTERNAL", repr(error)))
         self._keep(events)
         self._count()
         return events
@@ -168,11 +168,11 @@ class Watch:
 
     def _look(self, events: list[WatchEvent]) -> None:
         assert self._watched is not None
-        snapshot = self._watched.watcher.look()
+        snapshot = self._watched.watcher.snapshot()
         if self._watched.is_same(snapshot):
             self._watched.add(snapshot, events)
             if any(each.event in ("node-joined", "node-gone") for each in events):
-                with suppress(LookError):
+                with suppress(QueryError):
                     self._watched.use(self._found_again())  # one of them may be on this machine
         else:
             self._look_again(events)
@@ -184,8 +184,8 @@ class Watch:
         cluster = self._found_again()
         watcher = Watcher(cluster)
         try:
-            snapshot = watcher.look()
-        except LookError:
+            snapshot = watcher.snapshot()
+        except QueryError:
             watcher.close()
             raise
         if before.is_same(snapshot):
@@ -201,7 +201,7 @@ class Watch:
         self.state, self.problem, self._failures = "up", "", 0
 
     def _found_again(self) -> Cluster:
-        """The cluster or its successor. Raises LookError if there is none."""
+        """The cluster or its successor. Raises QueryError if there is none."""
         before = self.cluster
         if not before.session_dir:  # it runs on other machines: only its address is known
             return before
@@ -213,9 +213,9 @@ class Watch:
             is_its = is_its and found.owner == before.owner
             if is_its and found.is_up and found.gcs_address:
                 return replace(found, token=token.find(found))
-        raise LookError(_NO_HEIR, "no cluster runs in its place")
+        raise QueryError(_NO_HEIR, "no cluster runs in its place")
 
-    def _lost(self, error: LookError) -> list[WatchEvent]:
+    def _lost(self, error: QueryError) -> list[WatchEvent]:
         assert self._watched is not None
         self._failures += 1
         found: list[WatchEvent] = []
@@ -234,7 +234,7 @@ class Watch:
         self.events.extend(events)
 
 
-def _in_words(cluster: Cluster, error: LookError) -> tuple[str, str]:
+def _in_words(cluster: Cluster, error: QueryError) -> tuple[str, str]:
     """The problem, and a hint."""
     where = f"The GCS at {cluster.gcs_address}"
     if error.is_refusal:

@@ -33,9 +33,9 @@ from raydoctor.watch.view import PEERS_AGE, TaskLine, WatchOptions, WatchProblem
 
 SHOWN = 30
 """Number of running tasks that are listed, longest first."""
-_UNTOLD_AGE = 4.0
+_UNREPORTED_AGE = 4.0
 """Seconds that a task has run before its name is queried from the GCS: short tasks are soon gone."""
-_UNTOLD = 20
+_UNREPORTED = 20
 """Task names that one round queries."""
 _PEERS_EVERY = 300.0
 _PEERS_SHARE = 0.01
@@ -120,14 +120,14 @@ class WatchedCluster:
     def add(self, snapshot: Snapshot, events: list[WatchEvent]) -> None:
         """Do one round and add its events to `events`, also if it fails halfway.
 
-        Raises LookError if the GCS no longer replies.
+        Raises QueryError if the GCS no longer replies.
         """
         before = self.view
         self.clocks.see(snapshot)
         if before is None:
             self.clocks.learn(self.watcher.running())
-        elif untold := self.clocks.untold(snapshot.at, _UNTOLD_AGE, _UNTOLD):
-            self.clocks.learn(self.watcher.told(untold).values())
+        elif untold := self.clocks.unreported(snapshot.at, _UNREPORTED_AGE, _UNREPORTED):
+            self.clocks.learn(self.watcher.attempts(untold).values())
         self._remember()
         self._ask_peers(snapshot.at)
         view = WatchView(snapshot) if before is None else before
@@ -137,7 +137,9 @@ class WatchedCluster:
         events += self._slow_ones(view)
         events += self._from_threads(view)
         if self._guard is not None:
-            events += self._guard.check(self.cluster, self.clocks, self.watcher.told, snapshot.at)
+            events += self._guard.check(
+                self.cluster, self.clocks, self.watcher.attempts, snapshot.at
+            )
         events += self._inspections.turn(view, self._table, self._reason(events))
         self._note_problems(view, events)
 
@@ -167,7 +169,7 @@ class WatchedCluster:
     def _remember(self) -> None:
         """Record the subprocesses of this machine's workers, so that `zombies` finds them later."""
         if self.cluster.node_ids:
-            self._table = self._processes.look()
+            self._table = self._processes.refresh()
             self._lineage.sample(self._table)
 
     def _ask_peers(self, now: float) -> None:
@@ -175,7 +177,7 @@ class WatchedCluster:
         if now < self._peers_next:
             return
         for running in self.clocks.running():
-            told = running.told
+            told = running.reported
             if told is None or running.age(now) < PEERS_AGE:
                 continue
             asked = self._peers.get(told.function)
@@ -189,7 +191,7 @@ class WatchedCluster:
         hangs = {changes.task_of(each): str(each.get("kind", "")) for each in view.hung}
         lines = []
         for running in self.clocks.running()[:SHOWN]:
-            function = running.told.function if running.told else ""
+            function = running.reported.function if running.reported else ""
             peers = self._peers.get(function, (0.0, None))[1]
             hang = hangs.get(running.run.task, "")
             lines.append(TaskLine(running, self._name(running), peers, hang))
@@ -198,7 +200,7 @@ class WatchedCluster:
     def _name(self, running: RunningClock) -> str:
         process = self._table.get(running.run.pid)
         is_here = running.run.node in self.cluster.node_ids
-        if running.told is None and is_here and process and process.name.startswith("ray::"):
+        if running.reported is None and is_here and process and process.name.startswith("ray::"):
             return process.name.removeprefix("ray::")
         return guards.title(running)
 
@@ -237,7 +239,7 @@ class WatchedCluster:
         now = time.monotonic()
         if now >= self._logs_next:
             self._logs_next = now + _LOGS_EVERY
-            if self._logs.look().is_trouble:
+            if self._logs.growth().is_trouble:
                 return True
         return self._is_stuck(now) or any(
             each.event in ("tasks-failed", "node-gone", "worker-silent") for each in events

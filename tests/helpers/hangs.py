@@ -23,7 +23,7 @@ from raydoctor.case.signals import FACTS
 from raydoctor.cluster import samples
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.stacks import stacks
-from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
+from raydoctor.observe.stacks.stacks import ProcessToSample, SampleOptions
 from raydoctor.read import build
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -102,7 +102,7 @@ def _told(path: Path) -> Told:
 # -- looks at them
 
 
-def look(told: Iterable[Told], manner: Manner) -> dict[str, str]:
+def look(told: Iterable[Told], manner: SampleOptions) -> dict[str, str]:
     """The tables of these processes, by the name of their file."""
     wanted = [ProcessToSample(each.pid) for each in told]
     pieces = (p for p in stacks.samples(wanted, manner) if isinstance(p, Piece))
@@ -141,7 +141,7 @@ def _record(path: Path, names: list[str]) -> None:
         ray.start()
         ray.run(PROGRAM, *names)
         told = wait_until_hung(ray, seconds=300)
-        tables = look(told.values(), Manner(native=True))
+        tables = look(told.values(), SampleOptions(native=True))
         text = json.dumps({"told": told, "tables": tables})
         for private, public in ((str(ray.folder), "/tmp/rt-0"), (sys.prefix, "/home/user/venv")):
             text = text.replace(private, public)

@@ -43,7 +43,7 @@ def frames(cluster: Cluster) -> list[Frame]:
     told: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     found = []
     with fan_out.asking(cluster, REQUEST, 20.0, told.put):
-        while not found or "problem" not in found[-1].told:
+        while not found or "problem" not in found[-1].head:
             found.append(told.get(timeout=30))
     return found
 
@@ -77,7 +77,7 @@ def test_as_root_the_driver_is_the_cluster_s_user(
     monkeypatch.setenv("RAY_USE_TLS", "0")
     monkeypatch.setenv("LANG", "C")
     who, environment, _ = frames(cluster_of(STRANGER))
-    told = who.told
+    told = who.head
     assert told["ids"] == f"{STRANGER} {STRANGER} {STRANGER}"
     assert told["grep"].split() == ["Uid:", *[str(STRANGER)] * 4]
     assert (told["folder"], told["umask"]) == ("/", "0077")
@@ -101,7 +101,7 @@ def test_as_root_nothing_is_started_for_a_cluster_of_an_unknown_user(
     del interpreter
     for nowhere in ("127.0.0.1:1", "192.0.2.1:6379", "no-such-host.invalid:6379"):
         (unknown,) = frames(cluster_of(None, nowhere))
-        assert "root runs no code of unknown users" in unknown.told["problem"]
+        assert "root runs no code of unknown users" in unknown.head["problem"]
 
 
 @root
@@ -139,7 +139,7 @@ def test_a_python_that_the_cluster_s_user_may_not_run_is_told(tmp_path: Path) ->
         (answer,) = there.ask(cluster_of(STRANGER), {"1" * 56: {}}, "json:dumps", 5.0)
     assert (
         answer.problem
-        == f"{python} cannot be run as {STRANGER}, to whom the cluster belongs: Permission denied"
+        == f"{python} cannot be run as {STRANGER}, the owner of the cluster: Permission denied"
     )
 
 
@@ -152,7 +152,7 @@ def test_another_user_s_cluster_gets_no_driver() -> None:
         "    print(fan_out._user(Cluster(owner=owner)))\n",
     )
     assert told == [
-        f"it belongs to {STRANGER}, whose code would run as you; run raydoctor as that user",
+        f"it belongs to {STRANGER}, and its code would run as you; run raydoctor as that user",
         *["None"] * 3,
     ]
 

@@ -101,7 +101,7 @@ def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """On another processor."""
-    monkeypatch.setattr(inject.trampoline, "works_here", lambda: False)
+    monkeypatch.setattr(inject.trampoline, "is_supported", lambda: False)
     return monkeypatch
 
 

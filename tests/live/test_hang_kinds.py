@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from raydoctor.cluster import samples
 from raydoctor.cluster.samples import Sample, SampledFrame, SampledProcess, SampledThread
 from raydoctor.model.values import Event, Source
-from raydoctor.observe.stacks.stacks import Manner
+from raydoctor.observe.stacks.stacks import SampleOptions
 from raydoctor.rules.shared import stacks as text_stacks
 from raydoctor.waits.kinds import frames as _frames
 from raydoctor.waits.kinds import kernel
@@ -695,7 +695,7 @@ def test_every_kind_on_a_real_cluster() -> None:
         ray.start(dashboard=False, lean=True)
         ray.run(hangs.PROGRAM, *(hang.name for hang in chosen))
         told = hangs.wait_until_hung(ray)
-        tables = hangs.look(told.values(), Manner(looks=2, every=0.5, native=True))
+        tables = hangs.look(told.values(), SampleOptions(samples=2, interval=0.5, native=True))
     seen = {p.pid: p for p in samples.processes(hangs.case_of(tables))}
     assert {hang.kind for hang in chosen} == {hang.kind for hang in KINDS}
     for hang in chosen:

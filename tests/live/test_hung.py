@@ -665,7 +665,7 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
     wanted = [stacks.ProcessToSample(pid) for pid in sleepers]
     told = [
         (piece.path.rpartition("-")[2], [row["pid"] for row in json.loads(piece.data)["rows"]])
-        for piece in sampling.looks(wanted, stacks.Manner(looks=1))
+        for piece in sampling.take_samples(wanted, stacks.SampleOptions(samples=1))
         if isinstance(piece, Piece)
     ]
     assert told == [
@@ -708,7 +708,7 @@ def test_workers_of_ray_train_are_looked_at_while_a_training_runs() -> None:
 
 def test_looks_have_an_end_however_many_there_are() -> None:
     many = Suspects(here=[stacks.ProcessToSample(pid) for pid in range(2000)])
-    assert sampling.seconds(many, Sampling(looks=3, every=1.0), timeout=10) <= 40
+    assert sampling.seconds(many, Sampling(samples=3, interval=1.0), timeout=10) <= 40
 
 
 # ------------------------------------------------------------------ Ray Serve
@@ -722,7 +722,7 @@ POOL = ("WorkerThread.run", "anyio/_backends/_asyncio.py", 1124, "library")
 def requests(count: int, *threads: list[Any], rested: float = 200.0) -> dict[str, list[sample.Row]]:
     """Calls of which Ray notes no start, in threads that no function of theirs stands in."""
     calls = [
-        {**sample.call(n, "Model.handle_request", REPLICA, worker_pid=901), "events": [], "told_by": "worker"}
+        {**sample.call(n, "Model.handle_request", REPLICA, worker_pid=901), "events": [], "reported_by": "worker"}
         for n in range(count)
     ]  # fmt: skip
     loop = hang.idle_thread(909, "AsyncIO Thread: default", [("Thread.run", "threading.py", 982, "python")])  # fmt: skip

@@ -20,8 +20,8 @@ from raydoctor.model.values import Diagnosis
 from raydoctor.observe.collector.cluster import Cluster, Daemon
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.machine import sessions
-from raydoctor.observe.processes import discover, kinship, proc, processes
-from raydoctor.observe.processes.kinship import Log, Machine
+from raydoctor.observe.processes import discover, ownership, proc, processes
+from raydoctor.observe.processes.ownership import Log, Machine
 from raydoctor.observe.processes.proc import Process
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -276,7 +276,7 @@ def machine(worker: str = "ray::train", raylet_begun: float = 1.0) -> Machine:
 
 
 def whom(machine: Machine) -> str:
-    return kinship.whom_it_outlived(machine, machine.processes[ORPHAN])
+    return ownership.outlived_by(machine, machine.processes[ORPHAN])
 
 
 def test_a_busy_worker_may_have_started_it() -> None:

@@ -23,7 +23,7 @@ from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.collector.run import run
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.gcs import dashboard, gcs, metrics, state
-from raydoctor.observe.gcs.told import Reply
+from raydoctor.observe.gcs.replies import Reply
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock, until
 
@@ -343,7 +343,7 @@ def test_only_the_dashboard_can_be_reached(ray: RealRay) -> None:
 @pytest.mark.parametrize("way", ["both", "gcs"])
 @pytest.mark.parametrize(
     ("token", "said"),
-    [(None, "there is none in RAY_AUTH_TOKEN"), (Token("0" * 32, "somewhere"), "somewhere")],
+    [(None, "none is in RAY_AUTH_TOKEN"), (Token("0" * 32, "somewhere"), "somewhere")],
 )
 def test_a_token_that_is_missing_or_wrong(
     ray: RealRay, way: str, token: Token | None, said: str

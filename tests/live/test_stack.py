@@ -24,7 +24,7 @@ from raydoctor.observe.collector.run import Collector, run
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.stacks import pyspy, sampling, stacks, worker_stacks
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
-from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
+from raydoctor.observe.stacks.stacks import ProcessToSample, SampleOptions
 from raydoctor.observe.stacks.suspects import Sampling, Suspects, suspects
 from raydoctor.observe.stacks.thread_rows import thread_rows, whose_is
 from raydoctor.observe.stacks.threads import KernelThread
@@ -154,7 +154,7 @@ def rows(found: list[Piece | Gap], name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def looked(ray: RealRay) -> list[Piece | Gap]:
-    manner = Manner(looks=2, every=0.3, timeout=20)
+    manner = SampleOptions(samples=2, interval=0.3, timeout=20)
     return list(stacks.samples(wanted(ray, *NAMES), manner))
 
 
@@ -272,7 +272,7 @@ def test_tasks_that_are_not_finished_come_first(
     ray: RealRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raydoctor.observe.stacks.awaited._MOST", 3)
-    manner = Manner(1, timeout=20, unfinished=frozenset({awaited(ray)[:48]}))
+    manner = SampleOptions(1, timeout=20, unfinished=frozenset({awaited(ray)[:48]}))
     (clue,) = rows(list(stacks.samples(wanted(ray, "many"), manner)), "clues")
     (wait,) = clue["awaits"]
     assert wait["objects"][0] == awaited(ray)
@@ -305,7 +305,7 @@ def test_who_ends_is_in_no_later_look(ray: RealRay) -> None:
         process = psutil.Process(victim.pid)
         subjects = [ProcessToSample(victim.pid, process.create_time()), *wanted(ray, "base")]
         found = []
-        for item in stacks.samples(subjects, Manner(2, 0.1, timeout=20)):
+        for item in stacks.samples(subjects, SampleOptions(2, 0.1, timeout=20)):
             found.append(item)
             victim.kill()
             victim.wait()
@@ -317,7 +317,9 @@ def test_who_ends_is_in_no_later_look(ray: RealRay) -> None:
 @pytest.mark.ray
 def test_a_pid_that_was_given_anew_is_not_looked_at(ray: RealRay) -> None:
     (other,) = wanted(ray, "base")
-    found = list(stacks.samples([other._replace(started_at=other.started_at - 5)], Manner(1)))
+    found = list(
+        stacks.samples([other._replace(started_at=other.started_at - 5)], SampleOptions(1))
+    )
     assert rows(found, "samples") == []
 
 
@@ -331,7 +333,7 @@ def test_without_py_spy_the_kernel_still_tells(
 
     def is_asleep() -> bool:
         """A worker has its task's name before the task sleeps."""
-        found[:] = stacks.samples(wanted(ray, "base"), Manner(1))
+        found[:] = stacks.samples(wanted(ray, "base"), SampleOptions(1))
         (row,) = rows(found, "samples")
         assert row["how"] == "proc"
         return bool(row["threads"][0]["wchan"] == "hrtimer_nanosleep")
@@ -418,13 +420,13 @@ def test_whoever_could_be_seen_in_time_is_told_of(
     late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
     monkeypatch.setattr(pyspy, "program", lambda: late)
     began = clock()
-    found = list(stacks.samples(sleepers, Manner(3, 0.1, timeout=60), seconds=6))
+    found = list(stacks.samples(sleepers, SampleOptions(3, 0.1, timeout=60), seconds=6))
     assert clock() - began < 10
     seen = {each.pid for each in sleepers[1:]}
     assert {row["pid"] for row in rows(found, "samples")} == seen
     assert {row["pid"] for row in rows(found, "clues")} == seen
     (gap,) = [item for item in found if isinstance(item, Gap)]
-    assert gap.why == "this machine has no time: of 4 processes, 1 was not looked at"
+    assert gap.why == "this machine is overloaded: of 4 processes, 1 was not sampled"
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
@@ -435,7 +437,9 @@ def test_a_collector_that_is_cut_off_has_told_what_it_saw(
     late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
     monkeypatch.setattr(pyspy, "program", lambda: late)
     monkeypatch.setattr(stacks, "_SO_FAR", 0.0)
-    looks = run([Collector("looks", lambda: stacks.samples(sleepers, Manner(1, timeout=60)))], 4)
+    looks = run(
+        [Collector("looks", lambda: stacks.samples(sleepers, SampleOptions(1, timeout=60)))], 4
+    )
     told = json.loads(looks.pieces["live/live-samples.json"])["rows"]
     assert {row["pid"] for row in told} == {each.pid for each in sleepers[1:]}
 
@@ -447,7 +451,7 @@ def test_a_refusal_is_told_with_what_to_do(
     said = "Permission Denied: Try running again with elevated permissions by going 'sudo env'"
     refused = failing(tmp_path, "dump", said)
     monkeypatch.setattr(pyspy, "program", lambda: refused)
-    found = list(stacks.samples([sleeper], Manner(1)))
+    found = list(stacks.samples([sleeper], SampleOptions(1)))
     (row,) = rows(found, "samples")
     assert (row["how"], row["problem"]) == ("proc", "no stack: permission denied")
     assert row["threads"][0]["state"] == "S"
@@ -465,7 +469,7 @@ def test_a_call_that_a_look_interrupted_is_still_known() -> None:
         with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             subject = ProcessToSample(process.pid)
-            found = list(stacks.samples([subject], Manner(3, 0.05, timeout=20)))
+            found = list(stacks.samples([subject], SampleOptions(3, 0.05, timeout=20)))
             process.kill()
         threads = [row["threads"][0] for row in rows(found, "samples")]
         return {(thread["syscall"], thread["wchan"]) for thread in threads}
@@ -495,7 +499,9 @@ time.sleep(1000)
         with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            found = list(stacks.samples([ProcessToSample(process.pid)], Manner(1, timeout=20)))
+            found = list(
+                stacks.samples([ProcessToSample(process.pid)], SampleOptions(1, timeout=20))
+            )
             (sleep,) = psutil.Process(process.pid).children()
             sleep.kill()
             process.kill()
@@ -542,7 +548,9 @@ asyncio.run(go())
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(0.1)
-            found = list(stacks.samples([ProcessToSample(process.pid)], Manner(2, 0.1, timeout=20)))
+            found = list(
+                stacks.samples([ProcessToSample(process.pid)], SampleOptions(2, 0.1, timeout=20))
+            )
             process.kill()
     event = Event("live.samples", Source("", ""), 1, 0, "")
     looks = tuple(
@@ -559,7 +567,7 @@ asyncio.run(go())
 
 @pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: ProcessToSample) -> None:
-    (clue,) = rows(list(stacks.samples([sleeper], Manner(1, timeout=20))), "clues")
+    (clue,) = rows(list(stacks.samples([sleeper], SampleOptions(1, timeout=20))), "clues")
     (lock,) = clue["locks"]
     assert (lock["tid"], lock["type"], lock["holder_tid"]) == (sleeper.pid, "Lock", None)
 
@@ -570,10 +578,10 @@ def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: ProcessToSample) 
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_collection_looks_at_what_has_run_for_long(ray: RealRay) -> None:
-    wishes = live.CollectOptions(
-        ray.address, 20, all_nodes=False, samples=Sampling(looks=1, min_age_s=0.5)
+    options = live.CollectOptions(
+        ray.address, 20, all_nodes=False, samples=Sampling(samples=1, min_age_s=0.5)
     )
-    pieces = live.collect(wishes).collection.pieces
+    pieces = live.collect(options).collection.pieces
     samples = json.loads(pieces["live/live-samples.json"])["rows"]
     titles = {row["title"] for row in samples}
     assert {f"ray::{name}" for name in NAMES} <= titles
@@ -605,9 +613,9 @@ def test_another_node_looks_at_its_own(ray: RealRay) -> None:
 def test_a_node_that_is_asked_redacts_and_takes_no_other_pid(ray: RealRay) -> None:
     cluster, _ = live.find(ray.address)
     (meant,) = named(worker_stacks.ask(cluster, 20), "base")
-    wishes = worker_stacks.StackOptions("base", variables=True, timeout=20)
+    options = worker_stacks.StackOptions("base", variables=True, timeout=20)
     other = meant._replace(pid=os.getpid())
-    asked = {"wanted": [meant._asdict(), other._asdict()], "wishes": wishes._asdict()}
+    asked = {"wanted": [meant._asdict(), other._asdict()], "options": options._asdict()}
     (row,) = worker_stacks.respond(json.loads(json.dumps(asked)))
     assert row["pid"] == meant.pid
     told = row["threads"][0]["frames"][0]["locals"]
@@ -667,7 +675,7 @@ def test_stack_as_json(ray: RealRay) -> None:
 def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, _ = live.find(ray.address)
     monkeypatch.setattr(pyspy, "program", lambda: "")
-    found = worker_stacks.look(cluster, worker_stacks.StackOptions("base", timeout=20))
+    found = worker_stacks.inspect(cluster, worker_stacks.StackOptions("base", timeout=20))
     (gap,) = found.gaps
     assert (gap.why, gap.optional) == ("py-spy is not installed", False)
     (seen,) = found.stacks
@@ -678,7 +686,7 @@ def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.M
 def test_stack_of_nobody(ray: RealRay) -> None:
     done = stack(ray, "nobody_at_all")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no task, actor, process or node that runs is called nobody_at_all" in done.stderr
+    assert "no running task, actor, process or node has the name or id nobody_at_all" in done.stderr
 
 
 # ------------------------------------------------------------------ who is meant
@@ -761,10 +769,10 @@ def test_who_is_meant(name: str, pids: list[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("later", "runs nowhere: PENDING_NODE_ASSIGNMENT"),
-        ("c8c8", "is called c8c8"),
-        ("rain", "is called rain"),
-        ("10.0.0.9", "is called 10.0.0.9"),
+        ("later", "is not running: PENDING_NODE_ASSIGNMENT"),
+        ("c8c8", "name or id c8c8"),
+        ("rain", "name or id rain"),
+        ("10.0.0.9", "name or id 10.0.0.9"),
     ],
 )
 def test_who_is_not_there(name: str, said: str) -> None:
@@ -939,14 +947,14 @@ def test_what_could_not_be_seen_is_said() -> None:
 
 
 def test_the_fix_fits_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "pip install" in stacks.fix("py-spy is not installed", 1)
+    assert "pip install" in stacks.fix("missing", 1)
     monkeypatch.setattr(stacks.proc, "owner", lambda pid: os.geteuid() + 1)
-    assert stacks.fix("permission denied", 1).startswith("Run it as ")
+    assert stacks.fix("forbidden", 1).startswith("Run it as ")
     monkeypatch.setattr(stacks.proc, "owner", lambda pid: os.geteuid())
     monkeypatch.setattr(stacks, "_yama", lambda: 1)
-    assert "ptrace_scope=0" in stacks.fix("permission denied", 1)
+    assert "ptrace_scope=0" in stacks.fix("forbidden", 1)
     monkeypatch.setattr(stacks, "_yama", lambda: 0)
-    assert "SYS_PTRACE" in stacks.fix("permission denied", 1)
+    assert "SYS_PTRACE" in stacks.fix("forbidden", 1)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_json_goes_there_and_comes_back_while_all_cpus_are_taken(two: Two) -> No
     found = two.ask("json:dumps", {"a": [1, "ü"]}, 15)
     for node in (two.near, two.far):
         assert found[node] == there.RemoteReply(node, '{"a": [1, "\\u00fc"]}')
-    assert found[NOBODY].problem == "the cluster knows no such node"
+    assert found[NOBODY].problem == "the cluster has no such node"
     assert two.ray.processes("ray::raydoctor") == []
 
 
@@ -134,10 +134,10 @@ def test_a_node_that_is_frozen_is_told_as_such(two: Two) -> None:
 
 
 def test_a_node_that_runs_tasks_and_takes_too_long_is_told_apart() -> None:
-    frozen = "its raylet ran no task within {} s: it is frozen, or far too busy"
+    frozen = "its raylet ran no task within {} s: it is frozen or overloaded"
     patient = {"reach": 4.0, "each": 60.0}
     assert driver._too_late(patient, is_reached=False) == frozen.format(4)
-    assert driver._too_late(patient, is_reached=True).endswith("gave no answer within 60 s")
+    assert driver._too_late(patient, is_reached=True).endswith("did not reply within 60 s")
     assert driver._too_late({"each": 6.0}, is_reached=True) == frozen.format(6), "asked at once"
 
 
@@ -216,7 +216,7 @@ def test_what_is_too_large_is_told_and_not_cut() -> None:
     about, data = responded("json:loads", json.dumps("x" * 100_000))
     assert (about, json.loads(zlib.decompress(data))) == ({}, "x" * 100_000)
     about, data = responded("json:loads", json.dumps(list(range(1000))), 1100)
-    assert "bytes, 76 can be sent" in about["problem"]
+    assert "bytes, more than the limit of 76" in about["problem"]
     assert data == b""
 
 
@@ -238,7 +238,7 @@ def test_a_cluster_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyP
     assert clock() - began < 4
     locked = Cluster(gcs_address="127.0.0.1:1", token_mode=True)
     (answer,) = there.ask(locked, {NOBODY: 1}, "json:dumps", 5)
-    assert "demands a token" in answer.problem
+    assert "requires a token" in answer.problem
     assert list(there.ask(nobody, {}, "json:dumps", 5)) == []
 
 

@@ -256,7 +256,7 @@ def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_u
     cluster, _ = live.find(ray.address)
     watcher = Watcher(cluster)
     try:
-        nodes, config = watcher.look().nodes, watcher.config()
+        nodes, config = watcher.snapshot().nodes, watcher.config()
     finally:
         watcher.close()
     assert CONFIG.items() <= config.items()

@@ -29,8 +29,8 @@ from raydoctor.act.zombies.sweep import SweepNode, SweepReport, SweepRequest, Sw
 from raydoctor.cli import zombies as command
 from raydoctor.observe.collector.cluster import Daemon
 from raydoctor.observe.machine import holdings
-from raydoctor.observe.processes import kinship, proc, traces
-from raydoctor.observe.processes.kinship import Log, Machine
+from raydoctor.observe.processes import ownership, proc, traces
+from raydoctor.observe.processes.ownership import Log, Machine
 from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
@@ -456,7 +456,7 @@ def test_which_worker_may_have_started_what_detached_itself(
                 child.pid: {"RAY_RAYLET_PID": "1"},
             },
         )
-        assert kinship.whom_it_outlived(machine, orphan) == outlived
+        assert ownership.outlived_by(machine, orphan) == outlived
     finally:
         child.kill()
         child.wait()
@@ -719,8 +719,8 @@ def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
 
 @pytest.mark.parametrize("kind", ["defunct", "idle-holder", "leaked-child"])
 def test_what_is_never_ended_by_default(kind: classify.Kind) -> None:
-    assert leftovers.spared(leftover(5, kind), SweepOptions(all_users=True)) != ""
-    ended = leftovers.spared(leftover(5, kind), SweepOptions(leaked=True)) == ""
+    assert leftovers.spared(leftover(5, kind), SweepOptions(all_users=True)) is not None
+    ended = leftovers.spared(leftover(5, kind), SweepOptions(leaked=True)) is None
     assert ended == (kind == "leaked-child")
 
 

@@ -314,11 +314,11 @@ def test_a_ray_that_is_newer_than_the_messages_is_a_gap() -> None:
         with serving(_gcs_of(newest, stored)) as address:
             items = list(state.tables(Cluster(gcs_address=address), 10.0))
         gaps[version] = [
-            item.why for item in items if isinstance(item, Gap) and "knows" in item.why
+            item.why for item in items if isinstance(item, Gap) and "supports" in item.why
         ]
     assert gaps[newest] == []
     assert gaps[newer] == [
-        f"it runs Ray {newer}, and raydoctor knows Ray's messages up to {newest}"
+        f"the cluster runs Ray {newer}; raydoctor supports the messages of Ray up to {newest}"
     ]
 
 

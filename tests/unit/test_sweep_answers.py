@@ -11,14 +11,14 @@ import pytest
 from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.zombies import sweep, sweep_nodes
 from raydoctor.act.zombies.clean import Stale
-from raydoctor.act.zombies.leftovers import Leftover
+from raydoctor.act.zombies.leftovers import Leftover, Spared
 from raydoctor.act.zombies.sweep import SweepNode, SweepReport
 from raydoctor.observe.nodes.there import RemoteReply
 
 WHO = Identity(812, 5.5)
 VIEW = SweepReport(
     [Leftover(WHO, "orphan", "why", "a", "python", "", "ray", 1000, 5, 5, ports=(80, 81))],
-    {Identity(813, 6.0): "spared"},
+    {Identity(813, 6.0): Spared("spared")},
     [Stale("/tmp/ray/a", "session", 5, 60.0)],
     {WHO: Outcome(WHO, "term", "gone")},
     "",

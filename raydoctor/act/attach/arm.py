@@ -50,7 +50,7 @@ def arm() -> None:
 
         ray.init(runtime_env={"worker_process_setup_hook": "raydoctor.arm"})
 
-    It costs nothing until it is used: one handler of SIGURG, which only this user and root can send.
+    It has no cost until it is used: one handler of SIGURG, which only this user and root can send.
     """
     if not (SIGNAL and load("enter").is_main() and load("enter").handle(wake)):
         _warn("raydoctor.arm: SIGURG cannot be handled here, this process is not armed")
@@ -61,7 +61,7 @@ def arm() -> None:
             folder.forget_the_dead()
             folder.write(name_of("armed", os.getpid()), b"{}")
     except OSError as error:
-        load("enter").put_back(SIGNAL, None)
+        load("enter").restore_handler(SIGNAL, None)
         _warn(f"raydoctor.arm: {error}: this process is not armed")
 
 
@@ -122,7 +122,7 @@ def _in_a_thread_of_its_own(path: str) -> None:
     try:
         thread.start()
     except BaseException:
-        load("enter").take_time()
+        load("enter").restore_turns()
         raise
 
 
@@ -130,7 +130,7 @@ def _listen(path: str) -> None:
     try:
         _answer(path)
     finally:
-        load("enter").take_time()
+        load("enter").restore_turns()
 
 
 def _answer(path: str) -> None:
@@ -143,7 +143,7 @@ def _answer(path: str) -> None:
         request = json.loads(folder.read(name + ".taken"))
         folder.remove(name + ".taken")
         if time.time() > request["until"]:  # raydoctor was killed
-            _give_back()
+            _release_handler()
             return
         time.sleep(_PAUSE)
         with _starting:
@@ -151,7 +151,7 @@ def _answer(path: str) -> None:
                 answer = _started(request)
             except BaseException as error:  # no error may end the process
                 answer = {"problem": f"{type(error).__name__}: {error}"[:500]}
-                _give_back()
+                _release_handler()
         folder.write(name_of("answer", os.getpid()), json.dumps(answer).encode())
 
 
@@ -257,10 +257,10 @@ def _debugpy(folder: str) -> Any:
     return debugpy
 
 
-def _give_back() -> None:
+def _release_handler() -> None:
     """Have the main thread restore the previous handler; an armed process keeps its handler."""
     if __name__ == "raydoctor_attached":
-        load("enter").give_back()
+        load("enter").release_handler()
 
 
 def _warn(message: str) -> None:

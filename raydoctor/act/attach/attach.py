@@ -283,7 +283,7 @@ class _Entry:
         if sample.is_stuck:
             raise NotAttachedError(
                 "gil",
-                f"pid {pid} cannot be entered: native code in {sample.says} and is blocked",
+                f"pid {pid} cannot be entered: native code in {sample.holder} and is blocked",
                 _stack(pid),
             )
         self.report_progress("injecting a few lines into its main thread")
@@ -312,8 +312,8 @@ class _Entry:
             reply = self.shake.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
-        if progress.stands_still(self.identity.pid):
-            raise self._still()
+        if progress.is_stuck(self.identity.pid):
+            raise self._stuck()
         pid = self.identity.pid
         if not reply.port:
             raise self._failure(reply.problem)
@@ -338,7 +338,7 @@ class _Entry:
         left = max(self.grace - (time.monotonic() - self.began), min(self.grace, _SETTLES) - waited)
         return left if self.shake.is_taken else min(left, self.to_be_taken - waited)
 
-    def _still(self) -> NotAttachedError:
+    def _stuck(self) -> NotAttachedError:
         pid, seconds = self.identity.pid, progress.STILL
         self._write("still", f"no processor time for {seconds:g} s")
         return NotAttachedError(
@@ -354,16 +354,16 @@ class _Entry:
             why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
             return NotAttachedError("debugpy", why, _DEBUGPY)
         if was_not_taken:
-            says = gil.sample(pid).says or _not_taken(progress.competitors(pid))
+            reason = gil.sample(pid).holder or _not_taken(progress.competitors(pid))
             waited = min(self.grace, self.to_be_taken)
-            why = f"pid {pid} did not respond within {waited:g} s: {says}"
+            why = f"pid {pid} did not respond within {waited:g} s: {reason}"
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
             f"debugpy did not start in pid {pid} within {self.grace:g} s: "
             f"its import competes with {progress.competitors(pid)} other threads for the GIL",
             paste.shell(
-                "Its import continues, costs about 0.4 s of processor time, and then opens the port: "
+                "Its import continues, takes about 0.4 s of CPU time, and then opens the port: "
                 "attach again in a moment. Until then: raydoctor stack --native {pid:pid}",
                 pid=pid,
             ),

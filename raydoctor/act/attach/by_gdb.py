@@ -86,7 +86,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
     """
     where = waits(pid)
     if now and not where:
-        if _asks_for_python(blocked.current(pid), pid):
+        if _waits_for_python(blocked.current(pid), pid):
             return "queued"  # by the previous call; it continues once it gets the GIL
         keeps = "keeps" if holds_gil else "may run without"
         raise OSError(
@@ -146,7 +146,7 @@ def _taken_back(
     deadline, is_interrupted = time.monotonic() + _TAKEN_BACK, False
     while time.monotonic() < deadline:
         call = blocked.current(pid)
-        if not is_interrupted and (_asks_for_python(call, pid) or (call and call == before)):
+        if not is_interrupted and (_waits_for_python(call, pid) or (call and call == before)):
             child.send_signal(signal.SIGINT)
             is_interrupted = True
         with suppress(subprocess.TimeoutExpired):
@@ -164,12 +164,12 @@ def waits(pid: int) -> str:
     A thread that waits for a lock of Python itself does not count as blocked.
     """
     call = blocked.lasting(pid)
-    if call is None or _asks_for_python(call, pid):
+    if call is None or _waits_for_python(call, pid):
         return ""
     return f"$pc == {call.at:#x} && $sp == {call.stack:#x}"
 
 
-def _asks_for_python(call: blocked.SystemCall | None, pid: int) -> bool:
+def _waits_for_python(call: blocked.SystemCall | None, pid: int) -> bool:
     """Whether it waits for a lock of Python itself; True if the locks cannot be distinguished."""
     if call is None or call.number != blocked.FUTEX:
         return False

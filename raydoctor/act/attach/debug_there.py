@@ -32,12 +32,12 @@ from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.redact import shared
 from raydoctor.observe.stacks import stacks
-from raydoctor.observe.stacks.stacks import Manner
+from raydoctor.observe.stacks.stacks import SampleOptions
 from raydoctor.waits.kinds.kind import kind_of
 
 Row = dict[str, Any]
 ReportProgress = Callable[[str], None]
-_SAMPLING = Manner(looks=2, every=0.2, timeout=3.0)
+_SAMPLING = SampleOptions(samples=2, interval=0.2, timeout=3.0)
 
 
 def respond(request: Row, report_progress: ReportProgress = lambda doing: None) -> Row:

@@ -1,10 +1,10 @@
-"""What the main thread of a process does for a debugger: take a request, start a thread, handle a signal.
+"""The main thread's part of attaching a debugger: take a request, start a thread, handle a signal.
 
-`raydoctor attach` has the main thread execute this file between two steps of its own code (`handshake.py`);
-`arm.py` loads it as well. Each release of the GIL costs the main thread a turn of every busy thread, and an
-import from a file releases it dozens of times: with 64 threads, a main thread that imported `typing` stood
-still for more than 15 s. So this file imports only modules that Python has in memory, and makes one system
-call, a rename, after it has shortened the turns.
+`raydoctor attach` makes the main thread execute this file between two steps of its own code (`handshake.py`);
+`arm.py` loads it as well. After each release of the GIL, the main thread waits for one turn of every busy
+thread, and an import from a file releases the GIL dozens of times: with 64 threads, an import of `typing`
+blocked the main thread for more than 15 s. Therefore this file imports only modules that are already loaded,
+and makes a single system call, a rename, after it has shortened the turns.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -19,25 +19,26 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATE = vars(threading)
-"""Keeps the state of the process, which may execute this file several times."""
+"""State of the process, which may execute this file several times."""
 INTERVAL, PREVIOUS, UNHANDLED = "_raydoctor_interval", "_raydoctor_previous", "_raydoctor_unhandled"
-"""The interval and the handler that were set before, and the request that another thread took for the main
-thread, which has yet to install the handler."""
+"""Keys of the previous switch interval, the previous handler, and the request that another thread took
+although only the main thread can install the handler."""
 WAKE, FORKED = "_raydoctor_wake", "_raydoctor_forked"
-"""What handles the signal once `arm.py` is loaded, and what runs in forked children."""
+"""Keys of the function that handles the signal once `arm.py` is loaded, and of the one for forked
+children."""
 SHORTEST, PER_THREAD = 1e-4, 1e-5
-"""Seconds until a waiting thread requests the GIL, while debugpy is imported (Python's own: 5 ms).
+"""Seconds until a waiting thread requests the GIL, while debugpy is imported (Python's default: 5 ms).
 
-Each waiting thread wakes up as often. With 64 threads and 0.1 ms this alone occupies two processors, so that
-each release of the GIL costs 1.6 s; with 0.3 ms it costs 2 ms, with 5 ms 110 ms (Python 3.11 measured).
+Each waiting thread wakes up at this interval. With 64 threads and 0.1 ms, that alone occupies two processors,
+and each release of the GIL takes 1.6 s; with 0.3 ms it takes 2 ms, with 5 ms 110 ms (Python 3.11 measured).
 """
 
 
-def hurry() -> bool:
-    """Shorten the turns of all threads; False where they are short already.
+def shorten_turns() -> bool:
+    """Shorten the turns of all threads; False if they are already short.
 
-    An import releases the GIL thousands of times, and waits each time for a turn of every busy thread: with
-    16 of them a minute instead of seconds.
+    An import releases the GIL thousands of times, and each time waits for a turn of every busy thread: with
+    16 such threads, it takes a minute instead of seconds.
     """
     if INTERVAL in STATE:
         return False
@@ -49,91 +50,92 @@ def hurry() -> bool:
     return True
 
 
-def take_time() -> None:
-    """Take turns as before."""
+def restore_turns() -> None:
+    """Restore the previous length of turns."""
     interval = STATE.pop(INTERVAL, None)
     if interval is not None:
         sys.setswitchinterval(interval)
 
 
 def forked() -> None:
-    """In a child that was forked meanwhile: no thread of ours exists there."""
+    """Reset the state in a child that was forked meanwhile, as it has none of raydoctor's threads."""
     if INTERVAL in STATE:
-        take_time()
+        restore_turns()
         STATE["_raydoctor_starting"] = _thread.allocate_lock()
 
 
 def is_main() -> bool:
     """Whether this is the main thread."""
-    # current_thread() would add an entry for a thread that `threading` did not start, which stays for ever.
+    # current_thread() would add a permanent entry for a thread that `threading` did not start.
     return _thread.get_ident() == threading.main_thread().ident
 
 
 def take(path: str, run: "Callable[..., object]", *arguments: str) -> bool:
-    """Take that request, if it is there, and start a thread; raydoctor withdraws a request by deleting it."""
-    is_hurried, is_taken = hurry(), False
+    """Take a request, if it exists, and start a thread; raydoctor withdraws a request by deleting it."""
+    has_shortened, is_taken = shorten_turns(), False
     try:
         posix.rename(path, path + ".taken")
-        # Not Thread.start(): this thread may hold the lock that it needs. Nor debugpy's, which would add an
-        # entry to the list of threads that stays for ever.
+        # Thread.start() needs a lock that this thread may hold; debugpy's replacement would add a permanent
+        # entry to the list of threads.
         start = getattr(_thread, "_original_start_new_thread", _thread.start_new_thread)
         start(run, arguments)
         is_taken = True
     except (OSError, RuntimeError, MemoryError):
-        pass  # it was withdrawn, or no thread can be started: the code that we interrupt goes on all the same
+        pass  # it was withdrawn, or no thread can be started: the interrupted code must continue
     finally:
-        if is_hurried and not is_taken:
-            take_time()
+        if has_shortened and not is_taken:
+            restore_turns()
     return is_taken
 
 
 def handle(handler: "Callable[..., object]") -> bool:
-    """Handle the signal, unless other code than raydoctor's does; whether raydoctor does."""
+    """Install the handler, unless another one is installed; returns whether raydoctor handles the signal."""
     before = _signal.getsignal(_signal.SIGURG)
     if before in (_signal.SIG_DFL, _signal.SIG_IGN):
         STATE[PREVIOUS] = before
         _signal.signal(_signal.SIGURG, handler)
         return True
-    return getattr(before, "__name__", "") == "wake"  # of an earlier call
+    return getattr(before, "__name__", "") == "wake"  # from an earlier call
 
 
 def wake(number: int, frame: "Any") -> None:
-    """Handle the signal as `arm.py` does, once that is loaded."""
+    """Handle the signal by the function of `arm.py`, once that is loaded."""
     if WAKE in STATE:
         STATE[WAKE](number, frame)
 
 
-def put_back(number: int, frame: "Any") -> None:
-    """Handle the signal for the last time."""
+def restore_handler(number: int, frame: "Any") -> None:
+    """Handle the signal for the last time, and restore the previous handler."""
     _signal.signal(number, STATE.pop(PREVIOUS, _signal.SIG_DFL))
 
 
-def give_back() -> None:
-    """Have the main thread put the handler back that was there; one that was armed ahead stays."""
+def release_handler() -> None:
+    """Make the main thread restore the previous handler; the handler of an armed process stays."""
     STATE.pop(UNHANDLED, None)
     if PREVIOUS in STATE:
-        STATE[WAKE] = put_back
+        STATE[WAKE] = restore_handler
         _signal.pthread_kill(threading.main_thread().ident or 0, _signal.SIGURG)
 
 
 def load_arm(path: str, program: str) -> None:
-    """Execute `arm.py`, which does what the request says, in a thread of its own."""
+    """Execute `arm.py`, which carries out the request, in a separate thread."""
     space = {"__name__": "raydoctor_attached", "__file__": program, "REQUEST": path}
     try:
         with open(program, "rb") as stream:
             exec(compile(stream.read(), program, "exec"), space)
-    except BaseException:  # the process must not notice
-        take_time()
-        give_back()
+    except BaseException:  # an error must not affect the process
+        restore_turns()
+        release_handler()
 
 
 def enter(path: str, program: str) -> bool:
-    """Take the request up, if it is not withdrawn; whether it was not.
+    """Take the request; returns whether it had not been withdrawn.
 
-    Where the main thread does not come to it, another thread executes this; the main one catches up later.
+    If the main thread cannot execute this, another thread does, and the main thread installs the handler
+    later.
     """
     if not is_main():
-        STATE[UNHANDLED] = path  # before it is taken: the main thread may come to it at once
+        STATE[UNHANDLED] = path  # before it is taken: the main thread may execute this at any time
     is_taken = take(path, load_arm, path, program)
     if is_main() and (is_taken or STATE.get(UNHANDLED) == path):
         handle(wake)

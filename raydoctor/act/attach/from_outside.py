@@ -94,7 +94,7 @@ def _variables(threads: list[Row], options: DebugOptions) -> Row | None:
             if (_is(f, options.frame) if options.frame else _is_user(f))
         ]
         if not wanted and options.frame:
-            return {"error": f"{thread['name']} is in no function called {options.frame}"}
+            return {"error": f"{thread['name']} has no function {options.frame} on its stack"}
         number = wanted[0] if wanted else 0
     return _variables_of(thread, number)
 

@@ -20,8 +20,8 @@ class GilSample(NamedTuple):
     """Whether a thread that is blocked in native code holds it: no Python code can run in the process."""
     stays: bool = False
     """Whether the same thread held it in the same place in all samples."""
-    says: str = ""
-    """Which thread and where; empty if no thread holds it for long."""
+    holder: str = ""
+    """The thread that holds it, and its position; empty if no thread holds it for long."""
 
 
 def sample(pid: int) -> GilSample:
@@ -31,7 +31,7 @@ def sample(pid: int) -> GilSample:
         if number:
             time.sleep(_INTERVAL)
         # Without stopping the process, because that would cut a sleep that holds the GIL short.
-        dump = pyspy.look(pid, stopping=False)
+        dump = pyspy.dump(pid, stopping=False)
         holders = [each for each in dump.threads if each.get("owns_gil")]
         if not holders:
             return GilSample(is_unknown=not dump.threads)

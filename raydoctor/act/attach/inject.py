@@ -53,7 +53,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
     GIL, a new thread executes the text instead of the main thread.
     """
     text = _guarded(pid, text)
-    if not trampoline.works_here():
+    if not trampoline.is_supported():
         return _otherwise(pid, start, text, now=now, holds_gil=holds_gil)
     try:
         files = elf.code(pid)

@@ -149,7 +149,7 @@ def _python(pid: int) -> Iterator[Obstacle]:
     elif not _OLDEST <= found <= _NEWEST:
         spelled = ".".join(map(str, found))
         yield Obstacle("python", f"pid {pid} runs Python {spelled}; raydoctor supports 3.8 to 3.14")
-    elif not (trampoline.works_here() or inject.has_other_ways(found)):
+    elif not (trampoline.is_supported() or inject.has_other_ways(found)):
         why = f"on {platform.machine()} only gdb can enter a running process, and gdb is not installed"
         yield Obstacle("gdb", why, f"{_GDB} {_AHEAD}", only_injection=True)
 
@@ -168,6 +168,6 @@ def _refused(pid: int) -> Obstacle | None:
         return None
     if not forbidden:
         return None
-    how = fix("permission denied", pid)
+    how = fix("forbidden", pid)
     why = f"the system does not permit ptrace on pid {pid}"
     return Obstacle("ptrace", why, f"{how} {_AHEAD}", only_injection=True)

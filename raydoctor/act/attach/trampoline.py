@@ -1,13 +1,14 @@
-"""Machine code that a thread can be sent through: it calls a function and is where it was.
+"""Machine code that a thread of another process executes: it calls a function and restores the thread's
+state.
 
-A debugger that calls a function in another process (gdb) stops it again at the end, to put its registers
-back. If the debugger is killed meanwhile, the thread is lost: of 28 processes whose debugger was killed, 6
-died (measured with hypno 1.1.0). This code puts everything back itself. A thread has either been sent and
-comes back, or it has not been sent; the process that sent it is not needed.
+A debugger that calls a function in another process (gdb) stops the process again afterwards to restore its
+registers. If the debugger is killed meanwhile, the thread is lost: 6 of 28 processes died when their debugger
+was killed (measured with hypno 1.1.0). This code restores the state itself, without the process that started
+it: a thread either has not started to execute it, or will return from it.
 
-x86-64, as the System V ABI for AMD64 has it: the stack is a multiple of 16 at a call, a function may change
-rax, rcx, rdx, rsi, rdi, r8-r11, all vector registers and `errno`, and 128 bytes below the stack pointer
-belong to the code that was interrupted.
+It follows the System V ABI for AMD64: the stack pointer is a multiple of 16 at a call; a function may change
+rax, rcx, rdx, rsi, rdi, r8-r11, all vector registers and `errno`; and the 128 bytes below the stack pointer
+belong to the interrupted code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 from collections.abc import Mapping
 
 BELOW = 256
-"""How far below the stack pointer of the interrupted code ours begins: where it is to go on lies there."""
+"""Distance from the interrupted code's stack pointer to ours, where the return address is stored."""
 
 _PUSH = bytes.fromhex(
     "9c"  # pushfq
@@ -33,7 +34,7 @@ _HEADER = b"".join(
     bytes.fromhex("48898424") + struct.pack("<I", 512 + 8 * word)  # mov [rsp + 512 + 8 n], rax
     for word in range(8)
 )
-"""XSAVE wants its header, 64 bytes, to be zero."""
+"""XSAVE requires that its 64-byte header is zero."""
 _ALL_PARTS = bytes.fromhex("83c8ff89c2")  # or eax, -1; mov edx, eax
 _SAVE = _ALL_PARTS + bytes.fromhex("480fae2424")  # xsave64 [rsp]
 _RESTORE = _ALL_PARTS + bytes.fromhex("480fae2c24")  # xrstor64 [rsp]
@@ -47,18 +48,18 @@ _POP = bytes.fromhex(
 )
 _LEAVE = b"\xc2" + struct.pack(
     "<H", BELOW - 8
-)  # ret: to the word at its stack's begin, and drop the rest
+)  # ret: to the address at the top of the stack, and release the rest
 
 
 FUNCTIONS = (
     *("PyGILState_Ensure", "PyGILState_Release", "PyRun_SimpleString", "Py_AddPendingCall"),
     *("PyErr_CheckSignals", "__errno_location", "pthread_create", "pthread_self", "pthread_detach"),
 )
-"""Of libpython (or the program itself) and the C library."""
+"""Required functions of libpython (or the program itself) and the C library."""
 
 
-def works_here() -> bool:
-    """Whether this machine's processors run it."""
+def is_supported() -> bool:
+    """Whether this machine's processors can execute it."""
     if platform.machine() != "x86_64":
         return False
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
@@ -66,14 +67,14 @@ def works_here() -> bool:
 
 
 def calling(functions: Mapping[str, int], text: int) -> bytes:
-    """Code that has Python execute the text at that address, in this thread, as soon as it gets the GIL."""
+    """Code that makes Python execute the text at that address, in this thread, once it gets the GIL."""
     return _whole(functions, _execute(functions, text))
 
 
 def queueing(functions: Mapping[str, int], text: int) -> bytes:
-    """Code that has Python execute the text at that address once its main thread is between two steps.
+    """Code that makes Python execute the text at that address as a pending call of the main thread.
 
-    It needs no GIL, and no state that makes sense: a thread that runs may be in the middle of an allocation.
+    It needs neither the GIL nor a consistent state: a running thread may be in the middle of an allocation.
     """
     return _whole(
         functions,
@@ -84,14 +85,14 @@ def queueing(functions: Mapping[str, int], text: int) -> bytes:
 
 
 def spawning(functions: Mapping[str, int], entry: int) -> bytes:
-    """Code that starts a thread which begins at that address (`thread`).
+    """Code that starts a thread at that address (`thread`).
 
-    It does not wait for the GIL: native code may hold a lock that the owner of the GIL waits for.
+    It does not wait for the GIL: the interrupted native code may hold a lock that the GIL's holder waits for.
     """
     return _whole(
         functions,
         b"\x48\x83\xec\x10"  # sub rsp, 16
-        + b"\x48\x89\xe7"  # mov rdi, rsp: where the thread's id goes
+        + b"\x48\x89\xe7"  # mov rdi, rsp: address for the thread's id
         + b"\x31\xf6"  # xor esi, esi
         + _into(_RDX, entry)
         + b"\x31\xc9"  # xor ecx, ecx
@@ -101,9 +102,9 @@ def spawning(functions: Mapping[str, int], entry: int) -> bytes:
 
 
 def thread(functions: Mapping[str, int], text: int) -> bytes:
-    """Code of a thread that has Python execute the text at that address, and ends; nobody joins it."""
+    """Code of a detached thread that makes Python execute the text at that address, and ends."""
     return (
-        b"\x53"  # push rbx: the stack is a multiple of 16 again
+        b"\x53"  # push rbx: aligns the stack to 16
         + _call(functions["pthread_self"])
         + b"\x48\x89\xc7"  # mov rdi, rax
         + _call(functions["pthread_detach"])

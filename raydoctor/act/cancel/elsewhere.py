@@ -48,7 +48,7 @@ def there(
     asked = {"address": cluster.gcs_address, "task": target.task, "options": asdict(options)}
     seconds = _STEPS * (options.grace + 2.0)
     (answer,) = ask(cluster, {target.node: asked}, _FUNCTION, seconds)
-    return answer.problem or unpacked(answer.told)
+    return answer.problem or unpacked(answer.value)
 
 
 def respond(asked: Row) -> Row:

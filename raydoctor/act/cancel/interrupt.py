@@ -11,7 +11,7 @@ hit. Needs Linux and the permissions of a debugger (ptrace(2)).
 
 from __future__ import annotations
 
-import os
+import errno
 import select
 import signal
 import subprocess
@@ -115,8 +115,11 @@ def _word(child: subprocess.Popen[bytes]) -> str:
 
 
 def _explained(word: str) -> str:
-    why = word.removeprefix("failed: ") or "the interrupting process ended"
-    if why == os.strerror(1):
+    kind, _, failure = word.partition(" ")
+    if kind != "failed":
+        return word or "the interrupting process ended"
+    number, _, why = failure.partition(" ")
+    if number == str(errno.EPERM):
         why += ": stopping a thread requires root, or a system that permits ptrace (Yama)"
     return why
 
@@ -137,7 +140,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def main_thread_is_busy(pid: int) -> bool | None:
     """Whether a method runs in the worker's main thread, by py-spy; None if py-spy cannot read it."""
     for _ in range(3):  # a process that is not stopped may change while py-spy reads it
-        for thread in pyspy.look(pid, stopping=False, timeout=_PY_SPY).threads:
+        for thread in pyspy.dump(pid, stopping=False, timeout=_PY_SPY).threads:
             if thread.get("thread_name") == "MainThread" and thread["frames"]:
                 return str(thread["frames"][0]["name"]).rpartition(".")[2] != _IDLE
         time.sleep(0.05)

@@ -18,7 +18,7 @@ from raydoctor.act.cancel.steps import worker_here
 from raydoctor.act.cancel.target import CancelTarget
 from raydoctor.act.signals.process import Identity, State, end
 from raydoctor.act.workers.worker import tree
-from raydoctor.observe.processes import kinship, proc
+from raydoctor.observe.processes import ownership, proc
 from raydoctor.observe.processes.redact import command_line
 
 _SETTLE = 0.6
@@ -58,7 +58,7 @@ def started_by(target: CancelTarget, with_actor: bool = False) -> list[Identity]
 
 def _detached(target: CancelTarget) -> list[Identity]:
     """Orphans that have the worker's output open or are in its process group, with their descendants."""
-    machine = kinship.look()
+    machine = ownership.survey_machine()
     found: list[Identity] = []
     for pid in machine.orphans:
         log = machine.output.get(pid) or machine.log.get(pid)

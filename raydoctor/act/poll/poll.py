@@ -175,7 +175,7 @@ class Polling:
         seconds = time.monotonic() - self._began if math.isnan(self._seconds) else self._seconds
         return Summary(
             tally["ok"], tally["error"], tally["timeout"], tally["cancelled"], tally["retry"],
-            tally["still running"], len(self._pending), seconds, self._guard.problem,
+            tally["running"], len(self._pending), seconds, self._guard.problem,
         )  # fmt: skip
 
     def results(self) -> list[Result]:

@@ -81,4 +81,4 @@ def kinds(results: Iterable[Result]) -> Iterator[str]:
     for result in results:
         yield result.status
         if result.still_running:
-            yield "still running"
+            yield "running"

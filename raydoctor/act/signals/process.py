@@ -52,6 +52,14 @@ class Outcome(NamedTuple):
     """Why it was refused or still runs, or how raydoctor knows that it is gone if no signal was sent."""
 
 
+class Unsent(NamedTuple):
+    """A signal that was not sent."""
+
+    why: str
+    is_gone: bool = False
+    """Whether the process had ended before."""
+
+
 class System(Protocol):
     """Operations of the operating system; tests replace them."""
 
@@ -139,7 +147,8 @@ def send(
     if with_handle is None:
         return ending.outcomes[target].reason
     try:
-        return ending.signal(target, with_handle, number)
+        unsent = ending.signal(target, with_handle, number)
+        return unsent.why if unsent else ""
     finally:
         ending.system.release(with_handle)
 
@@ -257,16 +266,16 @@ class _Ending:
         """Signal all and wait; returns those that have not ended."""
         signalled = {}
         for target, handle in held.items():
-            why = self.signal(target, handle, number)
-            if not why:
+            unsent = self.signal(target, handle, number)
+            if unsent is None:
                 signalled[target] = handle
                 self.settle(
                     target, action, "running", f"still running {wait:g} s after SIG{action.upper()}"
                 )
-            elif why != _GONE:
-                self._refuse(target, why)
-            else:
+            elif unsent.is_gone:
                 self._gone(target)
+            else:
+                self._refuse(target, unsent.why)
         ended = self.system.ended(signalled.values(), wait) if signalled else set()
         for target, handle in signalled.items():
             if handle in ended:
@@ -277,27 +286,26 @@ class _Ending:
         before = self.outcomes.get(target)
         self.settle(target, before.action if before else "none", "gone")
 
-    def signal(self, target: Identity, handle: int, number: int) -> str:
-        """Send a signal and record it in the audit. Empty if it was sent, else why not."""
-        result = ""
+    def signal(self, target: Identity, handle: int, number: int) -> Unsent | None:
+        """Send a signal and record it in the audit. None if it was sent."""
+        unsent = None
         try:
             self.system.signal(handle, number)
         except ProcessLookupError:
-            result = _GONE
+            unsent = Unsent("it had ended before", is_gone=True)
         except PermissionError:
-            result = "the system does not permit a signal to it"
+            unsent = Unsent("the system does not permit a signal to it")
         if number == 0:
-            return result
+            return unsent
         self.audit.write(
             "signal",
             pid=target.pid,
             started_at=target.started_at,
             signal=signal.Signals(number).name,
-            result=result or "sent",
+            result=unsent.why if unsent else "sent",
             **self.audit.about.get(target, {}),
         )
-        return result
+        return unsent
 
 
-_GONE = "it had ended before"
 _KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))

@@ -21,7 +21,7 @@ from raydoctor.act.signals.process import Identity
 from raydoctor.act.tracking import family, registry, watcher
 from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.observe.collector.cluster import Cluster
-from raydoctor.observe.processes import daemons, kinship, proc, traces
+from raydoctor.observe.processes import daemons, ownership, proc, traces
 from raydoctor.observe.processes.proc import Process
 
 _NUMBER = 0
@@ -157,7 +157,7 @@ class ClusterLineage:
         """Whether it is a driver or a daemon, which owns the processes below it."""
         if process.name in daemons.BINARIES or _key(process) in self._drivers:
             return True
-        is_driver = kinship.is_driver(process.pid)
+        is_driver = ownership.is_driver(process.pid)
         if is_driver:
             self._drivers.add(_key(process))
         return is_driver

@@ -1,6 +1,6 @@
 """Classifies processes of a machine as leftovers, with the reason, for `leftovers.py`.
 
-The evidence is one snapshot of the process table (`observe/processes/kinship.py`), the logs of raylets that
+The evidence is one snapshot of the process table (`observe/processes/ownership.py`), the logs of raylets that
 are gone, and, for a GCS, its connections. A process without conclusive evidence is not marked.
 """
 
@@ -20,8 +20,8 @@ from raydoctor.act.zombies.history import Raylets
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.cluster import Daemon
 from raydoctor.observe.machine import holdings
-from raydoctor.observe.processes import daemons, kinship, proc, traces
-from raydoctor.observe.processes.kinship import Machine
+from raydoctor.observe.processes import daemons, ownership, proc, traces
+from raydoctor.observe.processes.ownership import Machine
 
 Kind = Literal["defunct", "orphan", "stale-daemon", "leaked-child", "idle-holder"]
 _STARTING = 60.0
@@ -66,8 +66,8 @@ class LeftoverSurvey:
 
 def survey() -> LeftoverSurvey:
     """Take a snapshot of the machine, and mark leftovers."""
-    machine = kinship.look(thorough=True, folders=history.session_folders())
-    folders = history.session_folders(kinship.sessions(machine))
+    machine = ownership.survey_machine(thorough=True, folders=history.session_folders())
+    folders = history.session_folders(ownership.sessions(machine))
     survey = LeftoverSurvey(machine, Raylets(folders), _with_hidden_raylets(machine))
     _mark_outlived(survey)
     _mark_recorded(survey)
@@ -243,7 +243,7 @@ def _mark_recorded(survey: LeftoverSurvey) -> None:
         worker = known.worker
         now = machine.processes.get(worker.pid)
         lives = now is not None and now.state != "Z" and worker.is_same(worker.pid, now.started_at)
-        if lives and (known.is_tracked or not kinship.is_idle(machine, worker.pid)):
+        if lives and (known.is_tracked or not ownership.is_idle(machine, worker.pid)):
             continue
         here = [
             t for t in known.tasks.values() if any(s.pid in numbers for s in t.processes.values())
@@ -303,7 +303,7 @@ def _is_defunct_raylet(daemon: Daemon) -> bool:
 
 def _mark_daemons(survey: LeftoverSurvey) -> None:
     machine = survey.machine
-    living = kinship.sessions_of_raylets(machine) | survey.hidden
+    living = ownership.sessions_of_raylets(machine) | survey.hidden
     by_session: dict[str, list[Daemon]] = {}
     for daemon in machine.daemons.values():
         if daemon.state != "Z" and daemon.session_dir and proc.same_pids(daemon.pid):
@@ -402,7 +402,7 @@ def _has_lost_worker(survey: LeftoverSurvey, pid: int) -> bool:
 
 def _mark_lost_drivers(survey: LeftoverSurvey) -> None:
     machine = survey.machine
-    living = kinship.sessions_of_raylets(machine) | survey.hidden
+    living = ownership.sessions_of_raylets(machine) | survey.hidden
     for pid, kind in machine.kinds.items():
         log = machine.log.get(pid)
         if kind != "driver" or log is None or log.session in living or not proc.same_pids(pid):

@@ -27,8 +27,8 @@ from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.machine import sessions, storage
-from raydoctor.observe.processes import discover, kinship, proc
-from raydoctor.observe.processes.kinship import Machine
+from raydoctor.observe.processes import discover, ownership, proc
+from raydoctor.observe.processes.ownership import Machine
 
 QUIET = 600.0
 """Seconds without a change; living sessions write more often."""
@@ -65,7 +65,7 @@ class Stale(NamedTuple):
 
 def find(options: SweepOptions) -> list[Stale]:
     """Files of dead sessions on this machine; `reason` is set if one is not to be removed."""
-    used = _Used(kinship.look(thorough=True, folders=history.session_folders()))
+    used = _Used(ownership.survey_machine(thorough=True, folders=history.session_folders()))
     dead = [each for each in _sessions(used) if options.means(each.path)]
     found = [*dead, *_spilled([each.path for each in dead])]
     if not options.session:
@@ -137,7 +137,7 @@ class _Used:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.sessions = kinship.sessions(machine) | {t.session for t in machine.traces.values()}
+        self.sessions = ownership.sessions(machine) | {t.session for t in machine.traces.values()}
         self.paths = set(history.bound_sockets()) | {
             path for pid in machine.processes for path in _places(pid)
         }

@@ -1,7 +1,7 @@
 """Leftover processes of Ray: which they are, why, and which of them may be ended.
 
-Ownership is established from inherited and open resources (`observe/processes/kinship.py`), never from a name
-alone. A leftover is one of five kinds:
+Ownership is established from inherited and open resources (`observe/processes/ownership.py`), never from a
+name alone. A leftover is one of five kinds:
 
 - `defunct`: it has ended, but its parent has not read its exit status. Only the parent can remove it.
 - `orphan`: the worker or raylet that started it is gone, or its raylet is defunct.
@@ -38,10 +38,6 @@ _SETTLE = 0.5
 """Seconds that Ray takes to end the processes of a dead worker (0.2 s measured)."""
 _SETTLE_DAEMONS = 2.0
 """The same for a dead raylet: `ray start --block` checks it once a second, and ends the rest."""
-INHERITED_ONLY = (
-    "only its environment ties it to Ray, as with a tmux session or a server that was started from a job. "
-    "--inherited includes it"
-)
 _TITLE = 200
 _MUCH = 0.10
 """Share of the machine's memory above which an idle worker is shown, as in the rule `leftover-process`."""
@@ -199,17 +195,30 @@ def _leftover(
 # ------------------------------------------------------------------ ending leftovers
 
 
-def spared(leftover: Leftover, options: SweepOptions) -> str:
-    """Why it is not ended; empty if it is to be ended."""
+class Spared(NamedTuple):
+    """Why a leftover is not ended."""
+
+    reason: str
+    is_doubtful: bool = False
+    """Whether it is kept only because its inherited environment is the only tie to Ray."""
+
+
+def spared(leftover: Leftover, options: SweepOptions) -> Spared | None:
+    """Why it is not ended; None if it is to be ended."""
     if leftover.kind == "defunct":
-        return "it has ended already: only its parent can remove it"
+        return Spared("it has ended already: only its parent can remove it")
     if leftover.kind == "idle-holder":
-        return "it is a live worker of a live session"
+        return Spared("it is a live worker of a live session")
     if leftover.kind == "leaked-child" and not options.leaked:
-        return "its worker still runs: --leaked includes it"
+        return Spared("its worker still runs: --leaked includes it")
     if leftover.is_inherited_only and not options.inherited:
-        return INHERITED_ONLY
-    return _spared_user(leftover.uid, options)
+        return Spared(
+            "only its environment ties it to Ray, as with a tmux session or a server that was started "
+            "from a job. --inherited includes it",
+            is_doubtful=True,
+        )
+    reason = _spared_user(leftover.uid, options)
+    return Spared(reason) if reason else None
 
 
 def _spared_user(uid: int | None, options: SweepOptions) -> str:

@@ -17,7 +17,7 @@ from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.signals.system import real_system
 from raydoctor.act.zombies import clean, leftovers
 from raydoctor.act.zombies.clean import Stale
-from raydoctor.act.zombies.leftovers import Leftover, SweepOptions
+from raydoctor.act.zombies.leftovers import Leftover, Spared, SweepOptions
 from raydoctor.observe.processes import proc
 
 _T = TypeVar("_T")
@@ -27,8 +27,8 @@ class SweepReport(NamedTuple):
     """The leftovers of a machine, and the results once they were ended."""
 
     leftovers: Sequence[Leftover]
-    spared: Mapping[Identity, str]
-    """Why a leftover is not ended; all others are to be ended."""
+    spared: Mapping[Identity, Spared]
+    """The leftovers that are not ended; all others are to be ended."""
     stale: Sequence[Stale]
     outcomes: Mapping[Identity, Outcome]
     """Empty before the sweep."""
@@ -45,7 +45,7 @@ class SweepReport(NamedTuple):
     def is_left(self) -> bool:
         """Whether anything remains that should be ended or removed."""
         ended = all(outcome.outcome == "gone" for outcome in self.outcomes.values())
-        is_kept = any(why == leftovers.INHERITED_ONLY for why in self.spared.values())
+        is_kept = any(each.is_doubtful for each in self.spared.values())
         return not ended or is_kept or any(each.reason and not each.removed for each in self.stale)
 
 
@@ -108,7 +108,8 @@ def plan(view: SweepReport, deed: SweepRequest) -> Plan:
 
 def doubtful(view: SweepReport) -> list[Leftover]:
     """Leftovers that are kept only because their inherited environment is the only tie to Ray."""
-    return [e for e in view.leftovers if view.spared.get(e.identity) == leftovers.INHERITED_ONLY]
+    found = {identity for identity, spared in view.spared.items() if spared.is_doubtful}
+    return [each for each in view.leftovers if each.identity in found]
 
 
 def with_doubtful(
@@ -161,7 +162,7 @@ def unpacked(data: Mapping[str, Any]) -> SweepReport:
     outcomes = [_made(Outcome, each) for each in data["outcomes"]]
     return SweepReport(
         [_made(Leftover, each) for each in data["leftovers"]],
-        {_made(Identity, identity): str(why) for identity, why in data["spared"]},
+        {_made(Identity, identity): _made(Spared, why) for identity, why in data["spared"]},
         [_made(Stale, each) for each in data["stale"]],
         {each.identity: each for each in outcomes},
         str(data["unseen"]),

@@ -21,7 +21,7 @@ from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import gcs
-from raydoctor.observe.nodes.there import RemoteReply, Tell, ask
+from raydoctor.observe.nodes.there import RemoteReply, ReportNodes, ask
 from raydoctor.observe.processes import proc
 
 _FUNCTION = "raydoctor.act.zombies.sweep_nodes:respond"
@@ -120,7 +120,7 @@ def inspect(
     nodes: Sequence[SweepNode],
     options: SweepOptions,
     with_disk: bool,
-    report_progress: Tell = lambda done, total: None,
+    report_progress: ReportNodes = lambda done, total: None,
 ) -> list[SweptMachine]:
     """The leftovers on other nodes; each machine once."""
     request = {"do": "inspect", "options": asdict(options), "with_disk": with_disk}
@@ -143,7 +143,7 @@ def carry_out(
     cluster: Cluster,
     places: Sequence[SweptMachine],
     deed: SweepRequest,
-    report_progress: Tell = lambda done, total: None,
+    report_progress: ReportNodes = lambda done, total: None,
 ) -> list[SweptMachine]:
     """Carry out the plan on other nodes; nodes with nothing to do get no task."""
     asks = {
@@ -186,7 +186,7 @@ def machine() -> str:
 
 
 def _asked(
-    cluster: Cluster, asks: Mapping[str, Any], seconds: float, report_progress: Tell
+    cluster: Cluster, asks: Mapping[str, Any], seconds: float, report_progress: ReportNodes
 ) -> dict[str, RemoteReply]:
     return {
         answer.node: answer for answer in ask(cluster, asks, _FUNCTION, seconds, report_progress)
@@ -197,8 +197,8 @@ def _place(node: SweepNode, answer: RemoteReply) -> SweptMachine:
     if answer.problem:
         return SweptMachine(node, None, answer.problem, answer.hint)
     try:
-        view = sweep.unpacked(answer.told["view"])
-        return SweptMachine(node, view, machine=str(answer.told["machine"]))
+        view = sweep.unpacked(answer.value["view"])
+        return SweptMachine(node, view, machine=str(answer.value["machine"]))
     except sweep.DAMAGED:
         return SweptMachine(
             node, None, "its reply is malformed", "Run on that node: raydoctor zombies"

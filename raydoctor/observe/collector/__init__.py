@@ -1,1 +1,1 @@
-"""What every collector uses: tables, deadlines, child processes, the cluster and its listeners."""
+"""The basis of all collectors: tables, deadlines, child processes, the cluster and its listeners."""

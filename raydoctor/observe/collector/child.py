@@ -1,6 +1,6 @@
-"""Runs another program for what it prints, with a hard limit in time and size.
+"""Runs another program and returns its output, with a hard time limit.
 
-Never waits for a child that does not end: one that hangs in a driver of the kernel does not hear SIGKILL.
+Never waits for a child that does not exit: SIGKILL has no effect while it is blocked in a kernel driver.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 
 class Output(NamedTuple):
-    """What a program printed. `problem` is empty where it ended well."""
+    """The standard output of a program; `problem` is empty if its exit code is 0."""
 
     text: str
     problem: str = ""
 
 
 def output(command: Sequence[str], timeout: float) -> Output:
-    """Run `command`, without a shell and in English; never raises for what the program does."""
+    """Run `command` without a shell and with English messages; never raises for the program's failures."""
     try:
         child = subprocess.Popen(
             command,
@@ -40,8 +40,8 @@ def output(command: Sequence[str], timeout: float) -> Output:
             child.communicate(timeout=0.5)
         return Output("", f"did not answer within {timeout:g} s")
     if child.returncode:
-        told = err.decode("utf-8", "replace").strip().splitlines() or ["without a word"]
+        errors = err.decode("utf-8", "replace").strip().splitlines() or ["no error message"]
         return Output(
-            out.decode("utf-8", "replace"), f"exit code {child.returncode}: {told[-1][:200]}"
+            out.decode("utf-8", "replace"), f"exit code {child.returncode}: {errors[-1][:200]}"
         )
     return Output(out.decode("utf-8", "replace"))

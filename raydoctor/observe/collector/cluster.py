@@ -1,6 +1,6 @@
-"""Which cluster is looked at: where it is, and how to ask it.
+"""The cluster to inspect: where it is, and how to query it.
 
-A value that discovery makes and collectors read.
+A value that discovery creates and collectors read.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from raydoctor.observe.collector.programs.peers import Access
 
 
 class Token(NamedTuple):
-    """The auth token that this user would send; never written, never shown."""
+    """The auth token that this user would send; never written to a file or shown."""
 
     value: str
     origin: str
-    """Where it is from, for gaps and `check`: `RAY_AUTH_TOKEN`, a path."""
+    """Where it was found, for gaps and `check`: `RAY_AUTH_TOKEN`, a path."""
 
     def __repr__(self) -> str:
         """Without the value: a traceback or a log may print it."""
@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
 
 class Daemon(NamedTuple):
-    """A process of Ray's own, by identity."""
+    """One of Ray's own processes, by identity."""
 
     kind: str
     """`raylet`, `gcs_server`, `dashboard`, `monitor`, `log_monitor`, `agent`, `runtime_env_agent` or
@@ -37,35 +37,35 @@ class Daemon(NamedTuple):
     session_dir: str = ""
     node_id: str = ""
     uid: int | None = None
-    """The user whom it runs as; None where that is unknown."""
+    """The user it runs as; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One cluster, as the processes and files of this machine show it."""
+    """One cluster, according to the processes and files of this machine."""
 
     session_dir: str = ""
-    """Empty: it lives elsewhere, only its address is known."""
+    """Empty if the cluster runs elsewhere and only its address is known."""
     gcs_address: str = ""
     dashboard_address: str = ""
-    """`host:port`; empty where none is known."""
+    """`host:port`; empty if unknown."""
     node_ids: tuple[str, ...] = ()
-    """Nodes whose raylet runs (or ran) on this machine: their logs and processes are here."""
+    """Nodes with a raylet that runs (or ran) on this machine: their logs and processes are here."""
     daemons: tuple[Daemon, ...] = ()
     token: Token | None = None
     token_mode: bool | None = None
-    """Whether the cluster was started to demand a token, where a process of it says so."""
+    """Whether the cluster was started in token mode, according to the environment of its processes."""
     owner: int | None = None
-    """The user whom its daemons here run as; None where none of them runs here."""
+    """The user that its daemons on this machine run as; None if none of them runs here."""
     typed: tuple[str, ...] = ()
     """Its addresses that the user typed: their listeners may belong to any user."""
     is_vouched: bool = True
-    """Whether the programs of its daemons could be read: only then may they name addresses elsewhere."""
+    """Whether the programs of its daemons were verified: only then are addresses that they name trusted."""
 
     def access(self, demands_token: bool | None = None) -> Access:
-        """What it is sent, and which listeners may receive it: its owner's, on this machine.
+        """The token to send, and the listeners that may receive it: on this machine, those of its owner.
 
-        No token goes to a cluster that demands none; `demands_token` None: as its processes were started.
+        A cluster that requires no token receives none; `demands_token` None: as its processes were started.
         """
         needed = self.token_mode if demands_token is None else demands_token
         value = self.token.value if self.token is not None and needed is not False else ""
@@ -78,5 +78,5 @@ class Cluster:
 
     @property
     def is_up(self) -> bool:
-        """Whether anything of it runs here, or it is elsewhere and has an address."""
+        """Whether any process of it runs here, or it runs elsewhere and has an address."""
         return any(d.state != "Z" for d in self.daemons) or not self.session_dir

@@ -1,6 +1,6 @@
-"""Calls functions side by side, each in a daemon thread, and never waits for one that hangs.
+"""Calls functions in parallel, each in a daemon thread, and never waits for a hung one.
 
-`concurrent.futures` joins its threads when the interpreter exits: one that hangs would hang the exit.
+`concurrent.futures` joins its threads when the interpreter exits: a hung thread would block the exit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ T = TypeVar("T")
 def parallel(
     calls: Mapping[str, Callable[[], T]], timeout: float, at_once: int | None = None
 ) -> Iterator[tuple[str, T | Exception]]:
-    """Name and result, or what it raised, as they come; what has not come by then is left out.
+    """Each call's name with its result or exception, as they arrive; calls that take too long are left out.
 
-    `at_once`: how many run at a time, all of them by default. What has not begun when the time is up, or when
-    nobody asks for more, is not begun.
+    `at_once`: how many run at a time, by default all. No call is begun after the timeout, or after the
+    caller has closed the iterator.
     """
     results: queue.SimpleQueue[tuple[str, T | Exception]] = queue.SimpleQueue()
     waiting: queue.SimpleQueue[tuple[str, Callable[[], T]]] = queue.SimpleQueue()

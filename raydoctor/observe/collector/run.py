@@ -1,8 +1,8 @@
-"""Runs collectors side by side, each with a hard limit in time; none can hang or fail the run.
+"""Runs collectors in parallel, each with a hard time limit; none of them can block or fail the run.
 
-A collector is a function that yields files and gaps. Each runs in a thread of its own; what it has yielded
-when its time is up is kept, and that it was not done is a gap. A thread that hangs in the kernel (a dead
-NFS server, say) is left behind: it is a daemon and ends with the process.
+A collector is a function that yields files and gaps. Each runs in its own thread. What it has yielded before
+the timeout is kept, and a gap records that it did not finish. A thread that is blocked in the kernel (by a
+dead NFS server, for example) is abandoned: it is a daemon thread and ends with the process.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.table import Piece
 
 TIMEOUT = 5.0
-"""Seconds for each collector, where the user gives no other and the machine has time."""
+"""Default seconds for each collector on a machine that is not overloaded."""
 _MOST_TIMES = 6.0
-"""Times that, on a machine without."""
+"""Largest factor by which an overloaded machine extends it."""
 
 Gather = Callable[[], Iterable[Piece | Gap]]
 
 
 class Collector(NamedTuple):
-    """One thing to look at. `what` names it in a gap: "the kernel log"."""
+    """One source of evidence. `what` is its name in a gap: "the kernel log"."""
 
     what: str
     gather: Gather
     optional: bool = False
-    """Its absence alone does not make the evidence incomplete."""
+    """Whether the evidence is complete without it."""
     hint: str = ""
-    """What to do where it fails or takes too long."""
+    """What to do if it fails or takes too long."""
     about: str = ""
-    """What its absence hides: `Gap.about`."""
+    """Which evidence is missing without it: `Gap.about`."""
 
 
 @dataclass(slots=True)
 class Collection:
-    """What collectors brought."""
+    """The results of all collectors."""
 
     pieces: dict[str, bytes] = field(default_factory=dict)
-    """Path in the capture -> content, redacted."""
+    """Path in the capture -> content."""
     gaps: list[Gap] = field(default_factory=list)
 
     def add(self, item: Piece | Gap, folder: str = "") -> None:
-        """Keep a file or a gap; `folder` is the node's."""
+        """Add a file or a gap; `folder` is the node's."""
         if isinstance(item, Gap):
             self.gaps.append(item)
         else:
@@ -60,14 +60,14 @@ class _Done(NamedTuple):
 
 
 def usual_timeout() -> float:
-    """Seconds for each collector, where the user gives no other.
+    """Default seconds for each collector.
 
-    Where more threads want a processor than there are, all of raydoctor takes as many times longer, and so
-    does what is asked.
+    If more threads are runnable than there are processors, raydoctor and the processes that it queries need
+    proportionally longer.
     """
     try:
         load = os.getloadavg()[0]
-    except OSError:  # a sandbox that does not tell
+    except OSError:  # a sandbox without a load average
         return TIMEOUT
     return TIMEOUT * min(_MOST_TIMES, max(1.0, load / (os.cpu_count() or 1)))
 
@@ -77,9 +77,9 @@ def run(
     timeout: float = TIMEOUT,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Collection:
-    """Run them all at once; back after `timeout` seconds at the latest.
+    """Run all of them in parallel; returns after at most `timeout` seconds.
 
-    `meanwhile` is work of the caller's own that need not wait for them.
+    `meanwhile` is work of the caller that does not depend on them.
     """
     news: queue.SimpleQueue[tuple[int, Piece | Gap | _Done]] = queue.SimpleQueue()
     for number, collector in enumerate(collectors):
@@ -101,7 +101,7 @@ def run(
         why = f"did not answer within {timeout:g} s"
         brought[number].append(_gap(collectors[number], why))
     collection = Collection()
-    # In the collectors' order, whoever was first: the same machine gives the same report.
+    # In the order of the collectors, not of arrival: the same machine yields the same report.
     for number in sorted(brought):
         for item in brought[number]:
             collection.add(item)
@@ -125,15 +125,16 @@ def _until(
 ) -> Iterator[tuple[int, Piece | Gap | _Done]]:
     while running:
         try:
-            # What is there already is taken, however late it is.
+            # Results that are already queued are taken even after the deadline.
             yield news.get(timeout=max(0.001, deadline - time.monotonic()))
         except queue.Empty:
             return
 
 
 def _failed(collector: Collector, error: BaseException) -> Gap:
-    told = str(error).strip().splitlines()
-    return _gap(collector, f"failed: {type(error).__name__}{f': {told[0][:200]}' if told else ''}")
+    lines = str(error).strip().splitlines()
+    detail = f": {lines[0][:200]}" if lines else ""
+    return _gap(collector, f"failed: {type(error).__name__}{detail}")
 
 
 def _gap(collector: Collector, why: str) -> Gap:

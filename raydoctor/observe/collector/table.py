@@ -1,11 +1,11 @@
-"""How a collector writes what it saw: a table, one row a line, in a file `live/live-<name>.json`.
+"""How a collector writes its rows: a table with one row per line, in a file `live/live-<name>.json`.
 
     {"table": "tasks", "at": 1795240000.5, "from": "dashboard", "total": 12122, "rows": [
     {"task_id": "…", "state": "RUNNING", …},
     {"task_id": "…", "state": "PENDING_NODE_ASSIGNMENT", …}
     ]}
 
-One row a line, so that a diagnosis can name the line it rests on, and `grep` finds it.
+With one row per line, a diagnosis can cite the line of its evidence, and `grep` finds it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def table(
     total: int | None = None,
     at: float | None = None,
 ) -> Piece:
-    """A table as a file. `source`: who told (`dashboard`, `gcs`, `proc`, …); `at`: when, epoch seconds.
+    """A table as a file. `source`: where it is from (`dashboard`, `gcs`, `proc`, …); `at`: epoch seconds.
 
-    `total`: how many rows there are where these are some of them; a reader of the capture must be able to
-    tell "all" from "the first thousand".
+    `total`: how many rows exist, if these are only some of them; a reader of the capture must be able to
+    distinguish "all" from "the first thousand".
     """
     lines = [json.dumps(row, separators=(",", ":"), default=str) for row in rows]
     head = {
@@ -51,6 +51,6 @@ def table(
 
 
 def text(name: str, content: str | bytes) -> Piece:
-    """Something that is a text already, such as `dmesg.txt` or a stack."""
+    """A plain text as a file, such as `dmesg.txt` or a stack."""
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     return Piece(f"{FOLDER}/{name}", data)

@@ -1,1 +1,1 @@
-"""What the GCS, the workers and the dashboard report."""
+"""Queries to the GCS, the workers and the dashboard."""

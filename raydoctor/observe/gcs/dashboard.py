@@ -1,11 +1,11 @@
-"""Tables from a cluster's dashboard over plain HTTP, none of whose endpoints can cost the others.
+"""Tables from a cluster's dashboard over plain HTTP; a slow endpoint does not delay the others.
 
-Asked in an order that finds out first what would hang (Ray 2.60.0): whether the port takes connections,
-`/api/authentication_mode` and `/api/gcs_healthz` (both open to all, milliseconds), and only where the GCS is
-alive the state API: with a dead one `/api/v0/*` hangs for more than 15 s, and `objects` for 14 s with one
-stopped raylet. Each endpoint has its own thread and its own time.
+The order detects first what would hang (Ray 2.60.0): whether the port accepts connections, then
+`/api/authentication_mode` and `/api/gcs_healthz` (both need no token and take milliseconds), and the state
+API only if the GCS is alive: `/api/v0/*` hangs for more than 15 s if the GCS is dead, and `objects` for 14 s
+if one raylet is stopped. Each endpoint has its own thread and its own timeout.
 
-Truncation is silent there: `total` tells it, `warnings` does not.
+The state API reports truncation only in `total`, not in `warnings`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from urllib.parse import urlencode
 
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.programs.peers import Access, RefusedListenerError, connect
-from raydoctor.observe.gcs.told import Probe, Reply
+from raydoctor.observe.gcs.replies import Probe, Reply
 
 _CONNECT = 0.5
 _OPEN = 1.0
 _HEALTH = 1.5
-"""A dashboard whose GCS is dead says so after one second."""
+"""A dashboard reports a dead GCS after one second."""
 _KNOCK = 3.0
-"""For all that `knock` asks."""
+"""For all requests of `knock`."""
 _OWN = Access()
 _LIMIT = 10_000
-"""The most that the state API gives; it refuses to be asked for more."""
+"""Largest `limit` that the state API accepts."""
 _LEAST = 2
-"""Seconds that Ray <= 2.40 can be given to answer: of one it makes none, and fails."""
+"""Smallest `timeout` in seconds that works: Ray <= 2.40 rounds one second down to zero and fails."""
 _FAILED = 200
-"""Tasks that failed: the last."""
+"""Failed tasks that are kept: the most recent ones."""
 _BYTES = 256 << 20
 _PATHS = {
     "nodes": "/api/v0/nodes",
@@ -53,11 +53,11 @@ _FILTERS = {
 _LEFT_OUT = frozenset(
     {"serialized_runtime_env", "runtime_env", "runtime_env_info", "profiling_data", "task_log_info"}
 )
-"""Big or private."""
+"""Fields that are large or private."""
 
 
 class DashboardReply(NamedTuple):
-    """What an address said to a GET."""
+    """The reply of an address to a request."""
 
     outcome: str
     """As `Probe.outcome`; every status below 400 is `ok`."""
@@ -67,19 +67,19 @@ class DashboardReply(NamedTuple):
 
 
 class Door(NamedTuple):
-    """What may be asked of a dashboard."""
+    """What can be requested from a dashboard."""
 
     probes: tuple[Probe, ...]
     token_mode: bool | None = None
-    """Whether the cluster demands a token; None where the dashboard did not say."""
+    """Whether the cluster requires a token; None if the dashboard did not report it."""
     is_open: bool = False
-    """Whether the state API is worth asking."""
+    """Whether the state API can answer."""
     refusal: str = ""
-    """`missing` or `wrong`: what is the matter with the token."""
+    """Why the token is rejected: `missing` or `wrong`; empty if it is not."""
 
 
 def get(address: str, path: str, timeout: float, access: Access = _OWN) -> DashboardReply:
-    """GET within `timeout` seconds in all, without proxies and redirects; never raises for the network.
+    """GET within `timeout` seconds in total, without proxies and redirects; never raises for the network.
 
     The token goes only to a listener that `access` allows.
     """
@@ -87,7 +87,7 @@ def get(address: str, path: str, timeout: float, access: Access = _OWN) -> Dashb
 
 
 def request(method: str, address: str, path: str, timeout: float, access: Access) -> DashboardReply:
-    """As `get`, with another method and without a body."""
+    """Like `get`, with another method and without a request body."""
     import http.client
 
     deadline = time.monotonic() + timeout
@@ -113,7 +113,7 @@ def request(method: str, address: str, path: str, timeout: float, access: Access
 
 def _failure(error: Exception, timeout: float) -> DashboardReply:
     if isinstance(error, TimeoutError):
-        return DashboardReply("timeout", detail=f"no answer within {timeout:g} s")
+        return DashboardReply("timeout", detail=f"no reply within {timeout:g} s")
     if isinstance(error, ConnectionRefusedError):
         return DashboardReply("refused")
     if isinstance(error, RefusedListenerError):
@@ -122,15 +122,15 @@ def _failure(error: Exception, timeout: float) -> DashboardReply:
 
 
 def _headers(token: str) -> dict[str, str]:
-    # Ray <= 2.50 answers HTTP 500 to a request without a user agent (`is_browser_request`).
+    # Ray <= 2.50 replies HTTP 500 to a request without a user agent (`is_browser_request`).
     named = {"User-Agent": "raydoctor"}
     return {**named, "Authorization": f"Bearer {token}"} if token else named
 
 
 class _Timed(io.RawIOBase):
-    """What a socket receives until a deadline: TimeoutError after it, however often bytes arrive.
+    """Reads from a socket until a deadline, then raises TimeoutError, even if bytes still arrive.
 
-    `http.client` reads a header line by line and knows only a limit for each byte.
+    `http.client` only has a timeout for each read, not for the whole response.
     """
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
@@ -138,15 +138,15 @@ class _Timed(io.RawIOBase):
         self._deadline = deadline
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What `HTTPResponse` reads from."""
+        """The buffered stream that `HTTPResponse` reads."""
         return io.BufferedReader(self, 1 << 16)
 
     def readable(self) -> bool:
-        """It is read, never written."""
+        """True: `io.BufferedReader` requires it."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Raises TimeoutError."""
+        """Read once. Raises TimeoutError after the deadline."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -165,7 +165,7 @@ def _body(reply: Any) -> bytes:
 
 
 def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
-    """Find out what may be asked, in 3 s at most, and in 5 ms where all is well."""
+    """Find out what can be requested: in at most 3 s, and in 5 ms if the dashboard is healthy."""
     deadline = time.monotonic() + min(timeout, _KNOCK)
     open_to_all = access.without_token()
 
@@ -175,7 +175,7 @@ def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
     began = time.monotonic()
     mode = ask("/api/authentication_mode", _OPEN)
     seconds = round(time.monotonic() - began, 4)
-    if mode.outcome != "ok" and mode.status != 404:  # older ones have no such mode
+    if mode.outcome != "ok" and mode.status != 404:  # older versions have no such page
         return Door((Probe("dashboard", address, mode.outcome, seconds, mode.detail),))
     dashboard = Probe("dashboard", address, "ok", seconds)
     demands = b'"token"' in mode.body if mode.status != 404 else False
@@ -196,7 +196,7 @@ def _not_needed(address: str) -> Probe:
 def _auth(
     address: str, access: Access, ask: Callable[[str, float, Access], DashboardReply]
 ) -> Probe:
-    """Whether the token is taken, by the cheapest endpoint that asks for it."""
+    """Whether the dashboard accepts the token, from the cheapest endpoint that requires it."""
     if not access.token:
         return Probe("auth", address, "unauthenticated", 0.0, "token: missing", "missing")
     began = time.monotonic()
@@ -208,12 +208,12 @@ def _auth(
 
 
 def tables(address: str, access: Access, names: Sequence[str], timeout: float) -> Iterator[Reply]:
-    """Each table as it comes, or why it did not; back after `timeout` seconds at the latest."""
+    """Each table as it arrives, or why it is missing; returns after at most `timeout` seconds."""
     asked = {name: lambda name=name: _table(address, access, name, timeout) for name in names}
     missing = dict.fromkeys(names)
-    for name, told in parallel(asked, timeout + 0.1):
+    for name, reply in parallel(asked, timeout + 0.1):
         del missing[name]
-        yield told if isinstance(told, Reply) else Reply(name, [], why=f"failed: {told}")
+        yield reply if isinstance(reply, Reply) else Reply(name, [], why=f"failed: {reply}")
     for name in missing:
         yield Reply(name, [], why=f"the dashboard did not answer within {timeout:g} s")
 
@@ -235,17 +235,19 @@ def _table(address: str, access: Access, name: str, timeout: float) -> Reply:
         rows = [_without_big(row) for row in result["result"]]
         total, reached = int(result["total"]), int(result["num_after_truncation"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Reply(name, [], why=f"the dashboard's answer is not understood: {error!r}"[:300])
+        return Reply(name, [], why=f"the dashboard's reply has an unknown form: {error!r}"[:300])
     if result.get("partial_failure_warning"):
         return Reply(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])
-    why = f"the dashboard gives {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
+    why = (
+        f"the dashboard returned {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
+    )
     total = total if why else len(rows)
     kept = _without_old_failures(rows) if name == "tasks" else rows
     return Reply(name, kept, total, why, time.time(), "dashboard")
 
 
 def _is_cut(name: str, reached: int, total: int) -> bool:
-    """Whether the ceiling hides rows. Of tasks, `total` also counts events that Ray dropped long ago."""
+    """Whether rows are missing because of the limit. For tasks, `total` also counts dropped events."""
     return reached >= _LIMIT if name == "tasks" else total > reached
 
 

@@ -1,8 +1,8 @@
-"""Tables from a cluster's GCS and workers, by a child process that speaks Ray's gRPC without importing Ray.
+"""Tables from a cluster's GCS and workers, by a child process that uses Ray's gRPC without importing Ray.
 
-The child (`programs/gcs_tables.py`) is a process of its own because gRPC's threads cannot be stopped: a
-process can. It is given its token through a pipe. Ray's messages come with raydoctor: a folder that a process
-of the cluster names holds code of the cluster's user.
+The child (`programs/gcs_tables.py`) is a separate process because gRPC's threads cannot be stopped, but a
+process can. It receives the token through a pipe. raydoctor ships Ray's messages itself: the cluster's own
+installation of Ray contains code of the cluster's user.
 """
 
 from __future__ import annotations
@@ -20,54 +20,55 @@ from pathlib import Path
 from typing import Any
 
 from raydoctor.observe.collector.programs.peers import Access
-from raydoctor.observe.gcs.told import Probe, Reply
+from raydoctor.observe.gcs.replies import Probe, Reply
 
 _PROGRAM = Path(__file__).with_name("programs") / "gcs_tables.py"
 _LINE = 256 << 20
 """A table of 10,000 rows with their errors is 20 MB."""
+_CHILD_EXITED = "the process that queries the GCS exited"
 _SECRETS = ("RAY_AUTH_TOKEN",)
-"""Not in the child's environment: others of this user could read it there."""
+"""Removed from the child's environment: other processes of this user could read them there."""
 
 
 class Child:
-    """The child. Starting it takes 5 ms here and 0.1 s there, so it is started before it is needed."""
+    """The child process. Its start-up takes 0.1 s, so it is started before it is needed."""
 
     def __init__(self) -> None:
         self.problem = ""
-        """Why it can tell nothing at all; empty while it can."""
+        """Why it cannot answer any request; empty while it can."""
         self.probe: Probe | None = None
         self.about: dict[str, str] = {}
-        """What the head wrote down: `ray_version`, `python_version`. Empty until it is known."""
+        """What the head node recorded: `ray_version`, `python_version`. Empty until the first reply."""
         self.is_late = False
-        """Whether a request ran out of time."""
+        """Whether a request timed out."""
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._process = start(_PROGRAM)
         except OSError as error:
-            self.problem = f"could not be asked: {error.strerror or error}"
+            self.problem = f"could not be queried: {error.strerror or error}"
             return
         threading.Thread(target=self._read, name="gcs", daemon=True).start()
 
     def ask(
         self, address: str, access: Access, tables: Sequence[str], timeout: float
     ) -> Iterator[Reply]:
-        """Each table as it comes; those that do not come in time are told at the end, with the reason.
+        """Each table as it arrives, and at the end those that are missing, with the reason.
 
-        One that let a request run out of time is not asked again: its answers would be mixed up.
+        After a timeout, the child is not queried again: late replies would be mixed with new ones.
         """
         missing = dict.fromkeys(tables)
         request = {"address": address, "access": access, "timeout": timeout, "tables": list(tables)}
         if not self.problem and self._send(request):
             for line in self._until(time.monotonic() + timeout):
-                told = self._told(line)
-                if told is not None:
-                    missing.pop(told.name, None)
-                    yield told
-        yield from (Reply(name, [], why=self.problem or "was not told") for name in missing)
+                reply = self._reply(line)
+                if reply is not None:
+                    missing.pop(reply.name, None)
+                    yield reply
+        yield from (Reply(name, [], why=self.problem or "no reply") for name in missing)
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the child."""
         if self._process is None:
             return
         with suppress(OSError):
@@ -85,12 +86,12 @@ class Child:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
-            self.problem = self.problem or "the process that asks the GCS ended"
+            self.problem = self.problem or _CHILD_EXITED
             return False
         return True
 
     def _read(self) -> None:
-        """In a thread: lines of the child, and an empty one at its end."""
+        """In a thread: queue the child's lines, and an empty one when it exits."""
         if self._process is None or self._process.stdout is None:
             return
         with suppress(OSError, ValueError), self._process.stdout as stream:
@@ -99,7 +100,7 @@ class Child:
         self._lines.put(b"")
 
     def _until(self, deadline: float) -> Iterator[bytes]:
-        """Lines that answer one request."""
+        """Lines of the reply to one request."""
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -108,31 +109,31 @@ class Child:
                 self.problem = self.problem or "the GCS did not answer in time"
                 return
             if not line:
-                self.problem = self.problem or "the process that asks the GCS ended"
+                self.problem = self.problem or _CHILD_EXITED
                 return
             if line.startswith(b'{"answered"'):
                 return
             yield line
 
-    def _told(self, line: bytes) -> Reply | None:
+    def _reply(self, line: bytes) -> Reply | None:
         try:
-            told = json.loads(line)
+            answer = json.loads(line)
         except ValueError:
             return None
-        if "probe" in told:
-            self.probe = Probe(**told["probe"])
-            self.about = told["about"]
-        elif "table" in told:
-            return Reply(told["table"], told["rows"], told["total"], at=time.time())
-        elif told.get("failed"):
-            return Reply(told["failed"], [], why=f"{told['code']}: {told['detail']}")
-        elif "failed" in told:
-            self.problem = f"gRPC cannot be used: {told['code']}: {told['detail']}"
+        if "probe" in answer:
+            self.probe = Probe(**answer["probe"])
+            self.about = answer["about"]
+        elif "table" in answer:
+            return Reply(answer["table"], answer["rows"], answer["total"], at=time.time())
+        elif answer.get("failed"):
+            return Reply(answer["failed"], [], why=f"{answer['code']}: {answer['detail']}")
+        elif "failed" in answer:
+            self.problem = f"gRPC cannot be used: {answer['code']}: {answer['detail']}"
         return None
 
 
 def start(program: Path) -> subprocess.Popen[bytes]:
-    """Start a program that speaks gRPC with Ray's messages; it is asked over its pipes.
+    """Start a program that uses gRPC with Ray's messages; requests and replies go through its pipes.
 
     Raises OSError.
     """
@@ -142,7 +143,7 @@ def start(program: Path) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # gRPC logs what its calls return already; its fork handlers cost and are not needed.
+        # gRPC also logs the errors that its calls return; its fork handlers are slow and not needed.
         env={**kept, "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"},
         start_new_session=True,
     )

@@ -1,9 +1,9 @@
-"""How many tasks of each name are in which state, from the nodes' metrics ports.
+"""Number of tasks by name and state, from the nodes' metrics ports.
 
-The state API calls a task RUNNING that sits in `ray.get`; the gauge `ray_tasks` tells (Ray 2.9 to 2.60;
-owner and executor report differences of the same count, so that only their sum means something). It counts
-finished tasks, too, costs 5 to 30 ms a node whatever their number, and asks for no token. It is some
-seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
+The state API reports a task inside `ray.get` as RUNNING; the gauge `ray_tasks` distinguishes the two (Ray 2.9
+to 2.60; owner and executor report differences of the same count, so only their sum is meaningful). The gauge
+also counts finished tasks, takes 5 to 30 ms a node for any number of tasks, and needs no token. Its values
+are some seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raydoctor.observe.gcs.dashboard import DashboardReply, get
 
 BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARGS")
 _NODES = 200
-"""Nodes that are asked: a node's metrics are up to 1 MB."""
+"""Nodes that are queried: a node's metrics are up to 1 MB."""
 _LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
 _TASKS = "ray_tasks"
 _TIMEOUT = 1.0
@@ -39,7 +39,7 @@ class Count(NamedTuple):
 def counts(
     nodes: Sequence[dict[str, Any]], access: Access = _OWN
 ) -> tuple[Counter[Count], list[str]]:
-    """What the nodes count, and the addresses that did not answer; `nodes` are rows of `metrics`."""
+    """The nodes' counts, and the addresses that did not answer; `nodes` are rows of `metrics`."""
     asked = {_address(node): node for node in nodes[:_NODES] if node["port"]}
     calls = {
         address: lambda address=address: get(address, "/metrics", _TIMEOUT, access)
@@ -61,7 +61,7 @@ def _address(node: dict[str, Any]) -> str:
 
 
 def blocked(total: Counter[Count]) -> list[dict[str, Any]]:
-    """Rows of `ray-get`: where tasks wait inside a call of Ray's."""
+    """Rows of `ray-get`: tasks that wait inside `ray.get` or `ray.wait`."""
     return [
         {**count._asdict(), "count": amount}
         for count, amount in sorted(total.items())
@@ -70,7 +70,7 @@ def blocked(total: Counter[Count]) -> list[dict[str, Any]]:
 
 
 def by_state(total: Counter[Count]) -> list[dict[str, Any]]:
-    """Rows of `task-counts`: all tasks that Ray has counted, finished ones too."""
+    """Rows of `task-counts`: all tasks that Ray has counted, including finished ones."""
     sums: Counter[tuple[str, str]] = Counter()
     for count, amount in total.items():
         sums[count.state, count.name] += amount
@@ -88,13 +88,13 @@ def _tasks(body: bytes, node_id: str) -> Iterator[tuple[Count, int]]:
 
 
 def readings(body: bytes, wanted: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """The readings of these metrics: name, labels, amount; what is no finite number is left out."""
+    """Samples of these metrics: name, labels, value; values that are not finite are left out."""
     starts = tuple(f"{name}{{".encode() for name in wanted)
     for line in body.split(b"\n"):
         if not line.startswith(starts):
             continue
-        told, _, rest = line.rpartition(b"} ")
-        name, _, labels = told.partition(b"{")
+        series, _, rest = line.rpartition(b"} ")
+        name, _, labels = series.partition(b"{")
         try:
             amount = float(rest.split()[0])
         except (ValueError, IndexError):

@@ -1,9 +1,10 @@
-"""What the cluster says of itself: tasks, actors, workers, nodes, jobs, placement groups, objects, demands.
+"""The cluster's own tables: tasks, actors, workers, nodes, jobs, placement groups, objects, demands.
 
-Two ways lead there, and both are tried at once. The dashboard is asked for what it has ready, while a child
-process loads gRPC; the child then asks GCS and workers for what only they know (demands, what workers run)
-or know better (tasks: the state API takes the first 10,000 by id and calls them all), and at last for
-whatever the dashboard did not give, because it is absent, dead, hangs, refuses, or cuts its list.
+They come from two sources, which are queried in parallel. The dashboard is queried while a child process
+loads gRPC. The child then queries GCS and workers for what only they hold (demands, running tasks) or hold
+more completely (tasks: the state API returns the first 10,000 by id and reports them as all), and last for
+the tables that the dashboard did not return because it is absent, dead, hung, rejects the token, or
+truncates.
 """
 
 from __future__ import annotations
@@ -23,40 +24,41 @@ from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.gcs import dashboard, metrics
 from raydoctor.observe.gcs.gcs import Child
 from raydoctor.observe.gcs.programs import gcs_messages
-from raydoctor.observe.gcs.told import Probe, Reply
+from raydoctor.observe.gcs.replies import Probe, Reply
 
 WHAT = "the cluster's state"
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
 _QUICK = ("metrics", "resources", "demands", "worker-stats")
-"""What the child is asked for in any case; and, after that, for the tasks, which may take a second."""
+"""Tables that are always requested from the child; the tasks come after them, as they may take a second."""
 _ALL = (*dashboard.TABLES, "resources", "demands", "worker-stats")
 _OF_METRICS = ("ray-get", "task-counts")
 _PEERS = ("finished",)
-"""How long functions took before: asked only for a task that has run for long."""
+"""Duration of finished tasks, by function: requested only if a task has been running for long."""
 _OPTIONAL = ("objects", *_PEERS)
 PEERS_AFTER = 60.0
-"""Seconds after which a task has: the question costs 0.6 s where the GCS holds its 100,000 tasks."""
+"""Seconds after which a task counts as long-running. The request takes 0.6 s if the GCS holds its maximum
+of 100,000 tasks."""
 _MARGIN = 0.9
-"""Of the time that a collector has: what was found must be told before it is over."""
+"""Share of a collector's timeout: the results must be yielded before it expires."""
 _PATIENCE = 0.3
-"""Seconds for the dashboard to say whether a token is needed before the GCS is asked with it."""
+"""Seconds for the dashboard to report whether a token is required, before the GCS is queried."""
 _ENDPOINT = 0.3
-"""Of the time, for one endpoint of the dashboard."""
+"""Share of the timeout for one endpoint of the dashboard."""
 _SECOND = 0.35
-"""Of the time, for what the dashboard does not give: it is not waited for longer."""
+"""Share of the timeout reserved for querying the GCS for what the dashboard did not return."""
 
 
 def collectors(
     cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
 ) -> list[Collector]:
-    """What asks the cluster itself."""
+    """The collector of the cluster's own tables."""
     return [Collector(WHAT, lambda: tables(cluster, timeout, peers_after), about="tasks")]
 
 
 def tables(
     cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
 ) -> Iterator[Piece | Gap]:
-    """Its tables, in less than `timeout` seconds, whatever of it is dead or hangs.
+    """The cluster's tables, in less than `timeout` seconds even if parts of it are dead or hung.
 
     `peers_after`: seconds after which a running task is compared with finished ones of its function.
     """
@@ -70,7 +72,7 @@ def tables(
 
 @dataclass(slots=True)
 class _Inquiry:
-    """One cluster, asked once."""
+    """One query of one cluster."""
 
     cluster: Cluster
     child: Child | None
@@ -81,7 +83,7 @@ class _Inquiry:
     door_known: threading.Event = field(default_factory=threading.Event)
     found: dict[str, Reply] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
-    """Table -> why it is missing, or not all of it is there."""
+    """Table -> why it is missing or incomplete."""
     broken: list[Gap] = field(default_factory=list)
 
     def items(self) -> Iterator[Piece | Gap]:
@@ -95,16 +97,16 @@ class _Inquiry:
         yield from self._pieces()
         yield from self._gaps()
 
-    def _start(self, whom: str, ask: Callable[[], None]) -> threading.Thread:
+    def _start(self, source: str, ask: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
             try:
                 ask()
             except Exception as error:
                 self.broken.append(
-                    Gap(f"{WHAT}: {whom}", f"failed: {error!r}"[:300], about="tasks")
+                    Gap(f"{WHAT}: {source}", f"failed: {error!r}"[:300], about="tasks")
                 )
 
-        thread = threading.Thread(target=guarded, name=whom, daemon=True)
+        thread = threading.Thread(target=guarded, name=source, daemon=True)
         thread.start()
         return thread
 
@@ -112,7 +114,7 @@ class _Inquiry:
         return max(0.05, self.deadline - time.monotonic())
 
     def _access(self) -> Access:
-        """What to send: no token to a cluster that demands none."""
+        """Without the token if the cluster requires none."""
         return self.cluster.access(self.door.token_mode)
 
     def _by_dashboard(self) -> None:
@@ -126,7 +128,7 @@ class _Inquiry:
 
     def _by_gcs(self) -> None:
         self.door_known.wait(_PATIENCE)
-        # Whom the dashboard refused, the GCS refuses: it is asked only to say so itself.
+        # If the dashboard rejected the token, so will the GCS: probe it, but request no tables.
         self._ask_gcs(() if self.door.refusal else _QUICK)
         nodes = self.found.pop("metrics", None)
         self.why.pop("metrics", None)
@@ -141,10 +143,10 @@ class _Inquiry:
             counting.join(self._left())
 
     def _is_something_old(self) -> bool:
-        """Whether a task has run for so long that its peers matter."""
-        told = self.found.get("tasks")
+        """Whether a task has been running for so long that it is compared with finished ones."""
+        tasks = self.found.get("tasks")
         before = 1000 * (time.time() - self.peers_after)
-        running = (row for row in told.rows if row["state"] == "RUNNING") if told else ()
+        running = (row for row in tasks.rows if row["state"] == "RUNNING") if tasks else ()
         return any(started < before for row in running if (started := row.get("start_time_ms")))
 
     def _ask_gcs(self, names: Sequence[str]) -> None:
@@ -157,7 +159,7 @@ class _Inquiry:
         self._keep(self.child.ask(address, self._access(), names, self._left()))
 
     def _count(self, nodes: list[dict[str, Any]]) -> None:
-        """The metrics of the nodes."""
+        """Query the metrics of the nodes."""
         total, silent = metrics.counts(nodes, self.cluster.access(False))
         now = time.time()
         for name, rows in (
@@ -171,7 +173,7 @@ class _Inquiry:
                 self.why[name] = f"no metrics from {', '.join(silent[:3])}{more}"
 
     def _second_way(self) -> None:
-        """Each table that the one did not give, asked of the other."""
+        """Request each missing table from the other source."""
         missing = [name for name in dashboard.TABLES if name in self.why or name not in self.found]
         if self._gcs_answers():
             self._ask_gcs([name for name in missing if name != "tasks"])
@@ -184,20 +186,22 @@ class _Inquiry:
         return probe is not None and probe.outcome == "ok"
 
     def _keep(self, answers: Iterator[Reply]) -> None:
-        for told in answers:
-            if not told.why:
-                self.found[told.name] = told
-                self.why.pop(told.name, None)
+        for reply in answers:
+            if not reply.why:
+                self.found[reply.name] = reply
+                self.why.pop(reply.name, None)
                 continue
-            before = self.why.get(told.name)
-            self.why[told.name] = f"{before}; {told.why}" if before else told.why
-            if told.rows and told.name not in self.found:
-                self.found[told.name] = told
+            before = self.why.get(reply.name)
+            self.why[reply.name] = f"{before}; {reply.why}" if before else reply.why
+            if reply.rows and reply.name not in self.found:
+                self.found[reply.name] = reply
 
     def _pieces(self) -> Iterator[Piece]:
         yield table("probes", [probe._asdict() for probe in self._probes()], source="raydoctor")
-        for name, told in sorted(dict(self.found).items()):
-            yield table(name, told.rows, source=told.source, total=told.total, at=told.at or None)
+        for name, reply in sorted(dict(self.found).items()):
+            yield table(
+                name, reply.rows, source=reply.source, total=reply.total, at=reply.at or None
+            )
 
     def _probes(self) -> list[Probe]:
         probes = list(self.door.probes)
@@ -216,12 +220,12 @@ class _Inquiry:
         return Probe("gcs", self.cluster.gcs_address, outcome, 0.0, self.child.problem)
 
     def _auth_of(self, gcs: Probe) -> Iterator[Probe]:
-        """What the GCS's answer says of the token, where no dashboard does."""
+        """Whether the token was accepted, from the GCS's reply if no dashboard reported it."""
         if gcs.outcome == "unauthenticated":
             refusal = "wrong" if self._access().token else "missing"
             yield gcs._replace(name="auth", detail=f"token: {refusal}", refusal=refusal)
         elif gcs.outcome == "ok":
-            # Sent to a cluster that takes any, it was not needed, either way it is not the problem.
+            # The GCS also accepts an unneeded token: either way, the token is not the problem.
             yield gcs._replace(
                 name="auth", detail="token: ok" if self._access().token else "token: not needed"
             )
@@ -236,41 +240,44 @@ class _Inquiry:
             return
         found = dict(self.found)
         why = {name: self._reason(name) for name in _ALL if name not in found}
-        why |= {
-            name: told for name, told in self.why.items() if name in (*found, *_OF_METRICS, *_PEERS)
-        }
+        partial = (*found, *_OF_METRICS, *_PEERS)
+        why |= {name: reason for name, reason in self.why.items() if name in partial}
         names: dict[str, list[str]] = {}
-        for name, told in why.items():
-            names.setdefault(told, []).append(name)
-        for told, group in names.items():
+        for name, reason in why.items():
+            names.setdefault(reason, []).append(name)
+        for reason, group in names.items():
             what = WHAT if len(group) == len(_ALL) else f"{WHAT}: {', '.join(group)}"
-            yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, *_OF_METRICS}, about="tasks")
+            optional = set(group) <= {*_OPTIONAL, *_OF_METRICS}
+            yield Gap(what, reason, optional=optional, about="tasks")
         yield from _about_version(self.child.about if self.child is not None else {})
 
     def _reason(self, name: str) -> str:
-        """Why a table is missing; where one of the two ways is closed, that is the reason."""
-        told = self.why.get(name, "was not answered in time")
+        """Why a table is missing: first of all, a source that cannot be reached."""
+        reason = self.why.get(name, "no reply in time")
         board = next((p for p in self.door.probes if p.outcome != "ok"), None)
         gcs = None if self._gcs_answers() else self._gcs_probe()
         if gcs is None:
-            return told
-        ways = [_phrase("dashboard", board)] if board is not None else []
+            return reason
+        sources = [_failure("dashboard", board)] if board is not None else []
         if board is None and self.door.is_open and name in dashboard.TABLES:
-            ways = [told]
-        return "; ".join([*ways, _phrase("GCS", gcs)])
+            sources = [reason]
+        return "; ".join([*sources, _failure("GCS", gcs)])
 
 
-def _phrase(whom: str, probe: Probe) -> str:
+def _failure(component: str, probe: Probe) -> str:
     how = {"refused": "refused the connection", "timeout": "did not answer"}
-    return f"the {whom} at {probe.address} {how.get(probe.outcome) or f'failed: {probe.detail}'}"
+    problem = how.get(probe.outcome) or f"failed: {probe.detail}"
+    return f"the {component} at {probe.address} {problem}"
 
 
 def _about_version(about: Mapping[str, str]) -> Iterator[Gap]:
-    """Ray gives new numbers to fields now and then: those of a newer version are not known here."""
+    """A gap if the cluster runs a newer Ray, whose messages may have different field numbers."""
     version = about.get("ray_version", "")
     if gcs_messages.is_newer(version):
         known = gcs_messages.versions()[-1]
-        why = f"it runs Ray {version}, and raydoctor knows Ray's messages up to {known}"
+        why = (
+            f"the cluster runs Ray {version}; raydoctor supports the messages of Ray up to {known}"
+        )
         hint = (
             f"Values may be missing or wrong. Update: {sys.executable} -m pip install -U raydoctor"
         )
@@ -278,19 +285,19 @@ def _about_version(about: Mapping[str, str]) -> Iterator[Gap]:
 
 
 def _about_token(cluster: Cluster, refusal: str) -> Gap:
-    """What to do where the cluster does not take the token; its value is not told."""
-    where = "on its head node, `ray get-auth-token` prints the right one"
+    """What to do if the cluster rejects the token; the token itself is not shown."""
+    where = "`ray get-auth-token` on its head node prints it"
     if refusal == "missing" or cluster.token is None:
         return Gap(
             WHAT,
-            "the cluster demands a token, and there is none in RAY_AUTH_TOKEN, in the file that "
-            "RAY_AUTH_TOKEN_PATH names, or else in ~/.ray/auth_token",
-            f"put the cluster's token into one of them: {where}",
+            "the cluster requires a token, and none is in RAY_AUTH_TOKEN, in the file named by "
+            "RAY_AUTH_TOKEN_PATH, or in ~/.ray/auth_token",
+            f"Put the cluster's token into one of them: {where}.",
             about="tasks",
         )
     return Gap(
         WHAT,
-        f"the cluster refused the token of {cluster.token.origin}",
-        f"replace it: {where}",
+        f"the cluster rejected the token from {cluster.token.origin}",
+        f"Replace it with the cluster's token: {where}.",
         about="tasks",
     )

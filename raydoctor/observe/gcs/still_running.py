@@ -1,8 +1,8 @@
-"""What workers run after they were looked at: the table `still-running`.
+"""The tasks that workers run after their stacks were sampled: the table `still-running`.
 
-The cluster's tables are taken first, then the stacks, seconds apart: in between one call of a function may
-have ended and the next begun, at the same line. Whoever is to be called hung was in one and the same task
-before and after the looks, and only the workers themselves know that at once (`GetCoreWorkerStats`).
+The stacks are sampled seconds after the cluster's tables are collected. In between, one call of a function
+may have ended and the next one begun at the same line. A task counts as hung only if its worker ran it before
+and after the samples. Only the workers report that without delay (`GetCoreWorkerStats`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from raydoctor.observe.collector.run import Collector
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.gcs.gcs import Child
 
-_WHAT = "what runs after the looks"
+_WHAT = "running tasks after the stack samples"
 _KEYS = ("worker_id", "pid", "node_id", "answers", "running_task_ids")
 
 
 def collector(cluster: Cluster, timeout: float) -> Collector:
-    """What asks the workers once more."""
+    """The collector that queries the workers again."""
     return Collector(_WHAT, lambda: _tables(cluster, timeout), optional=True, about="stacks")
 
 
@@ -30,11 +30,11 @@ def _tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
         return
     child = Child()
     try:
-        for told in child.ask(cluster.gcs_address, cluster.access(), ("worker-stats",), timeout):
-            if told.why:
-                yield Gap(_WHAT, told.why, optional=True, about="stacks")
+        for reply in child.ask(cluster.gcs_address, cluster.access(), ("worker-stats",), timeout):
+            if reply.why:
+                yield Gap(_WHAT, reply.why, optional=True, about="stacks")
             else:
-                rows = [{key: row.get(key) for key in _KEYS} for row in told.rows]
-                yield table("still-running", rows, source="gcs", total=told.total, at=told.at)
+                rows = [{key: row.get(key) for key in _KEYS} for row in reply.rows]
+                yield table("still-running", rows, source="gcs", total=reply.total, at=reply.at)
     finally:
         child.end()

@@ -1,8 +1,8 @@
 """The auth token that Ray itself would send as this user: read in Ray's order, never written or shown.
 
 Ray >= 2.52 (`AuthenticationTokenLoader` in `_raylet.so`; 2.60.0 read): `RAY_AUTH_TOKEN`; else the file that
-`RAY_AUTH_TOKEN_PATH` names, and no other where that is set; else `~/.ray/auth_token`. White space around it
-does not count, and what is empty is none.
+`RAY_AUTH_TOKEN_PATH` names, and no other if it is set; else `~/.ray/auth_token`. White space around the token
+is ignored, and an empty one counts as missing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LIMIT = 64 << 10
 def find(
     cluster: Cluster | None = None, environment: Mapping[str, str] | None = None
 ) -> Token | None:
-    """The token, or None where there is none; what the cluster is known to take goes first.
+    """The token, or None; a token that the cluster is known to accept takes precedence.
 
-    As root, another user's cluster gets that user's own token and never root's. What the user behind `sudo`
-    set for this command counts as that user's own.
+    As root, another user's cluster receives that user's token and never root's. Variables that the user
+    behind `sudo` set for this command count as that user's.
     """
     if cluster is not None and cluster.token is not None:
         return cluster.token
@@ -40,22 +40,22 @@ def find(
     if owner == owners.sudo_user() and (found := _chosen(given)):
         return found
     assert cluster is not None
-    return next((t for told in _of_owner(cluster) if (t := _chosen(told, cluster.owner))), None)
+    return next((t for each in _of_owner(cluster) if (t := _chosen(each, cluster.owner))), None)
 
 
 def _of_owner(cluster: Cluster) -> Iterator[Mapping[str, str]]:
-    """What the owner of a cluster would send: as its daemons were started, then by the owner's home."""
+    """Variables that name the token of a cluster's owner: those of its daemons, then the owner's home."""
     import pwd
 
     for daemon in cluster.daemons:
-        if told := proc.environment(daemon.pid, (VALUE, PATH, "HOME")):
-            yield told
+        if variables := proc.environment(daemon.pid, (VALUE, PATH, "HOME")):
+            yield variables
     with suppress(KeyError):
         yield {"HOME": pwd.getpwuid(cluster.owner or 0).pw_dir}
 
 
 def _chosen(variables: Mapping[str, str], owner: int | None = None) -> Token | None:
-    """In Ray's order. `owner`: of variables that are another user's, which name only that user's files."""
+    """The first token in Ray's order. `owner`: the user to whom a file must belong, if not this one."""
     if value := variables.get(VALUE, "").strip():
         return Token(value, VALUE)
     path = _path(variables)

@@ -1,11 +1,11 @@
-"""Where a driver or a `ray` command of this shell would go: table `addresses`.
+"""The address that a driver or a `ray` command of this shell would use: table `addresses`.
 
-Ray takes `RAY_ADDRESS`, else the address in the file `ray_current_cluster` of its temp folder, which the last
-`ray start` of that machine wrote, else the one of a raylet that runs here (`services.py`,
-`get_ray_address_from_environment`, Ray 2.9 to 2.60; an address of `auto` prefers the raylet to the file).
-Nobody removes the file when a cluster dies, and all of Ray's commands wait 40 s for an address where nobody
-answers (measured with Ray 2.60). Any user can write the file: one of another user is shown with its owner,
-and its address is not contacted.
+Ray uses `RAY_ADDRESS`, else the address in the file `ray_current_cluster` of its temp folder, written by the
+last `ray start` on that machine, else that of a raylet on this machine (`services.py`,
+`get_ray_address_from_environment`, Ray 2.9 to 2.60; for `auto`, the raylet takes precedence over the file).
+The file remains when a cluster dies, and Ray's commands wait 40 s for an address that does not answer
+(measured with Ray 2.60). Any user can write the file: a file of another user is shown with its owner, and its
+address is not contacted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raydoctor.observe.collector.table import Piece, table
 CONNECT = 0.5
 """Seconds for a TCP connection."""
 _RESOLVE = 1.0
-"""Seconds for a name server and the connection together."""
+"""Seconds for name resolution and the connection together."""
 _FILE = "ray_current_cluster"
 _SHOWN = 200
 
@@ -41,7 +41,7 @@ class _Origin(NamedTuple):
     address: str
     written_at: float | None = None
     owner: str | None = None
-    """Another user, who wrote it."""
+    """The other user who wrote the file; None: this user or root."""
 
 
 class _HostPort(NamedTuple):
@@ -51,13 +51,13 @@ class _HostPort(NamedTuple):
 
 @dataclass(slots=True)
 class _Answer:
-    """Whether somebody listens at an address, and which machine that is."""
+    """Whether an address has a listener, and on which machine."""
 
     answers: bool = False
     peer: str = ""
-    """IP address; empty where the name is not known."""
+    """IP address; empty if the name could not be resolved."""
     seconds: float | None = None
-    """Until the connection was made, refused or given up; None: not even the name was found in time."""
+    """Until the connection succeeded, failed or timed out; None: name resolution did not finish."""
 
 
 def tables(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Iterator[Piece | Gap]:
@@ -84,7 +84,7 @@ def tables(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Iterat
 
 
 def default_folder(environ: Mapping[str, str]) -> Path:
-    """Ray's temp folder for who names none (`_common/utils.py`, `get_default_system_temp_dir`)."""
+    """Ray's default temp folder (`_common/utils.py`, `get_default_system_temp_dir`)."""
     return Path(environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp", "ray")
 
 
@@ -114,7 +114,7 @@ def _of_file(path: Path) -> Iterator[_Origin | Gap]:
         owner = None if found.owner in owners.trusted() else owners.user(found.owner)
         yield _Origin(str(path), address, found.changed, owner)
         if owner is not None:
-            why = f"belongs to user {owner}; the address in it was not contacted"
+            why = f"belongs to user {owner}; its address was not contacted"
             hint = "Ray's commands of this shell use it: set RAY_ADDRESS."
             yield Gap(str(path), why, hint, optional=True)
     except FileNotFoundError:
@@ -125,19 +125,19 @@ def _of_file(path: Path) -> Iterator[_Origin | Gap]:
 
 
 def _used(origins: list[_Origin], default_file: str) -> _Origin | None:
-    """What `ray.init()` and the `ray` commands of this shell take when they are given no address."""
+    """The origin that `ray.init()` and the `ray` commands of this shell use without an explicit address."""
     by_name = {o.name: o for o in origins}
-    said = by_name.get("RAY_ADDRESS")
-    if said and said.address == "auto":
+    variable = by_name.get("RAY_ADDRESS")
+    if variable and variable.address == "auto":
         return by_name.get("raylet") or by_name.get(default_file)
-    return said or by_name.get(default_file) or by_name.get("raylet")
+    return variable or by_name.get(default_file) or by_name.get("raylet")
 
 
-# ---------------------------------------------------------------- who answers
+# ---------------------------------------------------------------- answers
 
 
 class _Home(NamedTuple):
-    """The GCS of the cluster looked at."""
+    """The GCS of the inspected cluster."""
 
     target: _HostPort | None
     answer: _Answer | None
@@ -164,7 +164,7 @@ def _row(
 
 
 def _is_home(target: _HostPort, answer: _Answer, home: _Home) -> bool:
-    """The same port of the same machine, by whatever name: Ray writes the NIC's address for loopback."""
+    """Whether this is the same port of the same machine: Ray replaces loopback by the NIC's address."""
     if home.target is None or target.port != home.target.port:
         return False
     if target.host == home.target.host:
@@ -173,13 +173,13 @@ def _is_home(target: _HostPort, answer: _Answer, home: _Home) -> bool:
         return False
     if answer.peer == home.answer.peer:
         return True
-    # Two addresses of this machine: one GCS listens on all of them, or only on its own.
+    # Two addresses of this machine: a GCS listens on all of them, or only on its own.
     both = answer.answers and home.answer.answers
     return both and is_local(answer.peer) and is_local(home.answer.peer)
 
 
 def _host_port(address: str) -> _HostPort | None:
-    """`host:port`; None for `auto`, `local`, `ray://…`, `http://…` and what is no address."""
+    """Host and port; None for `auto`, `local`, `ray://…`, `http://…` and malformed addresses."""
     host, colon, port = address.rpartition(":")
     host = host.strip("[]")
     if not colon or not host or "/" in host or not (port.isascii() and port.isdigit()):
@@ -188,9 +188,9 @@ def _host_port(address: str) -> _HostPort | None:
 
 
 def _try_all(targets: Mapping[_HostPort, Access | None]) -> dict[_HostPort, _Answer]:
-    """All at once, each in a thread: a name server may hang longer than any connection.
+    """Try all targets in parallel, each in a thread: name resolution may hang longer than a connection.
 
-    Where an access is given, a listener that it does not allow is no answer.
+    A listener that the target's access does not permit counts as no answer.
     """
     answers = {target: _Answer() for target in targets}
     threads = [
@@ -208,7 +208,7 @@ def _try_all(targets: Mapping[_HostPort, Access | None]) -> dict[_HostPort, _Ans
 def _try(target: _HostPort, answer: _Answer, access: Access | None) -> None:
     began = time.monotonic()
     with suppress(OSError, UnicodeError):
-        # A name may have several addresses (`localhost` is ::1 first); one that listens is enough.
+        # A name may have several addresses (`localhost` is first ::1); one with a listener suffices.
         for _, _, _, _, where in socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[:3]:
             answer.peer = answer.peer or str(where[0])
             ends = (str(where[0]), target.port)

@@ -1,8 +1,8 @@
-"""The memory cgroup of a process, of either version: its limit, what it uses, how often its limit was hit.
+"""The memory cgroup of a process, of either version: its limit, its usage, how often it hit its limit.
 
-Facts: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of Linux. A process's cgroup is
-named in `/proc/PID/cgroup`, relative to a root that `/proc/self/mountinfo` tells: in a container both may
-begin with the container's own path, or not, so the mount's root is taken off.
+Facts: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of Linux. `/proc/PID/cgroup` names a
+process's cgroup relative to a root that `/proc/self/mountinfo` contains. In a container, both may begin with
+the container's own path, so the mount's root is removed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class Cgroup(NamedTuple):
     folder: str
     version: int
     top: str
-    """Where its hierarchy is mounted: no cgroup above that can be seen."""
+    """Mount point of its hierarchy: cgroups above it are not visible."""
 
 
 class Usage(NamedTuple):
-    """What a memory cgroup says of itself, in bytes; None where it does not say."""
+    """The numbers of a memory cgroup in bytes; None if it has no such file."""
 
     limit: int | None
     used: int | None
-    """Without the page cache that the kernel would give up first (`inactive_file`)."""
+    """Without the page cache that the kernel would reclaim first (`inactive_file`)."""
     swap: int | None
     events: dict[str, int]
-    """`oom_kill`: processes of it that the kernel killed; `max`: how often it was at its limit; …"""
+    """`oom_kill`: processes in it that the kernel killed; `max`: how often it hit its limit; …"""
 
 
 class _Mount(NamedTuple):
@@ -42,7 +42,7 @@ class _Mount(NamedTuple):
 
 
 def of_process(pid: int | str) -> Cgroup | None:
-    """The memory cgroup of a process (`self` is this one); None where there is none or it cannot be seen."""
+    """The memory cgroup of a process (`self` is this one); None if there is none or it is not visible."""
     mounts = _mounts()
     for line in _lines(f"/proc/{pid}/cgroup"):
         number, _, rest = line.partition(":")
@@ -62,23 +62,23 @@ def _mounts() -> dict[int, _Mount]:
     found: dict[int, _Mount] = {}
     for line in _lines("/proc/self/mountinfo"):
         place, _, kind = line.partition(" - ")
-        words, told = place.split(), kind.split()
-        if len(words) < 5 or len(told) < 3:
+        words, system = place.split(), kind.split()
+        if len(words) < 5 or len(system) < 3:
             continue
-        if told[0] == "cgroup2":
+        if system[0] == "cgroup2":
             found.setdefault(2, _Mount(words[4], words[3], 2))
-        elif told[0] == "cgroup" and "memory" in told[2].split(","):
+        elif system[0] == "cgroup" and "memory" in system[2].split(","):
             found.setdefault(1, _Mount(words[4], words[3], 1))
     return found
 
 
 def _below(mount: _Mount, path: str) -> str:
-    """The folder of a cgroup. One outside what is mounted (`/../…`) cannot be seen."""
+    """The folder of a cgroup; empty for one outside of the mount (`/../…`), which is not visible."""
     if path.startswith("/.."):
         return ""
     inside = posixpath.relpath(path, mount.root) if mount.root != "/" else path.lstrip("/")
     if inside.startswith(".."):
-        # The path is relative to a cgroup namespace already.
+        # The path is already relative to a cgroup namespace.
         inside = path.lstrip("/")
     return posixpath.normpath(posixpath.join(mount.folder, inside))
 
@@ -86,12 +86,12 @@ def _below(mount: _Mount, path: str) -> str:
 def _has_memory(folder: str, mount: _Mount) -> bool:
     if mount.version == 1:
         return _number(f"{folder}/memory.usage_in_bytes") is not None
-    # The root of version 2 has no limit and no `memory.current`; it says nothing that the host does not.
+    # The root of version 2 has neither a limit nor `memory.current`: the host's numbers apply.
     return _number(f"{folder}/memory.current") is not None
 
 
 def above(cgroup: Cgroup) -> Iterator[Cgroup]:
-    """The cgroups that hold it, the nearest first."""
+    """The cgroups that contain it, nearest first."""
     folder = cgroup.folder
     while folder != cgroup.top and folder.startswith(f"{cgroup.top}/"):
         folder = posixpath.dirname(folder)
@@ -99,7 +99,7 @@ def above(cgroup: Cgroup) -> Iterator[Cgroup]:
 
 
 def usage(cgroup: Cgroup) -> Usage:
-    """What it says now."""
+    """Its numbers now."""
     return _usage_v1(cgroup.folder) if cgroup.version == 1 else _usage_v2(cgroup.folder)
 
 
@@ -134,9 +134,9 @@ _EVENTS = ("oom", "oom_kill", "max", "high")
 
 
 def _number(path: str) -> int | None:
-    """The number in a file; None for `max`, and where there is no such file."""
-    told = next(iter(_lines(path)), "")
-    return int(told) if told.isdigit() else None
+    """The number in a file; None for `max`, and if there is no such file."""
+    content = next(iter(_lines(path)), "")
+    return int(content) if content.isdigit() else None
 
 
 def _pairs(path: str) -> dict[str, int]:

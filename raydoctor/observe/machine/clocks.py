@@ -1,7 +1,7 @@
-"""Whether this machine's clock is kept right, and how far the nodes' are from it: table `clocks`.
+"""Whether this machine's clock is synchronised, and how far the nodes' clocks differ: table `clocks`.
 
-The kernel knows the first (`adjtimex(2)`, Linux); the dashboard's summary of nodes the second: each node's
-agent sends its own time every few seconds (`dashboard/modules/reporter/reporter_agent.py`, `now`).
+The kernel reports the first (`adjtimex(2)`, Linux), the dashboard's summary of nodes the second: each node's
+agent sends its time every few seconds (`dashboard/modules/reporter/reporter_agent.py`, `now`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from raydoctor.observe.gcs import dashboard
 from raydoctor.observe.processes import proc
 
 _STALE_S = 30.0
-"""What an agent said longer ago than that may come of a clock that is behind."""
+"""An agent's report that looks older than this may come from a clock that is behind."""
 _STA_UNSYNC = 0x0040
 _ANSWER_S = 2.0
 
 
 def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
-    """The table `clocks`: a row of the kernel's word, and one for each node that the dashboard knows."""
+    """The table `clocks`: a row for the kernel, and one for each node in the dashboard's summary."""
     synchronised, error = kernel()
     rows: list[dict[str, Any]] = [
         {"kind": "kernel", "synchronised": synchronised, "largest_error_s": error}
@@ -36,13 +36,13 @@ def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
 
 
 def kernel() -> tuple[bool | None, float]:
-    """What `adjtimex(2)` says, asked without changing anything: whether, and the largest error."""
+    """Whether the clock is synchronised (None: unknown), and its largest error in seconds; read-only."""
     if not proc.LINUX:
         return None, 0.0
     import ctypes
 
     class Timex(ctypes.Structure):
-        """The begin of `struct timex`, and room for the rest."""
+        """The first fields of `struct timex`, and space for the rest."""
 
         _fields_ = (
             ("modes", ctypes.c_uint),
@@ -54,20 +54,20 @@ def kernel() -> tuple[bool | None, float]:
             ("rest", ctypes.c_char * 256),
         )
 
-    told = Timex()
+    timex = Timex()
     try:
-        state = ctypes.CDLL(None).adjtimex(ctypes.byref(told))
+        state = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
     except (OSError, AttributeError):
         return None, 0.0
     if state < 0:
         return None, 0.0
-    return not told.status & _STA_UNSYNC, told.largest_error / 1e6
+    return not timex.status & _STA_UNSYNC, timex.largest_error / 1e6
 
 
 def offsets(address: str, access: Access, timeout: float) -> Iterator[tuple[str, float]]:
-    """A node's address, and seconds by which its clock is surely ahead of ours, or behind.
+    """Each node's address, and seconds by which its clock is certainly ahead of ours (behind: negative).
 
-    The token is sent only to a dashboard that asks for one.
+    The token is sent only to a dashboard that requires one.
     """
     if not address:
         return

@@ -1,8 +1,7 @@
-"""What fills the disks that a cluster writes to: table `disk-usage`, a row for each kind of thing.
+"""What fills the disks that a cluster writes to: table `disk-usage`, a row for each kind of content.
 
-A walk, bounded in time and entries: what it did not finish is marked `truncated`, and then is at least as
-large as told. It stays on one file system, follows no link, and counts what files take on the disk, not
-their length.
+The walk is limited in time and entries: an unfinished row is marked `truncated`, and its size is a lower
+bound. It stays on one file system, does not follow links, and counts allocated blocks, not file lengths.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ SECONDS = 1.0
 """For all of it."""
 _ENTRIES = 400_000
 _SPILLED = "ray_spilled_objects"
-"""How folders of spilled objects are called (`DEFAULT_OBJECT_PREFIX`, Ray 2.9 to 2.60; then `_<node id>`)."""
+"""Prefix of folders of spilled objects (`DEFAULT_OBJECT_PREFIX`, Ray 2.9 to 2.60; then `_<node id>`)."""
 _SHM = "/dev/shm"
 
 
-class _Thing(NamedTuple):
-    """One kind of thing, and the folders or files that it is made of."""
+class _Content(NamedTuple):
+    """One kind of content, and its folders or files."""
 
     what: str
     path: str
-    """That names it."""
+    """The path shown for it."""
     parts: tuple[str, ...]
 
 
 def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
-    """The table `disk-usage`, the largest first."""
+    """The table `disk-usage`, largest first."""
     things = list(_things(cluster))
     if not things:
         return
@@ -47,7 +46,7 @@ def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
     yield table("disk-usage", sorted(rows, key=lambda row: -int(row["bytes"])), source="walk")
 
 
-def _things(cluster: Cluster) -> Iterator[_Thing]:
+def _things(cluster: Cluster) -> Iterator[_Content]:
     session = cluster.session_dir
     spills = dict.fromkeys(
         path
@@ -56,28 +55,28 @@ def _things(cluster: Cluster) -> Iterator[_Thing]:
         if posixpath.basename(path).startswith(_SPILLED)
     )
     if spills:
-        yield _Thing("spilled objects", posixpath.dirname(next(iter(spills))), tuple(spills))
+        yield _Content("spilled objects", posixpath.dirname(next(iter(spills))), tuple(spills))
     if session:
         yield from _of_session(session)
         old = tuple(_old_sessions(session))
         if old:
-            yield _Thing("old sessions", posixpath.dirname(session), old)
+            yield _Content("old sessions", posixpath.dirname(session), old)
     if shared := tuple(_children(_SHM)):
-        yield _Thing("shared memory", _SHM, shared)
+        yield _Content("shared memory", _SHM, shared)
 
 
-def _of_session(session: str) -> Iterator[_Thing]:
+def _of_session(session: str) -> Iterator[_Content]:
     logs, environments = f"{session}/logs", f"{session}/runtime_resources"
     known = {logs, environments}
-    yield _Thing("logs", logs, (logs,))
-    yield _Thing("runtime environments", environments, (environments,))
+    yield _Content("logs", logs, (logs,))
+    yield _Content("runtime environments", environments, (environments,))
     rest = [path for path in _children(session) if path not in known and _SPILLED not in path]
     if rest:
-        yield _Thing("the rest of the session", session, tuple(rest))
+        yield _Content("the rest of the session", session, tuple(rest))
 
 
 def _old_sessions(session: str) -> Iterator[str]:
-    """Other sessions' folders that no raylet or GCS of this machine has a socket in."""
+    """Folders of other sessions without a socket of a raylet or GCS of this machine."""
     used = _socket_paths()
     for path in _children(posixpath.dirname(session)):
         is_session = posixpath.basename(path).startswith("session_2")
@@ -86,7 +85,7 @@ def _old_sessions(session: str) -> Iterator[str]:
 
 
 def _socket_paths() -> set[str]:
-    """Paths of Unix sockets that somebody has bound: a dead process's are not among them."""
+    """Paths of bound Unix sockets; those of dead processes are not among them."""
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         return {line.split(maxsplit=7)[7].strip() for line in file if line.count(" /")}
     return set()
@@ -101,8 +100,8 @@ def _children(folder: str) -> list[str]:
 # ------------------------------------------------------------------ the walk
 
 
-def _row(thing: _Thing, walk: _Walk, left: int) -> dict[str, Any]:
-    # Each may take its share of the time that is left and what those before it did not need.
+def _row(thing: _Content, walk: _Walk, left: int) -> dict[str, Any]:
+    # Each may use its share of the remaining time, including what earlier ones did not use.
     walk.until = time.monotonic() + max(0.0, walk.deadline - time.monotonic()) * 2 / (left + 1)
     walk.is_cut = False
     size = sum(walk.size(part) for part in thing.parts)
@@ -116,7 +115,7 @@ def _row(thing: _Thing, walk: _Walk, left: int) -> dict[str, Any]:
 
 
 class _Walk:
-    """Sizes of folders, until time or entries are used up."""
+    """Sizes of folders, until the time or entry limit."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
@@ -126,7 +125,7 @@ class _Walk:
         self._linked: set[tuple[int, int]] = set()
 
     def size(self, path: str) -> int:
-        """Bytes that it takes on its file system; sets `is_cut` where that is not all."""
+        """Bytes allocated on its file system; sets `is_cut` if the sum is incomplete."""
         try:
             top = os.lstat(path)
         except OSError:
@@ -138,22 +137,23 @@ class _Walk:
             if time.monotonic() > self.until or self.left <= 0:
                 self.is_cut = True
                 break
-            for told, name in self._entries(folders.pop(), top.st_dev):
-                size += self._own(told)
+            for status, name in self._entries(folders.pop(), top.st_dev):
+                size += self._own(status)
                 if name:
                     folders.append(name)
         return size
 
     def _entries(self, folder: str, device: int) -> Iterator[tuple[os.stat_result, str]]:
-        """Each entry, with its path where it is a folder to look into."""
+        """Each entry's status, with its path if it is a folder to descend into."""
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     self.left -= 1
                     with suppress(OSError):
-                        told = entry.stat(follow_symlinks=False)
-                        if told.st_dev == device:
-                            yield told, entry.path if entry.is_dir(follow_symlinks=False) else ""
+                        status = entry.stat(follow_symlinks=False)
+                        if status.st_dev == device:
+                            is_folder = entry.is_dir(follow_symlinks=False)
+                            yield status, entry.path if is_folder else ""
                     if self.left % 1024 == 0 and time.monotonic() > self.until:
                         self.is_cut = True
                         return
@@ -162,11 +162,11 @@ class _Walk:
         except OSError:
             self.is_cut = True
 
-    def _own(self, told: os.stat_result) -> int:
-        """Its blocks; a file with several names counts once."""
-        if told.st_nlink > 1:
-            identity = (told.st_dev, told.st_ino)
+    def _own(self, status: os.stat_result) -> int:
+        """Its allocated bytes; a file with several hard links counts once."""
+        if status.st_nlink > 1:
+            identity = (status.st_dev, status.st_ino)
             if identity in self._linked:
                 return 0
             self._linked.add(identity)
-        return told.st_blocks * 512
+        return status.st_blocks * 512

@@ -1,8 +1,8 @@
-"""How full the file systems are that a cluster writes to, as Ray counts: table `disks`.
+"""How full the file systems of a cluster are, by Ray's own measure: table `disks`.
 
-Ray looks at `available / capacity` of the folders that it spills to and falls back to, and stores nothing
-there from `local_fs_capacity_threshold` on (`file_system_monitor.cc`). "Available" is what a normal user may
-still take, so that the blocks that ext4 keeps for root count as used.
+Ray checks `available / capacity` of its spill and fallback folders, and stops writing there once usage
+reaches `local_fs_capacity_threshold` (`file_system_monitor.cc`). "Available" is the space for unprivileged
+users, so blocks that ext4 reserves for root count as used.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from raydoctor.observe.machine import disk_usage, storage
 from raydoctor.observe.machine.storage import Storage
 
 _PATIENCE = 2.0
-"""Seconds for a file system to answer; a local one takes microseconds, a dead NFS server for ever."""
+"""Seconds for a file system to answer; a local one takes microseconds, a dead NFS server never answers."""
 _SHM = "/dev/shm"
 
 
 class _RayFolder(NamedTuple):
-    """A folder and what Ray has it for."""
+    """A folder and its use by Ray."""
 
     use: str
     """`spill`, `session`, `store`, `shm`, `tmp`."""
@@ -38,7 +38,7 @@ class _RayFolder(NamedTuple):
     node_id: str = ""
     threshold: float = storage.THRESHOLD
     store_bytes: int = 0
-    """Of the object stores that lie there."""
+    """Size of the object stores in it."""
 
 
 class _DiskMount(NamedTuple):
@@ -48,7 +48,7 @@ class _DiskMount(NamedTuple):
 
 
 def collectors(cluster: Cluster) -> list[Collector]:
-    """How full the disks are, and what fills them: the walk must not hold up the numbers."""
+    """One collector for the numbers, and one for the walk, which must not delay them."""
     hint = "df -h, as a user who may read Ray's folders"
     return [
         Collector("disks", lambda: tables(cluster), hint=hint),
@@ -59,7 +59,7 @@ def collectors(cluster: Cluster) -> list[Collector]:
 
 
 def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
-    """The table `disks`; a file system that does not answer is a gap, the others' rows are kept."""
+    """The table `disks`, and a gap for each file system that does not answer."""
     mounts = _mounts()
     rows, gaps = [], []
     for place, found in _asked(_places(cluster)):
@@ -72,13 +72,13 @@ def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
 
 
 def _places(cluster: Cluster) -> list[_RayFolder]:
-    """Every folder of interest, once for each use."""
+    """Every relevant folder, once for each use."""
     stores = storage.of_cluster(cluster)
     node = cluster.node_ids[0] if len(cluster.node_ids) == 1 else ""
     threshold = stores[0].threshold if stores else storage.THRESHOLD
     places = [_RayFolder("spill", path, s.node_id, s.threshold) for s in stores for path in s.spill]
     if cluster.session_dir:
-        # Where nothing else is known, objects are spilled below the session.
+        # By default, objects are spilled below the session.
         places.append(_RayFolder("session", cluster.session_dir, node, threshold))
         places.append(_RayFolder("tmp", posixpath.dirname(cluster.session_dir), node, threshold))
     places += _store_places(stores)
@@ -88,7 +88,7 @@ def _places(cluster: Cluster) -> list[_RayFolder]:
 
 
 def _store_places(stores: list[Storage]) -> Iterator[_RayFolder]:
-    """One for each folder that holds object stores, with the sum of their sizes."""
+    """One for each folder with object stores, with the sum of their sizes."""
     for folder in dict.fromkeys(s.store for s in stores if s.store):
         there = [s for s in stores if s.store == folder]
         size = sum(s.store_bytes for s in there)
@@ -96,17 +96,17 @@ def _store_places(stores: list[Storage]) -> Iterator[_RayFolder]:
         yield _RayFolder(use, folder, there[0].node_id if len(there) == 1 else "", store_bytes=size)
 
 
-# ------------------------------------------------------------------ asking
+# ------------------------------------------------------------------ queries
 
 
 class _DiskReply(NamedTuple):
     path: str
     """With links resolved."""
-    told: os.statvfs_result
+    status: os.statvfs_result
 
 
 def _asked(places: Iterable[_RayFolder]) -> Iterator[tuple[_RayFolder, _DiskReply | Gap | None]]:
-    """Ask for each path in a thread of its own, all at once: one may hang in the kernel."""
+    """Query each path in its own thread, in parallel: one may block in the kernel."""
     places = list(places)
     answers: queue.SimpleQueue[tuple[str, _DiskReply | OSError]] = queue.SimpleQueue()
     paths = dict.fromkeys(place.path for place in places)
@@ -119,7 +119,7 @@ def _asked(places: Iterable[_RayFolder]) -> Iterator[tuple[_RayFolder, _DiskRepl
             path, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
             found[path] = answer
     for place in places:
-        yield place, _judged(place, found.get(place.path))
+        yield place, _reply_or_gap(place, found.get(place.path))
 
 
 def _ask(path: str, answers: queue.SimpleQueue[tuple[str, _DiskReply | OSError]]) -> None:
@@ -130,13 +130,15 @@ def _ask(path: str, answers: queue.SimpleQueue[tuple[str, _DiskReply | OSError]]
         answers.put((path, error))
 
 
-def _judged(place: _RayFolder, answer: _DiskReply | OSError | None) -> _DiskReply | Gap | None:
+def _reply_or_gap(
+    place: _RayFolder, answer: _DiskReply | OSError | None
+) -> _DiskReply | Gap | None:
     what = f"disk of {place.path}"
     if answer is None:
         why = f"the file system did not answer within {_PATIENCE:g} s"
         return Gap(what, why, "Is it on a network server that is down? See `mount` and `dmesg -T`.")
     if isinstance(answer, FileNotFoundError):
-        return None  # nothing was spilled yet, or the session was removed
+        return None  # nothing has been spilled yet, or the session was removed
     if isinstance(answer, OSError):
         return Gap(what, answer.strerror or str(answer))
     return answer
@@ -146,9 +148,9 @@ def _judged(place: _RayFolder, answer: _DiskReply | OSError | None) -> _DiskRepl
 
 
 def _row(place: _RayFolder, answer: _DiskReply, mounts: list[_DiskMount]) -> dict[str, Any]:
-    told = answer.told
+    status = answer.status
     mount = _mount_of(answer.path, mounts)
-    capacity, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+    capacity, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
     return {
         "path": place.path,
         "use": place.use,
@@ -158,8 +160,8 @@ def _row(place: _RayFolder, answer: _DiskReply, mounts: list[_DiskMount]) -> dic
         "capacity": capacity,
         "free": free,
         "used_fraction": round(1 - free / capacity, 4) if capacity else 1.0,
-        "inodes": told.f_files,
-        "inodes_free": told.f_favail,
+        "inodes": status.f_files,
+        "inodes_free": status.f_favail,
         "threshold": place.threshold,
         "store_bytes": place.store_bytes or None,
         "node_id": place.node_id,
@@ -167,7 +169,7 @@ def _row(place: _RayFolder, answer: _DiskReply, mounts: list[_DiskMount]) -> dic
 
 
 def _mounts() -> list[_DiskMount]:
-    """What is mounted where, in the order of mounting: a later one hides an earlier one."""
+    """All mounts in the order of mounting: a later one hides an earlier one."""
     found = []
     with (
         suppress(OSError),
@@ -175,9 +177,9 @@ def _mounts() -> list[_DiskMount]:
     ):
         for line in file:
             place, _, kind = line.partition(" - ")
-            words, told = place.split(), kind.split()
-            if len(words) > 4 and len(told) > 1:
-                found.append(_DiskMount(_unescaped(words[4]), told[0], _unescaped(told[1])))
+            words, system = place.split(), kind.split()
+            if len(words) > 4 and len(system) > 1:
+                found.append(_DiskMount(_unescaped(words[4]), system[0], _unescaped(system[1])))
     return found
 
 

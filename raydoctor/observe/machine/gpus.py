@@ -1,8 +1,7 @@
-"""NVIDIA's GPUs and who holds their memory, as `nvidia-smi` tells: tables `gpus` and `gpu-processes`.
+"""NVIDIA GPUs and the processes that hold their memory, from `nvidia-smi`: tables `gpus`, `gpu-processes`.
 
-Its CSV has one line for each, in the order of the names asked for; sizes are in MiB; what a device or driver
-does not know is `[N/A]` or `[Not Supported]`. In a container it may see none of the processes, or the host's
-pids.
+Its CSV has one line for each, with columns in the requested order; sizes are in MiB; unknown values are
+`[N/A]` or `[Not Supported]`. In a container it may list no processes, or the host's pids.
 """
 
 from __future__ import annotations
@@ -21,27 +20,29 @@ from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.redact import command_line
 
 _TIMEOUT = 4.0
-"""It takes a second where no process keeps the driver loaded."""
+"""It takes a second if no process keeps the driver loaded."""
 _MIB = 1 << 20
 _TITLE = 200
 _WHAT = "GPUs"
 _GPUS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu")
 _PROCESSES = ("pid", "gpu_uuid", "used_memory", "process_name")
-_HINT = "nvidia-smi   # in the container too: is the driver loaded, is the device passed in?"
+_HINT = "nvidia-smi   # also in the container: is the driver loaded, and is the device passed in?"
 
 
 def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
-    """Both tables; nothing at all on a machine without such a device."""
+    """Both tables; nothing on a machine without a GPU."""
     del cluster
     program = shutil.which("nvidia-smi")
     has_device = bool(glob.glob("/dev/nvidia[0-9]*"))
     if program is None:
         if has_device:
-            yield Gap(_WHAT, "there are some, but no nvidia-smi on PATH", _HINT, optional=True)
+            yield Gap(
+                _WHAT, "this machine has GPUs, but nvidia-smi is not on PATH", _HINT, optional=True
+            )
         return
     printed = child.output(_query(program, "gpu", _GPUS), _TIMEOUT)
     if printed.problem:
-        # Images with the driver's tools run on machines without a GPU as well.
+        # Images with the driver's tools also run on machines without a GPU.
         if has_device:
             yield Gap(_WHAT, f"nvidia-smi: {printed.problem}", _HINT, optional=True)
         return
@@ -61,7 +62,7 @@ def _query(program: str, what: str, names: tuple[str, ...]) -> list[str]:
 
 
 def _rows(printed: str, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """The last column may hold commas of its own (a process's name); a line that is too short is none."""
+    """Rows of the CSV; the last column (a process's name) may contain commas. Short lines are skipped."""
     for words in csv.reader(printed.splitlines(), skipinitialspace=True, quoting=csv.QUOTE_NONE):
         if len(words) >= len(names):
             last = len(names) - 1
@@ -90,10 +91,10 @@ def _process(row: dict[str, str], indices: dict[str, int | None]) -> dict[str, A
 
 
 def _title(pid: int | None, name: str) -> str:
-    """The whole command, where this pid is that program here too: it may be the host's."""
+    """The whole command if this pid runs that program here; the pid may be the host's."""
     command = proc.command(pid) if pid is not None else ()
-    is_it = bool(command) and command[0].rpartition("/")[2] == name.rpartition("/")[2]
-    return command_line(pid) if is_it and pid is not None else name
+    is_same = bool(command) and command[0].rpartition("/")[2] == name.rpartition("/")[2]
+    return command_line(pid) if is_same and pid is not None else name
 
 
 def _whole(word: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What processes hold: ports, GPU memory; and who is connected to one of them.
+"""Resources that processes hold: ports and GPU memory; and the clients of a process.
 
 Facts: proc(5) and Documentation/networking/proc_net_tcp.rst of Linux. A line of `/proc/PID/net/tcp` has the
 local and the remote address (hexadecimal), the state (`0A` listens, `01` is established) and the inode of the
@@ -35,9 +35,9 @@ class _Socket(NamedTuple):
 
 
 def ports(pids: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """TCP ports that each of these listens on; who listens on none is not in it."""
+    """The TCP ports that each of these processes listens on; processes without any are left out."""
     found: dict[int, tuple[int, ...]] = {}
-    # The kernel takes 10 ms to tell the sockets of a network, however few they are.
+    # The kernel takes 10 ms to list the sockets of a network namespace, however few they are.
     networks: dict[str, list[_Socket]] = {}
     for pid in pids:
         if mine := _inodes(pid):
@@ -57,9 +57,9 @@ def _network(pid: int) -> str:
 
 
 def clients(pid: int, processes: Iterable[int]) -> set[int] | None:
-    """Which of these processes are connected to its ports; None where somebody else is, or none can tell.
+    """Which of these processes are connected to its ports; None if there are other clients, or unknown.
 
-    Somebody else is on another machine, in another container, or another user.
+    Other clients are on another machine, in another container, or of another user.
     """
     table, mine = _sockets(pid), _inodes(pid)
     listening = {s.port for s in table if s.state == _LISTENS and s.inode in mine}
@@ -73,20 +73,20 @@ def clients(pid: int, processes: Iterable[int]) -> set[int] | None:
 
 
 def gpu_memory() -> dict[int, int]:
-    """Bytes that each process holds of all GPUs together; empty where there are none, or none can tell."""
+    """Bytes that each process holds on all GPUs together; empty if unknown."""
     found: dict[int, int] = {}
     for piece in gpus.tables(Cluster()):
         if isinstance(piece, Piece) and piece.path.endswith("-gpu-processes.json"):
             for row in json.loads(piece.data)["rows"]:
                 pid, held = row["pid"], row["memory"]
-                # In a container the tool may tell the host's pids: the title must be this one's, too.
+                # In a container the pids may be the host's: the title must match as well.
                 if pid and held and row["title"].startswith(command_line(pid)[:100] or "\0"):
                     found[pid] = found.get(pid, 0) + held
     return found
 
 
 def _inodes(pid: int) -> set[int]:
-    """Of the sockets that it has open."""
+    """Inodes of its open sockets."""
     folder = f"/proc/{pid}/fd"
     found = set()
     with suppress(OSError):
@@ -117,5 +117,5 @@ _MAPPED = "0000000000000000FFFF0000"
 
 
 def _plain(address: str) -> str:
-    """One spelling: a server's end may be in the table of IPv6, its client's in that of IPv4."""
+    """The IPv4 form of an IPv4-mapped address: the two ends may be in different tables."""
     return address.removeprefix(_MAPPED) if len(address) > 32 else address

@@ -1,7 +1,7 @@
-"""What this machine has left for a cluster: memory, its cgroups, pressure, and the limits of Ray's processes.
+"""The machine's memory, its cgroups, its pressure, and the limits of Ray's processes.
 
-Everything is read from `/proc` and `/sys/fs/cgroup` (Linux); nothing of it needs a privilege but the
-number of files that another user's process has open.
+All of it is read from `/proc` and `/sys/fs/cgroup` (Linux). Only the number of open files of another user's
+process requires a privilege.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.observe.machine import cgroups
 from raydoctor.observe.processes import proc
 
 _MOST_WORKERS = 500
-"""Whose limits are read: all of them have those of their raylet, and few have many files open."""
+"""Workers that are inspected: all inherit their raylet's limits, and few have many files open."""
 _KB = 1024
 
 
@@ -65,9 +65,9 @@ def _memory(members: list[_Member]) -> Iterator[dict[str, Any]]:
 
 
 def _host() -> dict[str, Any]:
-    told = _pairs("/proc/meminfo")
-    total, available = _bytes(told, "MemTotal"), _bytes(told, "MemAvailable")
-    swap, free = _bytes(told, "SwapTotal"), _bytes(told, "SwapFree")
+    info = _pairs("/proc/meminfo")
+    total, available = _bytes(info, "MemTotal"), _bytes(info, "MemAvailable")
+    swap, free = _bytes(info, "SwapTotal"), _bytes(info, "SwapFree")
     kills = _pairs("/proc/vmstat").get("oom_kill")
     return {
         "kind": "host",
@@ -76,7 +76,7 @@ def _host() -> dict[str, Any]:
         "used": None if total is None or available is None else total - available,
         "available": available,
         "swap_used": None if swap is None or free is None else swap - free,
-        # Since the machine's start, in every cgroup of it (Linux 4.13).
+        # Since the boot, in all cgroups (Linux 4.13).
         "events": {} if kills is None else {"oom_kill": kills},
         "version": None,
         "pids": [],
@@ -84,7 +84,7 @@ def _host() -> dict[str, Any]:
 
 
 def _cgroup_rows(members: list[_Member], memory: int) -> Iterator[dict[str, Any]]:
-    """The cgroups of the cluster's processes and this one's, and those above that have a limit."""
+    """The cgroups of the cluster's processes and of this one, and those above them that have a limit."""
     held: dict[cgroups.Cgroup, list[int]] = {}
     for pid in [*(m.pid for m in members), os.getpid()]:
         if cgroup := cgroups.of_process(pid):
@@ -111,15 +111,15 @@ def _cgroup_rows(members: list[_Member], memory: int) -> Iterator[dict[str, Any]
         }
 
 
-def _bytes(told: dict[str, int], name: str) -> int | None:
-    return told[name] * _KB if name in told else None
+def _bytes(info: dict[str, int], name: str) -> int | None:
+    return info[name] * _KB if name in info else None
 
 
 # ------------------------------------------------------------------ pressure
 
 
 def _pressure() -> Iterator[dict[str, Any]]:
-    """Shares of time, in percent, that tasks lost by waiting (PSI); a kernel without it has no such files."""
+    """Percentage of time that tasks were stalled (PSI); a kernel without PSI has no such files."""
     for resource in ("memory", "cpu", "io"):
         row: dict[str, Any] = {"resource": resource}
         for line in _lines(f"/proc/pressure/{resource}"):
@@ -153,7 +153,7 @@ def _limits(members: list[_Member]) -> Iterator[dict[str, Any]]:
 
 
 def _limits_of(pid: int) -> dict[str, tuple[int | None, int | None]]:
-    """`Max open files` -> soft and hard limit; None is unlimited."""
+    """Name of a limit, such as `Max open files` -> soft and hard limit; None is unlimited."""
     found: dict[str, tuple[int | None, int | None]] = {}
     for line in _lines(f"/proc/{pid}/limits")[1:]:
         # The name's column is 26 wide (fs/proc/base.c), the two limits' 21.
@@ -177,7 +177,7 @@ def _whole(word: str) -> int | None:
 
 
 def _pairs(path: str) -> dict[str, int]:
-    """`MemTotal:  24684084 kB`, `oom_kill 9` -> name and number."""
+    """Names and numbers of lines such as `MemTotal:  24684084 kB` and `oom_kill 9`."""
     words: Iterable[list[str]] = (line.split() for line in _lines(path))
     return {w[0].rstrip(":"): int(w[1]) for w in words if len(w) > 1 and w[1].isdigit()}
 
@@ -186,5 +186,5 @@ def _lines(path: str) -> list[str]:
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read().splitlines()
-    except OSError:  # not there, or switched off (`psi=0`)
+    except OSError:  # missing, or switched off (`psi=0`)
         return []

@@ -1,8 +1,9 @@
 """The kernel log of this machine, as `live/dmesg.txt`: `2026-11-21T11:56:12.314095+00:00 host kernel: text`.
 
-That is the form of `journalctl -k -o short-iso-precise`, which says the time zone. Asked are `/dev/kmsg` (one
-record a read; Documentation/ABI/testing/dev-kmsg), `dmesg --raw` (a container has no such device), and the
-journal. Only what the kernel itself wrote counts: any process may write to its log as well.
+That is the format of `journalctl -k -o short-iso-precise`, which includes the time zone. The sources are
+`/dev/kmsg` (one record per read; Documentation/ABI/testing/dev-kmsg), `dmesg --raw` (a container has no such
+device), and the journal. Only records of the kernel itself are kept, because any process may write to the
+log.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, text
 
 MOST = 2 << 20
-"""Bytes of the log that are kept: the last ones."""
+"""Bytes of the log that are kept, from its end."""
 WHAT = "kernel log"
 _TIMEOUT = 3.0
 _RECORD = 8192
-"""A read of less than a whole record fails; the kernel's own limit is below this (PRINTK_MESSAGE_MAX)."""
+"""Larger than any record (PRINTK_MESSAGE_MAX): a read into a smaller buffer fails."""
 _WEEK = 7 * 86400.0
 _KMSG = "/dev/kmsg"
 _KMSG_LINE = pattern(r"(\d+),\d+,(\d+),[^;]*;(.*)")
 _RAW_LINE = pattern(r"<(\d+)>\[ *(\d+\.\d+)\] ?(.*)")
 _ESCAPED = pattern(r"\\x([0-9a-f]{2})")
 _HINT = (
-    "Allow it for this user (sudo sysctl kernel.dmesg_restrict=0; or group adm or systemd-journal), or run "
+    "Permit it for this user (sudo sysctl kernel.dmesg_restrict=0; or group adm or systemd-journal), or run "
     "`sudo dmesg -T > dmesg.txt` and put the file beside the logs."
 )
 
 
 class _Record(NamedTuple):
-    """One line of the kernel's."""
+    """One line of the kernel log."""
 
     at: float
     text: str
 
 
 def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap]:
-    """The machine's log from `since` (epoch seconds) on, or why it cannot be read."""
+    """The kernel log from `since` (epoch seconds) on, or why it cannot be read."""
     del cluster
     if not sys.platform.startswith("linux"):
         yield Gap(WHAT, "read on Linux only", optional=True)
@@ -65,11 +66,10 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
 
 
 def _ways() -> list[tuple[str, Callable[[float | None], list[str]]]]:
-    """Whom to ask, the best first.
+    """The sources, best first.
 
-    The kernel's clock runs apart from the machine's by some ten parts in a million: seconds in a day,
-    minutes in some months. The journal knows when it received a line, so it is asked first on a machine
-    that is long up.
+    The kernel's clock drifts from the machine's by some ten parts in a million: seconds in a day, minutes in
+    some months. The journal records when it received a line, so it comes first after a week of uptime.
     """
     ways: list[tuple[str, Callable[[float | None], list[str]]]] = [
         (_KMSG, _from_device),
@@ -91,7 +91,7 @@ def _from_device(since: float | None) -> list[str]:
 
 
 def _reads(file: int) -> Iterator[str]:
-    """Every record that is there now; one that is overwritten meanwhile is passed over (EPIPE)."""
+    """All records in the buffer; those that are overwritten meanwhile are skipped (EPIPE)."""
     while True:
         try:
             yield os.read(file, _RECORD).decode("utf-8", "replace")
@@ -104,7 +104,7 @@ def _reads(file: int) -> Iterator[str]:
 def _device_records(raw: Iterable[str]) -> Iterator[_Record]:
     boot = time.time() - time.monotonic()
     for record in raw:
-        # Lines behind the first are properties of the device: ` SUBSYSTEM=pci`.
+        # Further lines are properties of the device: ` SUBSYSTEM=pci`.
         found = _KMSG_LINE.match(record.partition("\n")[0])
         if found and _is_kernels(found[1]):
             at = boot + int(found[2]) / 1e6
@@ -113,7 +113,7 @@ def _device_records(raw: Iterable[str]) -> Iterator[_Record]:
 
 
 def _is_kernels(priority: str) -> bool:
-    """Whether the facility (all but the last three bits) is the kernel: user space gets another by force."""
+    """Whether the facility (all but the last three bits) is the kernel's, which user space cannot set."""
     return int(priority) >> 3 == 0
 
 
@@ -150,7 +150,7 @@ def _stamped(records: Iterable[_Record], since: float | None) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _local(second: int) -> tuple[str, str]:
-    """`2026-11-21T11:56:12` and `+00:00`; many lines bear the same second."""
+    """`2026-11-21T11:56:12` and `+00:00`; cached because many lines have the same second."""
     stamp = datetime.fromtimestamp(second).astimezone().isoformat(timespec="seconds")
     return stamp[:19], stamp[19:]
 
@@ -160,7 +160,7 @@ def _local(second: int) -> tuple[str, str]:
 
 def _from_journal(since: float | None) -> list[str]:
     printed = _journal("--lines=20000", *([f"--since=@{int(since)}"] if since is not None else []))
-    # Without permission it may end well and say nothing; a boot without any line there is none.
+    # Without permission it may print nothing and exit with 0. A boot always has kernel lines.
     if not printed and (since is None or not _journal("--lines=1")):
         raise OSError("shows nothing to this user")
     return printed.splitlines(keepends=True)
@@ -182,7 +182,7 @@ def _journal(*options: str) -> str:
 
 
 def _last(lines: list[str]) -> str:
-    """The last lines that are no more than `MOST` bytes."""
+    """As many of the last lines as fit into `MOST` bytes."""
     size = 0
     for number in range(len(lines) - 1, -1, -1):
         size += len(lines[number].encode("utf-8", "replace"))

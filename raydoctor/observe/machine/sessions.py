@@ -1,11 +1,12 @@
-"""The table `sessions`: the folders of Ray's sessions on this machine, how large they are, whether they live.
+"""The table `sessions`: the folders of Ray's sessions on this machine, their sizes, whether they are live.
 
-Beside the cluster's own session, and where Ray keeps them by default (`/tmp/ray`, `$RAY_TMPDIR/ray`;
-`_common/utils.py`, Ray 2.9 to 2.60). A session lives where a process of it runs. Another container may use
-the folder too and is not seen from here: `age_s` counts from the last change, and whoever lives writes.
+They are searched next to the cluster's own session and in Ray's default folders (`/tmp/ray`,
+`$RAY_TMPDIR/ray`; `_common/utils.py`, Ray 2.9 to 2.60). A session is live if one of its processes runs here.
+Processes in another container that use the folder are not visible; `age_s`, the time since the last change,
+shows whether such processes write to it.
 
-The walk is bounded in time and entries, follows no link and counts what files take on the disk; what it did
-not finish is marked `truncated`, and is at least as large as told.
+The walk is limited in time and entries, does not follow links and counts allocated blocks. An unfinished row
+is marked `truncated`, and its size is a lower bound.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from raydoctor.capture.session import is_session
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
-from raydoctor.observe.processes import kinship
+from raydoctor.observe.processes import ownership
 
 SECONDS = 1.5
 """For all sessions together."""
 ENTRIES = 300_000
-"""Files and folders looked at, for all together."""
+"""Files and folders that are examined, for all sessions together."""
 
 
 def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
-    """The table `sessions`; there is none where this machine has no session."""
+    """The table `sessions`; nothing if this machine has no session."""
     at = time.time()
     sessions = list(_sessions(cluster))
     if not sessions:
         return
-    living = kinship.sessions(kinship.look())
+    living = ownership.sessions(ownership.survey_machine())
     deadline = time.monotonic() + SECONDS
     rows = []
     for number, path in enumerate(sessions):
-        # Each may take its share of what is left, and what those before it did not need.
+        # Each may use its share of the remaining time, including what earlier ones did not use.
         share = (deadline - time.monotonic()) / (len(sessions) - number)
         walked = _walk(path, time.monotonic() + share, ENTRIES // len(sessions))
         rows.append(
@@ -58,7 +59,7 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
 
 
 def _sessions(cluster: Cluster) -> Iterator[str]:
-    """Their folders, the newest of each place first; one that is reached by two ways once."""
+    """Their folders, newest first in each place; a folder that is reachable by two paths appears once."""
     bases = [os.environ.get("RAY_TMPDIR"), "/tmp"]
     roots = [posixpath.dirname(cluster.session_dir), *(f"{base}/ray" for base in bases if base)]
     seen = set()
@@ -81,7 +82,7 @@ class _Walked:
     bytes: int = 0
     files: int = 0
     changed: float = 0.0
-    """When anything in it was last written."""
+    """Time of the last change of anything in it."""
     is_cut: bool = False
     linked: set[tuple[int, int]] = field(default_factory=set)
 
@@ -90,7 +91,7 @@ def _walk(session: str, until: float, entries: int) -> _Walked:
     walked = _Walked()
     with suppress(OSError):
         walked.changed = os.lstat(session).st_mtime
-    # The logs first: they say when the session was last alive, even if the rest is too much.
+    # The logs first: their change times matter most, even if the rest is truncated.
     folders = [session, f"{session}/logs"]
     begun = set()
     while folders:
@@ -115,14 +116,14 @@ def _enter(folder: str, walked: _Walked) -> list[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):
-                told = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
                 walked.files += 1
-                walked.changed = max(walked.changed, told.st_mtime)
-                identity = (told.st_dev, told.st_ino)
-                if told.st_nlink == 1 or identity not in walked.linked:
-                    walked.bytes += told.st_blocks * 512
+                walked.changed = max(walked.changed, status.st_mtime)
+                identity = (status.st_dev, status.st_ino)
+                if status.st_nlink == 1 or identity not in walked.linked:
+                    walked.bytes += status.st_blocks * 512
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.path)
-                elif told.st_nlink > 1:
+                elif status.st_nlink > 1:
                     walked.linked.add(identity)
     return below

@@ -1,13 +1,12 @@
-"""The `RAY_…` settings of raylet and GCS of this machine beside those of each driver: table `settings`.
+"""The `RAY_…` settings of this machine's raylet and GCS next to those of each driver: table `settings`.
 
-Ray's C++ core reads `RAY_<name>` in each process from that process's own environment (`ray_config_def.h`);
-only what `--system-config` (or `ray.init(_system_config=…)`) gave to the head is handed on: the GCS has it on
-its command line, base64 of JSON behind `--config_list=`, and every raylet and worker asks for it (Ray 2.9 to
-2.60).
+Ray's C++ core reads `RAY_<name>` from the environment of its own process (`ray_config_def.h`). Only the
+head's `--system-config` (or `ray.init(_system_config=…)`) applies to all nodes: it is on the command line of
+the GCS, as base64 of JSON after `--config_list=`, and every raylet and worker requests it (Ray 2.9 to 2.60).
 
-A row for each setting that either side has. A driver is a process that has a `python-core-driver-*_PID.log`
-of this session open. What a program sets in `os.environ` while it runs is not in `/proc/PID/environ`, and so
-not here.
+The table has a row for each setting of either side. A driver is a process that has a
+`python-core-driver-*_PID.log` of this session open. Settings that a program adds to `os.environ` at run time
+are not in `/proc/PID/environ`, and therefore missing.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ _PLUMBING = frozenset(
         *("NODE_ID", "NODE_IP_ADDRESS", "NODE_MANAGER_PORT", "RAYLET_PID", "SESSION_DIR", "WORKER_ID"),
     )
 )  # fmt: skip
-"""What Ray's processes tell each other by environment, and what is looked at elsewhere."""
+"""Variables that Ray's processes pass to each other, and those of other tables."""
 _DRIVER_LOG = pattern(r"python-core-driver-[0-9a-f]{56}_(?P<pid>\d+)\.log")
 _VALUE = 200
 _DRIVERS = 50
 
 
 class _Side(NamedTuple):
-    """A process and what it was started with."""
+    """A process and the settings that it was started with."""
 
     pid: int
     settings: Mapping[str, str]
 
 
 def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
-    """The table `settings`; nothing where no raylet or GCS of the cluster runs here."""
+    """The table `settings`; nothing if no raylet of the cluster runs here."""
     if not proc.LINUX:
         why = "this system has no /proc to read the environment of processes from"
         yield Gap("settings of raylet and drivers", why, optional=True)
@@ -79,7 +78,7 @@ def _rows(
     drivers: list[_Side],
     given: Mapping[str, str],
 ) -> Iterator[dict[str, object]]:
-    """What differs or not between this raylet (and the GCS) and each driver; once without one."""
+    """The settings of this raylet, the GCS and each driver; without a driver, those of the first two."""
     sides: list[_Side | None] = [*drivers] or [None]
     for driver in sides:
         names = {
@@ -105,7 +104,7 @@ def _rows(
 
 
 def _side(pid: int) -> _Side | Gap | None:
-    """Its settings; a gap where its environment may not be read, None where it is gone."""
+    """Its settings; a gap if its environment is not readable, None if it is gone."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except PermissionError:
@@ -122,14 +121,14 @@ def _is_shown(name: str) -> bool:
 
 
 def _drivers(cluster: Cluster) -> list[int]:
-    """Pids of the newest drivers of the session that still live."""
+    """Pids of the newest drivers of the session that still run."""
     logs = Path(os.path.realpath(cluster.session_dir), "logs")
     found = {}
     with suppress(OSError):
         for name in os.listdir(logs):
             if match := _DRIVER_LOG.fullmatch(name):
                 found[int(match["pid"])] = str(logs / name)
-    # Pids are used again; an open log is not.
+    # A pid may have been reused; its process then does not have the log open.
     alive = [pid for pid, log in sorted(found.items()) if log in proc.files(pid).values()]
     return alive[-_DRIVERS:]
 
@@ -138,7 +137,7 @@ def _drivers(cluster: Cluster) -> list[int]:
 
 
 def _system_config(cluster: Cluster) -> dict[str, str]:
-    """What the head was given for all, as `RAY_<name>` -> value; empty where the GCS is elsewhere."""
+    """The head's settings for all nodes, as `RAY_<name>` -> value; empty if the GCS runs elsewhere."""
     for daemon in cluster.of("gcs_server"):
         with suppress(OSError, ValueError):
             words = Path(f"/proc/{daemon.pid}/cmdline").read_text("utf-8", "replace").split("\0")

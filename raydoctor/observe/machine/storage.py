@@ -1,8 +1,8 @@
-"""Where a raylet of this machine keeps objects, as it was told when it was started.
+"""Where a raylet of this machine stores objects, according to its command line and configuration.
 
-The raylet's command line has the object store's folder and size and, in Ray 2.50 and 2.60 but not 2.40, the
-folder for what does not fit (`services.py`, `start_raylet`). What `--system-config` says is on the command
-line of the GCS, base64 of JSON, and overrides the environment (`ray_config.cc`).
+The raylet's command line contains the object store's folder and size and, in Ray 2.50 and 2.60 but not 2.40,
+the fallback folder (`services.py`, `start_raylet`). The `--system-config` is on the command line of the GCS,
+as base64 of JSON, and overrides the environment (`ray_config.cc`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _SPILL_FOLDER = "object_spilling_directory"
 
 
 class Storage(NamedTuple):
-    """One raylet's."""
+    """The object storage of one raylet."""
 
     node_id: str
     store: str
-    """The folder of the object store; empty where it is not known."""
+    """The folder of the object store; empty if unknown."""
     store_bytes: int
-    """What the store may hold; 0 where it is not known."""
+    """Capacity of the store; 0 if unknown."""
     spill: tuple[str, ...]
-    """Folders on file systems for what the store does not hold; empty: elsewhere (S3), or not known."""
+    """Spill and fallback folders; empty if objects are spilled elsewhere (S3), or if unknown."""
     threshold: float
-    """The share of a file system in use from which Ray puts nothing there any more; 1 is never."""
+    """Usage of a file system, as a share, at which Ray stops writing to it; 1 is never."""
 
 
 def of_cluster(cluster: Cluster) -> list[Storage]:
@@ -43,12 +43,13 @@ def of_cluster(cluster: Cluster) -> list[Storage]:
 
 
 def _storage(raylet: Daemon, config: Mapping[str, Any]) -> Storage:
-    # The raylet's own options; the commands for its workers are single words that begin with others.
+    # Only the raylet's own options begin with `--`: its workers' commands are single words.
     argv = dict(_option(word) for word in proc.command(raylet.pid) if word.startswith("--"))
     wanted = [f"RAY_{name}" for name in (_THRESHOLD, _SPILLING, _SPILL_FOLDER)]
     environment = proc.environment(raylet.pid, wanted) or {}
-    told = {name.removeprefix("RAY_"): value for name, value in environment.items()} | dict(config)
-    spill = _spill_folders(told)
+    settings = {name.removeprefix("RAY_"): value for name, value in environment.items()}
+    settings |= config
+    spill = _spill_folders(settings)
     if fallback := argv.get("fallback_directory"):
         spill = (*spill, fallback)
     size = argv.get("object_store_memory", "")
@@ -57,7 +58,7 @@ def _storage(raylet: Daemon, config: Mapping[str, Any]) -> Storage:
         argv.get("plasma_directory", ""),
         int(size) if size.isdigit() else 0,
         tuple(dict.fromkeys(spill)),
-        _fraction(told.get(_THRESHOLD)),
+        _fraction(settings.get(_THRESHOLD)),
     )
 
 
@@ -66,28 +67,28 @@ def _option(word: str) -> tuple[str, str]:
     return name.replace("-", "_"), value
 
 
-def _spill_folders(told: Mapping[str, Any]) -> tuple[str, ...]:
+def _spill_folders(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """`{"type": "filesystem", "params": {"directory_path": …}}`; one folder or several."""
     with suppress(ValueError, TypeError, KeyError):
-        config = json.loads(told[_SPILLING])
+        config = json.loads(settings[_SPILLING])
         if config["type"] == "filesystem":
             folders = config["params"]["directory_path"]
             return (folders,) if isinstance(folders, str) else tuple(map(str, folders))
         return ()
-    folder = told.get(_SPILL_FOLDER)
+    folder = settings.get(_SPILL_FOLDER)
     return (folder,) if isinstance(folder, str) and folder.startswith("/") else ()
 
 
-def _fraction(told: object) -> float:
+def _fraction(setting: object) -> float:
     with suppress(TypeError, ValueError):
-        value = float(told)  # type: ignore[arg-type]
+        value = float(setting)  # type: ignore[arg-type]
         if 0 <= value <= 1:
             return value
     return THRESHOLD
 
 
 def system_config(cluster: Cluster) -> dict[str, Any]:
-    """What the head was given for all nodes; empty where the GCS runs elsewhere."""
+    """The head's `--system-config`; empty if the GCS runs elsewhere."""
     for daemon in cluster.of("gcs_server"):
         for word in proc.command(daemon.pid):
             if word.startswith("--config_list="):

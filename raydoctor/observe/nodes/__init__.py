@@ -1,1 +1,1 @@
-"""Other nodes: functions that run there, and their logs."""
+"""Other nodes: functions that are run there, and their logs."""

@@ -1,9 +1,9 @@
-"""The log files of a node, by way of the dashboard: for a node that cannot run a task of ours.
+"""The log files of a node through the dashboard: for a node that cannot run raydoctor's task.
 
-The dashboard asks that node's agent, which lives where its raylet does and answers even while the raylet is
-frozen. `GET /api/v0/logs?node_id=…` names the files, `/api/v0/logs/file?…&lines=N` gives the last lines of
-one, 4 to 8 ms each (Ray 2.60.0; the same paths since 2.3). Only what a diagnosis reads most is fetched, the
-ends of it, and never more than `MOST_BYTES`.
+The dashboard queries that node's agent, which answers even while the raylet is frozen. `GET
+/api/v0/logs?node_id=…` lists the files, `/api/v0/logs/file?…&lines=N` returns the last lines of one, 4 to 8
+ms each (Ray 2.60.0; the same paths since 2.3). Only the ends of the most important files are fetched, and at
+most `MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _LINES = {
     "io-worker": 300,
     "core-worker": 300,
 }
-"""Role -> how many of the last lines; the order is that of fetching."""
+"""Role -> number of last lines that are fetched, in the order of fetching."""
 _ORDER = tuple(_LINES)
 _WORKER = pattern(rb"[0-9a-f]{56}")
 
 
 class Fetched(NamedTuple):
-    """What came of it."""
+    """The files of a node, or why there are none."""
 
     pieces: list[Piece]
     problem: str = ""
-    """Why nothing came; empty where something did."""
+    """Why there are no files; empty if there are."""
     left: int = 0
-    """Files that a diagnosis would have read and that were not fetched."""
+    """Relevant files that were not fetched."""
 
 
 class _RefusedError(Exception):
-    """The dashboard did not give what was asked for; the message says why."""
+    """The dashboard did not return a page; the message is the reason."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A node's log files, as the dashboard gives them."""
+    """Access to a node's log files through the dashboard."""
 
     address: str
     access: Access
@@ -69,7 +69,7 @@ class _Node:
     deadline: float
 
     def get(self, path: str, **query: object) -> bytes:
-        """An answer's body. Raises `_RefusedError`."""
+        """The body of a page. Raises `_RefusedError`."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise _RefusedError("there was no time left")
@@ -81,9 +81,9 @@ class _Node:
 
 
 def fetch(address: str, access: Access, node_id: str, folder: str, deadline: float) -> Fetched:
-    """The most telling files of a node, as pieces below `folder`; never raises for the network.
+    """The most important files of a node, as pieces below `folder`; never raises for the network.
 
-    `deadline`: of `time.monotonic`; what is there by then is kept.
+    `deadline`: of `time.monotonic`; files that arrived before it are kept.
     """
     node = _Node(address, access, node_id, deadline)
     try:
@@ -91,19 +91,21 @@ def fetch(address: str, access: Access, node_id: str, folder: str, deadline: flo
     except _RefusedError as error:
         return Fetched([], str(error))
     if not names:
-        return Fetched([], "it names no log files")
+        return Fetched([], "it lists no log files")
     pieces = [Piece(f"{folder}/logs/{name}", data) for name, data in _files(node, names)]
-    return Fetched(pieces, "" if pieces else "it gave no file in time", len(names) - len(pieces))
+    return Fetched(
+        pieces, "" if pieces else "it returned no file in time", len(names) - len(pieces)
+    )
 
 
 def _names(node: _Node) -> list[str]:
-    """Files of the node that are worth fetching, the most telling first."""
+    """Relevant files of the node, most important first."""
     body = node.get("/api/v0/logs", glob="*")
     try:
         groups = json.loads(body)["data"]["result"]
         names = {str(name) for group in groups.values() for name in group}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _RefusedError(f"it cannot list that node's files: {_said(body)}") from None
+        raise _RefusedError(f"it cannot list that node's files: {_error(body)}") from None
     return sorted((name for name in names if _role(name) in _LINES), key=_rank)
 
 
@@ -117,16 +119,16 @@ def _role(name: str) -> str:
 
 
 def _files(node: _Node, names: list[str]) -> Iterator[tuple[str, bytes]]:
-    """(name, last lines) until there are enough, or the time is up."""
+    """Name and last lines of files, until a limit or the deadline is reached."""
     waiting, budget, count, marked = deque(names), MOST_BYTES, 0, False
     while waiting and count < MOST_FILES and budget > 0 and time.monotonic() < node.deadline:
         name = waiting.popleft()
         try:
             data = node.get("/api/v0/logs/file", filename=name, lines=_LINES[_role(name)])
         except _RefusedError:
-            continue  # rotated away since it was named
+            continue  # rotated since it was listed
         if name == "raylet.out":
-            # Up to Ray 2.40 an answer begins with a 1 for success.
+            # Up to Ray 2.40, a reply begins with a 1 for success.
             marked = data.startswith(b"1[")
             waiting = deque(_mentioned_first(waiting, data))
         data = data[1:] if marked else data
@@ -136,7 +138,7 @@ def _files(node: _Node, names: list[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _mentioned_first(names: Iterable[str], raylet: bytes) -> list[str]:
-    """Of the workers' files first those of workers that the raylet speaks of: it does when they end."""
+    """Sort files of workers that the raylet's log mentions first: it mentions workers that exited."""
     mentioned = set(_WORKER.findall(raylet))
 
     def key(name: str) -> tuple[bool, bool, int]:
@@ -147,11 +149,11 @@ def _mentioned_first(names: Iterable[str], raylet: bytes) -> list[str]:
     return sorted(names, key=key)
 
 
-def _said(body: bytes) -> str:
-    """What an error's answer says, in a line."""
+def _error(body: bytes) -> str:
+    """The error message of a reply, in one line."""
     try:
-        told = json.loads(body)
-        text = str(told["msg"] if isinstance(told, dict) and told.get("msg") else told)
+        reply = json.loads(body)
+        text = str(reply["msg"] if isinstance(reply, dict) and reply.get("msg") else reply)
     except (ValueError, RecursionError):
         text = body.decode("utf-8", "replace")
     return (text.strip().splitlines() or ["no reason"])[0][:200]
@@ -161,5 +163,5 @@ def _why(answer: dashboard.DashboardReply) -> str:
     if answer.outcome == "refused":
         return "nothing listens there"
     if answer.outcome == "unauthenticated":
-        return "it takes no token of this user"
-    return _said(answer.body) if answer.body else answer.detail or answer.outcome
+        return "it rejects this user's token"
+    return _error(answer.body) if answer.body else answer.detail or answer.outcome

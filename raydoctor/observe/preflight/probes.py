@@ -1,7 +1,7 @@
-"""Brings what `raydoctor check` judges: thin probes, all at once, each with a hard limit in time.
+"""Probes that provide the values for `raydoctor check`: all in parallel, each with a hard time limit.
 
-Nothing here changes anything. What is sent: TCP connections, three GET requests to the dashboard of the
-cluster that runs on this machine, and a question to its GCS.
+The probes change nothing. They open TCP connections, send three GET requests to the dashboard of the cluster
+that runs on this machine, and query its GCS once.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from raydoctor.observe.preflight.checks import Check
 from raydoctor.observe.processes import discover, proc
 
 TIMEOUT = 1.2
-"""Seconds for each probe: all of them take 0.15 s where nothing hangs; a name server that does, 1.0."""
+"""Seconds for each probe: all of them take 0.15 s if nothing hangs, and 1.0 s with a hung name server."""
 _REQUEST = 0.3
-"""Seconds for an answer of the dashboard: it takes 1 to 16 ms when it is well."""
+"""Seconds for a reply of the dashboard: a healthy one takes 1 to 16 ms."""
 _GCS = 0.5
-"""Seconds for the GCS, beside those for the dashboard: loading gRPC takes 0.15 s, the answer 1 ms."""
+"""Seconds for the GCS, after those for the dashboard: loading gRPC takes 0.15 s, the reply 1 ms."""
 _CAP_SYS_PTRACE = 1 << 19
 _TCP_LISTEN = "0A"
 ORDER = (
@@ -49,42 +49,42 @@ ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What several probes need to know."""
+    """Values that several probes need."""
 
     environ: Mapping[str, str]
     rg: str | None
     clusters: tuple[Cluster, ...] = ()
-    """Those of ours that run on this machine; the one that this shell's RAY_ADDRESS means first."""
+    """Usable clusters on this machine; the one in this shell's RAY_ADDRESS first."""
     foreign: tuple[Cluster, ...] = ()
-    """Other users' clusters, which are listed and not asked."""
+    """Other users' clusters, which are listed and not queried."""
     target: Cluster = field(default_factory=Cluster)
-    """The one that this shell would talk to, here or elsewhere."""
+    """The cluster that this shell's commands would use, here or elsewhere."""
     processes: Mapping[int, proc.Process] | None = None
 
     @property
     def cluster(self) -> Cluster:
-        """The one that runs here; an empty one where none does."""
+        """The cluster that runs here; an empty one if there is none."""
         return self.clusters[0] if self.clusters else Cluster()
 
     @property
     def ray_pids(self) -> frozenset[int]:
-        """Processes of Ray's own on this machine."""
+        """Ray's own processes on this machine."""
         return frozenset(d.pid for c in (*self.clusters, *self.foreign) for d in c.daemons)
 
 
 class _Item(NamedTuple):
-    """Some checks that one probe feeds."""
+    """The checks of one probe."""
 
     names: tuple[str, ...]
-    look: Callable[[Surroundings], Iterable[Check]]
+    probe: Callable[[Surroundings], Iterable[Check]]
     needs_processes: bool = False
-    """Nothing can be said without the processes of this machine."""
+    """Whether the probe requires the processes of this machine."""
 
 
 def check(
     rg: str | None, timeout: float = TIMEOUT, environ: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """All checks of this machine, in their order. `rg`: where the scanner is, `environ`: this shell's."""
+    """All checks of this machine, in order. `rg`: path of ripgrep; `environ`: this shell's environment."""
     around = Surroundings(os.environ if environ is None else environ, rg)
     seen: list[Surroundings] = []
     gaps = run([Collector("processes", lambda: _note(seen, _look_around(around)))], timeout).gaps
@@ -118,15 +118,15 @@ def _keep(
     # An address or a setting may hold a password.
     redactor = Redactor()
     found[item.names] = tuple(
-        each._replace(found=redactor.redact(each.found)) for each in item.look(around)
+        each._replace(found=redactor.redact(each.found)) for each in item.probe(around)
     )
     return ()
 
 
 def _unknown(names: Iterable[str], why: str) -> Iterator[Check]:
-    """What could not be looked at in time is no clean bill."""
+    """`n/a` for checks without a value."""
     for name in names:
-        yield Check(name, "n/a", f"could not look: {why or 'did not answer'}")
+        yield Check(name, "n/a", f"could not be checked: {why or 'did not answer'}")
 
 
 def _look_around(around: Surroundings) -> Surroundings:
@@ -147,8 +147,8 @@ def _look_around(around: Surroundings) -> Surroundings:
 def _addresses(around: Surroundings) -> Iterator[Check]:
     rows = _rows(addresses.tables(around.cluster, around.environ))
     answers = next((row["answers"] for row in rows if row["origin"] == "raylet"), None)
-    whose = dict.fromkeys(owners.user(c.owner) for c in around.foreign if c.owner is not None)
-    yield preflight.cluster(_running(around, answers), tuple(whose))
+    users = dict.fromkeys(owners.user(c.owner) for c in around.foreign if c.owner is not None)
+    yield preflight.cluster(_running(around, answers), tuple(users))
     yield preflight.address(rows, around.cluster.gcs_address)
 
 
@@ -166,7 +166,7 @@ def _running(around: Surroundings, answers: bool | None) -> preflight.LocalClust
     if not around.clusters:
         return None
     here = around.cluster
-    # Of several raylets here, the one in the worst state tells.
+    # Among several raylets, the one in the worst state counts.
     worst = sorted(here.daemons, key=lambda d: d.state in "TtZ")
     return preflight.LocalCluster(
         here.session_dir,
@@ -179,7 +179,7 @@ def _running(around: Surroundings, answers: bool | None) -> preflight.LocalClust
 
 
 class _Answers(NamedTuple):
-    """What the dashboard says."""
+    """The dashboard's data on the token and the version."""
 
     demanded: bool | None = None
     accepted: bool | None = None
@@ -213,7 +213,7 @@ def _versions_and_token(around: Surroundings) -> Iterator[Check]:
 
 
 def _about(child: Child | None, address: str, access: Access) -> Mapping[str, str]:
-    """The cluster's versions of Ray and Python; empty where its GCS does not answer in time."""
+    """The cluster's versions of Ray and Python; empty if its GCS does not answer in time."""
     if child is None:
         return {}
     list(child.ask(address, access, (), _GCS))
@@ -221,22 +221,22 @@ def _about(child: Child | None, address: str, access: Access) -> Mapping[str, st
 
 
 def _ask(address: str, access: Access) -> _Answers:
-    """Mode and version. Without a dashboard nothing is known, and that is no failure here."""
+    """Token mode and version; unknown without a dashboard, which is not a failure."""
     mode = _get(address, "/api/authentication_mode", access.without_token())
     if not mode.status:
         return _Answers()
-    # A dashboard older than 2.52 has no such page, and asks for no token.
+    # A dashboard older than 2.52 has no such page, and requires no token.
     demanded = mode.status == 200 and _document(mode).get("authentication_mode") == "token"
-    told = _get(address, "/api/version", access if demanded else access.without_token())
-    if not told.status:
+    page = _get(address, "/api/version", access if demanded else access.without_token())
+    if not page.status:
         return _Answers(demanded)
-    accepted = told.status not in (401, 403) if demanded and access.token else None
-    version = _document(told).get("ray_version")
+    accepted = page.status not in (401, 403) if demanded and access.token else None
+    version = _document(page).get("ray_version")
     return _Answers(demanded, accepted, version if isinstance(version, str) else None)
 
 
 def _get(address: str, path: str, access: Access) -> dashboard.DashboardReply:
-    """A page of the dashboard; its status is 0 where nobody answers in time."""
+    """A page of the dashboard; its status is 0 if there is no reply in time."""
     if not address:
         return dashboard.DashboardReply("refused")
     return dashboard.get(address, path, _REQUEST, access)
@@ -255,7 +255,7 @@ def _document(answer: dashboard.DashboardReply) -> dict[str, Any]:
 
 
 def _ray_here() -> str | None:
-    """Version of the Ray beside raydoctor; it is found, not imported."""
+    """Version of the installed Ray, which is not imported."""
     from importlib.util import find_spec
 
     with suppress(ImportError, ValueError):
@@ -269,21 +269,21 @@ def _ray_here() -> str | None:
 def _version_of(folder: str) -> str | None:
     """`version = "2.60.0"` in `ray/_version.py`."""
     with suppress(OSError):
-        told = Path(folder, "_version.py").read_text(encoding="utf-8", errors="replace")
-        if found := re.search(r"^version = [\"']([\w.+-]+)", told, re.MULTILINE):
+        content = Path(folder, "_version.py").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^version = [\"']([\w.+-]+)", content, re.MULTILINE):
             return found[1]
     return None
 
 
 def _metadata(package: str) -> Mapping[str, str]:
-    """What an installed package says of itself; empty where it is not installed."""
+    """Metadata of an installed package; empty if it is not installed."""
     from importlib import metadata
 
     try:
-        told = metadata.metadata(package)
+        found = metadata.metadata(package)
     except metadata.PackageNotFoundError:
         return {}
-    return {name: told[name] for name in ("Version", "Requires-Python") if name in told}
+    return {name: found[name] for name in ("Version", "Requires-Python") if name in found}
 
 
 # ---------------------------------------------------------------- tools
@@ -301,8 +301,8 @@ def _ptrace(around: Surroundings) -> Iterator[Check]:
         yield preflight.ptrace(None)
         return
     scope = _number("/proc/sys/kernel/yama/ptrace_scope")
-    told = re.search(r"^CapEff:\s*([0-9a-f]+)", _text_of("/proc/self/status"), re.MULTILINE)
-    capable = bool(told and int(told[1], 16) & _CAP_SYS_PTRACE)
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)", _text_of("/proc/self/status"), re.MULTILINE)
+    capable = bool(match and int(match[1], 16) & _CAP_SYS_PTRACE)
     yield preflight.ptrace(preflight.Ptrace(scope, capable))
 
 
@@ -319,7 +319,7 @@ def _ports(around: Surroundings) -> Iterator[Check]:
 
 
 def _listeners(around: Surroundings) -> dict[int, preflight.Owner]:
-    """Ports of ours that somebody listens at, and who: its socket is among his open files (proc(5))."""
+    """Owners of the listeners on Ray's ports, found by the sockets among open files (proc(5))."""
     inodes: dict[str, int] = {}
     for name in ("tcp", "tcp6"):
         for line in _text_of(f"/proc/net/{name}").splitlines()[1:]:
@@ -369,19 +369,19 @@ def _can_bind(port: int) -> bool:
 
 def _disk(around: Surroundings) -> Iterator[Check]:
     stores = storage.of_cluster(around.cluster)
-    said = around.environ.get("RAY_local_fs_capacity_threshold", "")
-    threshold = stores[0].threshold if stores else _fraction(said, storage.THRESHOLD)
+    setting = around.environ.get("RAY_local_fs_capacity_threshold", "")
+    threshold = stores[0].threshold if stores else _fraction(setting, storage.THRESHOLD)
     session = around.cluster.session_dir
     folder = os.path.dirname(session) or str(addresses.default_folder(around.environ))
     path = _existing(folder)
-    told = os.statvfs(path)
+    status = os.statvfs(path)
     yield preflight.disk(
         preflight.Disk(
             path,
-            told.f_blocks * told.f_frsize,
-            told.f_bavail * told.f_frsize,
-            told.f_files,
-            told.f_favail,
+            status.f_blocks * status.f_frsize,
+            status.f_bavail * status.f_frsize,
+            status.f_files,
+            status.f_favail,
             threshold,
         )
     )
@@ -402,7 +402,7 @@ def _temporary(around: Surroundings) -> Iterator[Check]:
 
 
 def _existing(path: str) -> str:
-    """The folder, or the nearest above it that exists: Ray makes the rest."""
+    """The folder, or its nearest existing parent: Ray creates the rest."""
     found = Path(path)
     while not found.is_dir() and found != found.parent:
         found = found.parent
@@ -410,27 +410,27 @@ def _existing(path: str) -> str:
 
 
 def _memory(around: Surroundings) -> Iterator[Check]:
-    told = _meminfo()
-    if not told:
+    info = _meminfo()
+    if not info:
         yield preflight.shared_memory(None)
         yield preflight.memory(None)
         yield preflight.swap(None, 0)
         return
-    total = told["MemTotal"]
+    total = info["MemTotal"]
     seen = min(total, _cgroup_that_ray_sees() or total)
     stores = [(s.store, s.store_bytes) for s in storage.of_cluster(around.cluster) if s.store]
     yield preflight.shared_memory(_shared(seen, tuple(stores)))
     limit, used = _tightest()
     threshold = _fraction(around.environ.get("RAY_memory_usage_threshold", ""), 0.95)
     if limit is None or limit >= total:
-        limit, used = None, total - told.get("MemAvailable", total)
+        limit, used = None, total - info.get("MemAvailable", total)
     yield preflight.memory(preflight.AvailableMemory(total, used, seen, limit, threshold))
-    swap = told.get("SwapTotal", 0)
-    yield preflight.swap(swap, swap - told.get("SwapFree", swap))
+    swap = info.get("SwapTotal", 0)
+    yield preflight.swap(swap, swap - info.get("SwapFree", swap))
 
 
 def _meminfo() -> dict[str, int]:
-    """Bytes by name; empty where there is no /proc."""
+    """Bytes by name; empty without /proc."""
     found = {}
     for line in _text_of("/proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
@@ -441,26 +441,26 @@ def _meminfo() -> dict[str, int]:
 
 
 def _cgroup_that_ray_sees() -> int | None:
-    """The files that `ray._common.utils.get_system_memory` reads: the root's of what is mounted."""
+    """The limit that `ray._common.utils.get_system_memory` reads: that of the mounted root cgroup."""
     v1 = _number("/sys/fs/cgroup/memory/memory.limit_in_bytes")
     return v1 if v1 is not None else _number("/sys/fs/cgroup/memory.max")
 
 
 def _tightest() -> tuple[int | None, int]:
-    """The lowest limit of the cgroups that this process is in, and what is used of it."""
+    """The lowest limit of this process's cgroups, and its usage."""
     own = cgroups.of_process("self")
     if own is None:
         return None, 0
-    told = [cgroups.usage(each) for each in (own, *cgroups.above(own))]
-    limited = [(u.limit, u.used or 0) for u in told if u.limit is not None]
+    usages = [cgroups.usage(each) for each in (own, *cgroups.above(own))]
+    limited = [(u.limit, u.used or 0) for u in usages if u.limit is not None]
     return min(limited, default=(None, 0), key=lambda pair: pair[0] or 0)
 
 
 def _shared(seen: int, stores: tuple[tuple[str, int], ...]) -> preflight.SharedMemory | None:
     if not os.path.isdir("/dev/shm"):
         return None
-    told = os.statvfs("/dev/shm")
-    capacity, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+    status = os.statvfs("/dev/shm")
+    capacity, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
     return preflight.SharedMemory(capacity, free, seen, stores)
 
 
@@ -471,7 +471,7 @@ def _limits(around: Surroundings) -> Iterator[Check]:
     try:
         import resource
     except ImportError:
-        yield Check("open files", "n/a", "not known on this system")
+        yield Check("open files", "n/a", "unknown on this system")
     else:
         soft, hard = map(_finite, resource.getrlimit(resource.RLIMIT_NOFILE))
         yield preflight.open_files(preflight.Files(soft, hard, _of_raylet(around.cluster)))
@@ -483,10 +483,10 @@ def _finite(limit: int) -> int | None:
 
 
 def _of_raylet(cluster: Cluster) -> tuple[int | None, int | None] | None:
-    """Limit and use of the raylet's open files, as far as this user may look."""
+    """Limit and number of the raylet's open files, if this user may read them."""
     for raylet in cluster.of("raylet"):
-        told = _text_of(f"/proc/{raylet.pid}/limits")
-        if found := re.search(r"^Max open files +(\d+|unlimited)", told, re.MULTILINE):
+        limits = _text_of(f"/proc/{raylet.pid}/limits")
+        if found := re.search(r"^Max open files +(\d+|unlimited)", limits, re.MULTILINE):
             with suppress(OSError):
                 limit = int(found[1]) if found[1].isdigit() else None
                 return limit, len(os.listdir(f"/proc/{raylet.pid}/fd"))
@@ -494,12 +494,12 @@ def _of_raylet(cluster: Cluster) -> tuple[int | None, int | None] | None:
 
 
 def _threads(around: Surroundings) -> preflight.Threads:
-    """The limit that leaves the least room."""
+    """The limit with the least room left."""
     found = []
-    everybody = int(_text_of("/proc/loadavg").split()[3].partition("/")[2])
+    total = int(_text_of("/proc/loadavg").split()[3].partition("/")[2])
     for name in ("threads-max", "pid_max"):
         limit = _number(f"/proc/sys/kernel/{name}")
-        found += [(limit, f"kernel.{name}", everybody)] if limit else []
+        found += [(limit, f"kernel.{name}", total)] if limit else []
     found += [(limit, "pids.max", used) for limit, used in _pids_cgroups()]
     if os.geteuid() != 0:  # root may exceed it
         import resource
@@ -514,7 +514,7 @@ def _threads(around: Surroundings) -> preflight.Threads:
 
 
 def _pids_cgroups() -> Iterator[tuple[int, int]]:
-    """`pids.max` and `pids.current` of the cgroups that this process is in, of either version."""
+    """`pids.max` and `pids.current` of this process's cgroups, of either version."""
     for line in _text_of("/proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -573,14 +573,14 @@ def _text_of(path: str) -> str:
 
 
 def _number(path: str) -> int | None:
-    told = _text_of(path).strip()
-    return int(told) if told.isdigit() else None
+    content = _text_of(path).strip()
+    return int(content) if content.isdigit() else None
 
 
-def _fraction(told: str, default: float) -> float:
+def _fraction(setting: str, default: float) -> float:
     with suppress(ValueError):
-        if 0 < float(told) <= 1:
-            return float(told)
+        if 0 < float(setting) <= 1:
+            return float(setting)
     return default
 
 

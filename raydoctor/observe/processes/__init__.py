@@ -1,1 +1,1 @@
-"""The processes of this machine: Ray's own, workers, drivers, and what they started."""
+"""The processes of this machine: Ray's own, workers, drivers, and processes that they started."""

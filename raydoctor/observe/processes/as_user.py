@@ -1,7 +1,7 @@
-"""Starting a program as another user: as root, what may run a user's code runs with that user's rights.
+"""Starts a program as another user: root runs a program that may execute a user's code as that user.
 
-A program so started has none of our privileges and none of our environment: its home and its groups are the
-user's, its working folder is `/`, and it has no terminal. What it prints is to be read as that user's text.
+The program has none of root's privileges and environment: its home and groups are the user's, its working
+folder is `/`, and it has no terminal. Its output is controlled by that user.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PRIVATE = 0o077
 
 
 class User(NamedTuple):
-    """Whom a program runs as."""
+    """The user for a program."""
 
     uid: int
     gid: int
@@ -26,7 +26,7 @@ class User(NamedTuple):
 
 
 def find(uid: int) -> User:
-    """A user, with the group of that number where nobody is registered under it (containers)."""
+    """A user; an unregistered one (containers) gets the group of the same number."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
@@ -35,17 +35,17 @@ def find(uid: int) -> User:
 
 
 def environment(user: User, passed: Iterable[str] = ()) -> dict[str, str]:
-    """What the user's program gets: of our variables only the language and those in `passed`."""
+    """The environment of the user's program: of ours, only the language and the variables in `passed`."""
     kept = {name: os.environ[name] for name in (*_LANGUAGE, *passed) if name in os.environ}
     own = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name, "PATH": _SYSTEM_PATH}
     return {**kept, **own}
 
 
 def options(user: User, env: Mapping[str, str]) -> dict[str, Any]:
-    """For `subprocess.Popen`, which sets real, effective and saved ids before it runs the program.
+    """Arguments of `subprocess.Popen`, which sets real, effective and saved ids before it runs the program.
 
-    Raises KeyError where the user's groups cannot be listed. Popen raises PermissionError where the user may
-    not run the program.
+    Raises KeyError if the user's groups cannot be listed. Popen raises PermissionError if the user may not
+    run the program.
     """
     return {
         "user": user.uid,
@@ -54,5 +54,5 @@ def options(user: User, env: Mapping[str, str]) -> dict[str, Any]:
         "umask": _PRIVATE,
         "env": dict(env),
         "cwd": "/",
-        "start_new_session": True,  # no terminal of ours either
+        "start_new_session": True,  # also no controlling terminal
     }

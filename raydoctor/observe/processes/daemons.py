@@ -2,12 +2,12 @@
 
 A daemon is found by its command line: a raylet names session, node and GCS; the GCS, the dashboard, the
 monitors and the agents name the session or its log folder (measured with Ray 2.9.3, 2.40 and 2.60;
-`_private/services.py` starts them). What a process does not name is joined: an agent that renamed itself by
-its parent or its open log, a defunct raylet by the workers that it started or by its own log.
+`_private/services.py` starts them). Missing values are joined: for an agent that renamed itself from its
+parent or its open log, for a defunct raylet from its workers or its own log.
 
-Name and command line are whatever a process chose. What it is, the kernel tells: the user it runs as, and,
-where we may read it, the file that it runs. A process counts as a daemon of a session only if its user owns
-the session's folder; every other claim is reported and ignored.
+A process can choose its name and command line freely, but not what the kernel reports: its user and, if
+readable, its program file. A process counts as a daemon of a session only if its user owns the session's
+folder. Other processes are reported and ignored.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _SCRIPTS = {
 }
 BINARIES = ("raylet", "gcs_server")
 _RENAMED = {"ray::DashboardAgent": "agent", "ray::RuntimeEnvAgent": "runtime_env_agent"}
-"""setproctitle in `dashboard/agent.py` and `runtime_env/agent/main.py`, Ray 2.60; older ones keep theirs."""
+"""setproctitle in `dashboard/agent.py` and `runtime_env/agent/main.py`, Ray 2.60; not in older versions."""
 _CLIENT_SERVER = "ray.util.client.server"
 _FIRST_WORDS = 12
-"""A script stands among an interpreter's first words; what follows are its own arguments."""
+"""A script is among the first words of an interpreter's command line; its own arguments follow."""
 _LOG_HEAD = 4096
 _COMMAND = 64 << 10
-"""Bytes of a command line: a raylet's has 8,000, another user's as many as that user likes."""
+"""Bytes of a command line: a raylet's has 8,000, that of another user's process may have any number."""
 _EMULATORS = ("qemu-", "rosetta")
-"""What runs a binary of another architecture, and is the program that the kernel names."""
+"""Emulators of another architecture, which the kernel reports as the program."""
 
 
 class FoundDaemon(NamedTuple):
-    """A daemon, with what its command line says."""
+    """A daemon with the options of its command line."""
 
     daemon: Daemon
     options: Mapping[str, str]
     """Names with `_` for `-`: raylet has `--session_dir`, the others have `--session-dir`."""
     is_vouched: bool = False
-    """Whether the kernel showed which program it runs: another user's does not show it, nor a defunct one."""
+    """Whether its program was verified; impossible for a defunct process and those of other users."""
 
     @property
     def ip(self) -> str:
@@ -60,7 +60,7 @@ class FoundDaemon(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A process that looks like a daemon of a session and is none."""
+    """A process that looks like a daemon of a session but is not."""
 
     kind: str
     pid: int
@@ -70,21 +70,21 @@ class Claim(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What the processes of this machine are."""
+    """The daemons of this machine, and the processes that only look like one."""
 
     daemons: list[FoundDaemon]
     claims: list[Claim]
 
 
 def find(processes: Mapping[int, Process] | None = None) -> list[FoundDaemon]:
-    """Ray's own processes on this machine, of all clusters; the session is empty where none can be told."""
+    """Ray's own processes on this machine, of all clusters; the session is empty if unknown."""
     return survey(processes).daemons
 
 
 def survey(processes: Mapping[int, Process] | None = None) -> Survey:
-    """Ray's own processes, and those that only claim to be."""
+    """Ray's own processes, and those that only look like one."""
     processes = proc.table() if processes is None else processes
-    named = [s for p in processes.values() if (s := _seen(p)) is not None]
+    named = [s for p in processes.values() if (s := _candidate(p)) is not None]
     real, claims = [], []
     for each in named:
         checked = _identified(each)
@@ -99,15 +99,15 @@ def survey(processes: Mapping[int, Process] | None = None) -> Survey:
     return Survey(found, [c for c in (*claims, *refused) if c.session_dir])
 
 
-# ------------------------------------------------------------------ what the kernel says
+# ------------------------------------------------------------------ verification
 
 
 def _identified(seen: FoundDaemon) -> FoundDaemon | Claim:
-    """With its user, if it runs as one, and if it runs Ray's program as far as the kernel shows it."""
+    """The daemon with its user, if it runs as one user and, as far as visible, runs Ray's program."""
     daemon = seen.daemon
     uid = proc.credentials(daemon.pid)
     if uid is None:
-        return _claim(seen, None, "it runs as several users at once, as a set-uid program does")
+        return _claim(seen, None, "it runs as several users at once, like a set-uid program")
     running = None if daemon.state == "Z" else proc.program(daemon.pid)
     if running is not None and not _is_program(daemon.kind, running):
         return _claim(seen, uid, f"it runs {running or 'a set-uid program'}")
@@ -122,10 +122,10 @@ def _is_program(kind: str, path: str) -> bool:
 
 
 def _of_their_sessions(seen: Sequence[FoundDaemon]) -> tuple[list[FoundDaemon], list[Claim]]:
-    """Those whose user owns the folder of the session that they name, and the others.
+    """The daemons of sessions that their user owns, and claims for the others.
 
-    Root may run a session in any folder, where the kernel shows that it is Ray's program that does. Of a
-    folder that is not there (another container's) our own processes decide.
+    Root may run a session in any folder, if the program was verified. If the folder is not visible (another
+    container's), the processes of trusted users decide.
     """
     sessions = {s.daemon.session_dir for s in seen} - {""}
     owner = {session: owners.of_folder(session) for session in sessions}
@@ -133,40 +133,41 @@ def _of_their_sessions(seen: Sequence[FoundDaemon]) -> tuple[list[FoundDaemon], 
     found, claims = [], []
     for each in seen:
         session, uid = each.daemon.session_dir, each.daemon.uid
-        whose = owner.get(session)
-        if whose is None:
+        owned_by = owner.get(session)
+        if owned_by is None:
             fits = session not in ours or uid in owners.trusted()
         else:
-            fits = whose == uid or (uid == 0 and each.is_vouched)
+            fits = owned_by == uid or (uid == 0 and each.is_vouched)
         if fits:
             found.append(each)
         else:
-            whom = "another user" if whose in (None, -1) else f"user {owners.user(whose)}"
-            claims.append(_claim(each, uid, f"the session belongs to {whom}"))
+            user = "another user" if owned_by in (None, -1) else f"user {owners.user(owned_by)}"
+            claims.append(_claim(each, uid, f"the session belongs to {user}"))
     return found, claims
 
 
 def _claim(seen: FoundDaemon, uid: int | None, why: str) -> Claim:
     daemon = seen.daemon
-    whose = "unknown" if uid is None else owners.user(uid)
-    return Claim(daemon.kind, daemon.pid, daemon.session_dir, whose, why)
+    user = "unknown" if uid is None else owners.user(uid)
+    return Claim(daemon.kind, daemon.pid, daemon.session_dir, user, why)
 
 
 # ------------------------------------------------------------------ one process
 
 
-def _seen(process: Process) -> FoundDaemon | None:
+def _candidate(process: Process) -> FoundDaemon | None:
+    """A process that looks like a daemon, by its name and command line."""
     name = process.name
     if name in BINARIES:
         argv = proc.command(process.pid, _COMMAND)
-        return _told(process, name, argv)
+        return _daemon(process, name, argv)
     if name.startswith(("ray::DashboardA", "ray::RuntimeEnv")):
         kind = _RENAMED.get((proc.command(process.pid, _COMMAND) or ("",))[0])
-        return _told(process, kind, ()) if kind else None
+        return _daemon(process, kind, ()) if kind else None
     if "py" in name.lower():
         argv = proc.command(process.pid, _COMMAND)
         kind = _kind_of_script(argv)
-        return _told(process, kind, argv) if kind else None
+        return _daemon(process, kind, argv) if kind else None
     return None
 
 
@@ -174,11 +175,11 @@ def _kind_of_script(argv: Sequence[str]) -> str:
     words = argv[:_FIRST_WORDS]
     for word in words:
         if word == "-c":
-            # A helper of `multiprocessing`, which has its parent's words after its own: the dashboard's
-            # fork server (Python 3.14).
+            # A helper of `multiprocessing`, followed by its parent's words: the dashboard's fork server
+            # (Python 3.14).
             break
         if word == _CLIENT_SERVER:
-            # In the mode `specific-server` it is a client's driver, no daemon.
+            # In the mode `specific-server` it is a client's driver, not a daemon.
             return "client_server" if "--mode=proxy" in argv else ""
         if word.endswith(".py"):
             for end, kind in _SCRIPTS.items():
@@ -187,7 +188,7 @@ def _kind_of_script(argv: Sequence[str]) -> str:
     return ""
 
 
-def _told(process: Process, kind: str, argv: Sequence[str]) -> FoundDaemon:
+def _daemon(process: Process, kind: str, argv: Sequence[str]) -> FoundDaemon:
     options = _options(argv)
     daemon = Daemon(
         kind,
@@ -217,7 +218,7 @@ def _session_of_options(options: Mapping[str, str]) -> str:
 
 
 def session_of(path: str) -> str:
-    """The session's folder that a path of a log lies in, or empty: Ray names it `session_<date>_…`."""
+    """The session's folder in the path of a log, or empty: Ray names it `session_<date>_…`."""
     session, found, _ = path.partition("/logs/")
     return session if found and posixpath.basename(session).startswith("session_2") else ""
 
@@ -226,11 +227,11 @@ def session_of(path: str) -> str:
 
 
 def _joined(
-    seen: FoundDaemon, processes: Mapping[int, Process], told: Mapping[int, FoundDaemon]
+    seen: FoundDaemon, processes: Mapping[int, Process], others: Mapping[int, FoundDaemon]
 ) -> FoundDaemon:
-    """With the session and the node that its own command line does not name."""
+    """The daemon with the session and the node that its own command line lacks."""
     daemon = seen.daemon
-    parent = told.get(processes[daemon.pid].ppid)
+    parent = others.get(processes[daemon.pid].ppid)
     if parent is not None and parent.daemon.kind == "raylet" and parent.daemon.uid == daemon.uid:
         daemon = daemon._replace(
             session_dir=daemon.session_dir or parent.daemon.session_dir,
@@ -239,13 +240,13 @@ def _joined(
     if not daemon.session_dir:
         session = _session_of_files(daemon.pid)
         if not session and daemon.state == "Z":
-            session = _session_of_defunct(daemon, processes, told)
+            session = _session_of_defunct(daemon, processes, others)
         daemon = daemon._replace(session_dir=session)
     return seen._replace(daemon=daemon)
 
 
 def _by_address(seen: Sequence[FoundDaemon]) -> list[FoundDaemon]:
-    """With the session of a client server, another user's, that names nothing but the GCS."""
+    """The same with the sessions of client servers, which name only the GCS."""
     sessions = {s.options["gcs_address"]: s.daemon for s in seen if "gcs_address" in s.options}
     found = []
     for each in seen:
@@ -270,11 +271,12 @@ def _session_of_files(pid: int) -> str:
 
 
 def _session_of_defunct(
-    daemon: Daemon, processes: Mapping[int, Process], told: Mapping[int, FoundDaemon]
+    daemon: Daemon, processes: Mapping[int, Process], others: Mapping[int, FoundDaemon]
 ) -> str:
-    """The session of a process that has ended and keeps nothing but its name.
+    """The session of a defunct process, which has only its name left.
 
-    Its workers, which now belong to another parent, still name its pid; else its log does, in each header.
+    Its workers, which now have another parent, still have its pid in their environment; else its log has the
+    pid in each header.
     """
     for process in processes.values():
         if process.name.startswith("ray::") and process.state != "Z":
@@ -283,7 +285,7 @@ def _session_of_defunct(
             is_its = is_its and proc.credentials(process.pid) == daemon.uid
             if is_its and (session := _session_of_files(process.pid)):
                 return session
-    same = (s.daemon for s in told.values() if s.daemon.uid == daemon.uid)
+    same = (s.daemon for s in others.values() if s.daemon.uid == daemon.uid)
     known = dict.fromkeys(d.session_dir for d in same)
     return next((s for s in known if s and _wrote(daemon, s)), "")
 
@@ -303,7 +305,8 @@ def _wrote(daemon: Daemon, session: str) -> bool:
 def _nodes_of_agents(
     seen: Sequence[FoundDaemon], processes: Mapping[int, Process]
 ) -> dict[int, str]:
-    """Raylet's pid -> its node, as its agents' environments say it: no raylet before 2.4x names its node."""
+    """Raylet's pid -> its node from its agents' environments, as raylets before 2.4x do not name their
+    node."""
     nameless = {
         s.daemon.pid: s.daemon.uid
         for s in seen
@@ -313,8 +316,8 @@ def _nodes_of_agents(
     for each in seen:
         raylet = processes[each.daemon.pid].ppid
         if raylet in nameless and raylet not in found and nameless[raylet] == each.daemon.uid:
-            told = proc.environment(each.daemon.pid, ("RAY_NODE_ID",)) or {}
-            found[raylet] = told.get("RAY_NODE_ID", "")
+            variables = proc.environment(each.daemon.pid, ("RAY_NODE_ID",)) or {}
+            found[raylet] = variables.get("RAY_NODE_ID", "")
     return {
         **found,
         **{

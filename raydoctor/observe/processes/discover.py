@@ -1,11 +1,11 @@
-"""Which clusters have processes on this machine: whole ones and half-dead ones, of any user.
+"""The clusters with processes on this machine, whole or half-dead, of any user.
 
-Read from their daemons' command lines alone, without asking a cluster anything: what is dead or hangs is
-found as quickly (5 ms with 200 processes).
+They are found by their daemons' command lines, without a query: a dead or hung cluster is found as quickly as
+a healthy one (5 ms with 200 processes).
 
-A cluster has an owner: the user whom its daemons run as. Only clusters of the current user and of root are
-used: connected to, read by default, sent a token. Root may use another user's too, after its own and that of
-the user who called `sudo`. The others are listed.
+The owner of a cluster is the user that its daemons run as. Only clusters of the current user and of root are
+connected to, read by default, and sent a token. Root may also use those of other users, after its own and
+that of the user who called `sudo`. Other clusters are only listed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _NIL = ("", "None", "0.0.0.0", "::")
 _LINE = 64
 _SHOWN = 120
 _CLAIMS = 20
-"""Ignored processes that are reported."""
+"""Largest number of ignored processes that are reported."""
 
 
 def clusters() -> list[Cluster]:
-    """The clusters with daemons on this machine that may be used: the user's own first, then the newest."""
+    """The usable clusters with daemons on this machine: the user's own first, then the newest."""
     return [c for c in everything() if is_usable(c)]
 
 
 def everything() -> list[Cluster]:
-    """Every cluster that has daemons on this machine, of any user."""
+    """Every cluster with daemons on this machine, of any user."""
     found = [_cluster(*item) for item in _by_session(daemons.find())]
     return sorted(found, key=lambda c: (owners.rank(c.owner), -_begun(c)))
 
@@ -50,9 +50,9 @@ def is_usable(cluster: Cluster) -> bool:
 def choose(
     found: Sequence[Cluster], address: str | None = None, session: str | None = None
 ) -> Cluster | None:
-    """The cluster that is meant: by a session's path or name, by an address, else the first.
+    """The cluster of a session's path or name, or of an address; without either, the first.
 
-    An address that none here has gives a cluster that is elsewhere, so that it can be asked there.
+    For an address of no cluster here, returns a cluster that runs elsewhere and has this address.
     """
     if session:
         name = posixpath.basename(session.rstrip("/"))
@@ -65,7 +65,7 @@ def choose(
 
 def _at(found: Sequence[Cluster], scheme: str, place: str) -> Cluster | None:
     if scheme == "ray":
-        # A client server's address: it tells the host, not where the cluster's own services are.
+        # A client server's address identifies the host, not the cluster's own services.
         host = _split(place)[0]
         return next((c for c in found if host in (_split(c.gcs_address)[0], _LOOPBACK[0])), None)
     is_http = scheme.startswith("http")
@@ -78,7 +78,7 @@ def _at(found: Sequence[Cluster], scheme: str, place: str) -> Cluster | None:
 
 
 def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
-    """The tables `daemons` and `clusters`: of the whole machine, `is_this` marks the cluster looked at."""
+    """The tables `daemons` and `clusters` of the whole machine; `is_this` marks the inspected cluster."""
     at = time.time()
     seen, claims = daemons.survey()
     rows = [_row(s, now, cluster) for s in seen if (now := proc.read(s.daemon.pid)) is not None]
@@ -93,7 +93,7 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
 
 
 def _by_session(seen: Iterable[FoundDaemon]) -> list[tuple[str, list[FoundDaemon]]]:
-    """The daemons of each session and user: two users' processes are never one cluster."""
+    """The daemons of each session and user: processes of two users never form one cluster."""
     found: dict[tuple[str, int | None], list[FoundDaemon]] = {}
     for each in sorted(seen, key=lambda s: (s.daemon.started_at, s.daemon.pid)):
         if each.daemon.session_dir:
@@ -102,7 +102,7 @@ def _by_session(seen: Iterable[FoundDaemon]) -> list[tuple[str, list[FoundDaemon
 
 
 def _ignored(claim: Claim) -> Gap:
-    """What the report says of a process that only claims to be a daemon; its words are not repeated raw."""
+    """A gap for a process that only looks like a daemon; its text is escaped."""
     from raydoctor.model.text import one_line
 
     what = f"pid {claim.pid} of user {claim.user}"
@@ -110,7 +110,7 @@ def _ignored(claim: Claim) -> Gap:
     why = (
         f"claims to be the {claim.kind} of {session} and is ignored: {one_line(claim.why)[:_SHOWN]}"
     )
-    hint = paste.shell("See what it is: ps -fp {pid:pid}", pid=claim.pid)
+    hint = paste.shell("To inspect it: ps -fp {pid:pid}", pid=claim.pid)
     return Gap(what, why, hint, optional=True)
 
 
@@ -134,15 +134,15 @@ def _begun(cluster: Cluster) -> float:
 
 def _gcs_address(session: str, seen: Sequence[FoundDaemon]) -> str:
     for each in seen:
-        told = each.options.get("gcs_address") or (
+        address = each.options.get("gcs_address") or (
             each.options.get("address") if each.daemon.kind == "client_server" else ""
         )
-        if told and told not in _NIL:
-            return told
+        if address and address not in _NIL:
+            return address
     for each in seen:
         if each.daemon.kind == "gcs_server" and each.ip:
             port = each.options.get("gcs_server_port", "0")
-            if port == "0":  # It chose one itself and wrote it down (Ray 2.60).
+            if port == "0":  # it chose one and wrote it to a file (Ray 2.60)
                 port = _port_in(f"{session}/gcs_server_port_{each.daemon.node_id}", each.daemon.uid)
             return f"{each.ip}:{port}" if port else ""
     return ""
@@ -158,10 +158,10 @@ def _port_in(path: str, uid: int | None) -> str:
 
 
 def _dashboard_address(seen: Sequence[FoundDaemon]) -> str:
-    """What the raylet tells its workers; it knows the port that the dashboard got, not only asked for.
+    """The address that the raylet passes to its workers, with the port that the dashboard actually got.
 
     Without a dashboard (`--include-dashboard=false`, or an installation without `ray[default]`) its process
-    runs all the same, for usage statistics alone, and serves nothing (`dashboard/head.py`, 2.9 to 2.60).
+    runs for usage statistics only, and serves nothing (`dashboard/head.py`, 2.9 to 2.60).
     """
     if any("disable_frontend" in s.options or "minimal" in s.options for s in seen):
         return ""
@@ -179,9 +179,9 @@ def _dashboard_address(seen: Sequence[FoundDaemon]) -> str:
 def _token_mode(seen: Sequence[FoundDaemon]) -> bool | None:
     for each in seen:
         if each.daemon.kind in (*BINARIES, "dashboard") and each.daemon.state != "Z":
-            told = proc.environment(each.daemon.pid, ("RAY_AUTH_MODE",))
-            if told is not None:
-                return told.get("RAY_AUTH_MODE", "").lower() == "token"
+            variables = proc.environment(each.daemon.pid, ("RAY_AUTH_MODE",))
+            if variables is not None:
+                return variables.get("RAY_AUTH_MODE", "").lower() == "token"
     return None
 
 
@@ -192,7 +192,7 @@ def _is_at(cluster: Cluster, place: str) -> bool:
     """Whether `host:port` is this cluster's GCS or dashboard."""
     host, port = _split(place)
     known = [_split(a) for a in (cluster.gcs_address, cluster.dashboard_address) if a]
-    # A GCS that runs here listens on loopback too, whatever its address is.
+    # A GCS that runs here also listens on loopback, for any address.
     by_loopback = host == _LOOPBACK[0] and bool(cluster.of("gcs_server"))
     return any(port == p and (host == h or by_loopback) for h, p in known)
 

@@ -1,7 +1,7 @@
-"""The processes of this machine, as the system shows them: `/proc` on Linux, psutil elsewhere.
+"""The processes of this machine, from `/proc` on Linux and psutil elsewhere.
 
-Reading one process never fails: it may be gone or another user's, and then there is nothing to tell (None,
-or an empty tuple). Nothing of an environment is returned but the names that were asked for.
+Reading a process never raises: if it is gone or not readable, the result is None or empty. Only the requested
+variables of an environment are returned.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import psutil
 
 user = owners.user
-"""The name of a user, or the number where it has none."""
+"""The name of a user, or the number of a user without a name."""
 LINUX = sys.platform.startswith("linux")
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD in the flags of `/proc/PID/stat` (linux/sched.h)."""
 
 _FILES = 4096
-"""Open files looked at in one process: a server may have a million connections."""
+"""Open files that are read per process: a server may have a million connections."""
 
 
 class Process(NamedTuple):
@@ -37,51 +37,52 @@ class Process(NamedTuple):
     name: str
     """At most 15 bytes on Linux: `ray::train_step`, `raylet`, `python3.11`."""
     state: str
-    """`R S D T Z …`; `Z` has ended and its parent has not asked for its exit status."""
+    """`R S D T Z …`; `Z` has exited, but its parent has not read its exit status."""
     ppid: int
     pgid: int
     sid: int
     started_at: float
-    """Epoch seconds, as `psutil.Process.create_time()` counts them.
+    """Epoch seconds, equal to `psutil.Process.create_time()`.
 
-    Comparable within one process of ours: the clock may be set before another one reads it. What leaves this
-    process says when it started `since_boot`.
+    Comparable only within this process, as the clock may be set before another process reads it. Values for
+    other processes use `since_boot`.
     """
     cpu_seconds: float
     rss: int
 
 
 def table() -> dict[int, Process]:
-    """Every process but the kernel's own threads, by pid."""
+    """All processes by pid, without kernel threads."""
     found = _linux() if LINUX else _elsewhere()
     return {process.pid: process for process in found}
 
 
 def read(pid: int) -> Process | None:
-    """One process, or None where it is gone."""
+    """One process; None if it is gone."""
     if LINUX:
         return _stat(pid, _boot_time())
     return next((p for p in _elsewhere() if p.pid == pid), None)
 
 
 def boot_time() -> float:
-    """What `started_at` counts from, in epoch seconds: it moves when the clock is set; 0 but on Linux."""
+    """Origin of `started_at` in epoch seconds, which changes when the clock is set; 0 on other systems than
+    Linux."""
     return _boot_time() if LINUX else 0.0
 
 
 def since_boot(started_at: float) -> float:
-    """A start in seconds since the boot, which no clock moves."""
+    """A start time in seconds since boot, which does not depend on the clock."""
     return started_at - boot_time()
 
 
 def from_boot(seconds: float) -> float:
-    """A start that `since_boot` has told, as `Process.started_at` has it in this process."""
+    """The inverse of `since_boot`: comparable with `Process.started_at` in this process."""
     return seconds + boot_time()
 
 
 @cache
 def place() -> str:
-    """Names this boot and these namespaces: pids and starts are comparable only within one place."""
+    """Identifies this boot and these namespaces: pids and start times are comparable only within them."""
     words = []
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
         words.append(stream.read()[:8])
@@ -92,7 +93,7 @@ def place() -> str:
 
 
 def by_parent(processes: Mapping[int, Process]) -> dict[int, list[int]]:
-    """Parent -> its children, for a table."""
+    """Parent -> its children."""
     found: dict[int, list[int]] = {}
     for process in processes.values():
         found.setdefault(process.ppid, []).append(process.pid)
@@ -100,7 +101,7 @@ def by_parent(processes: Mapping[int, Process]) -> dict[int, list[int]]:
 
 
 def trees(processes: Mapping[int, Process], roots: Iterable[int], without: int = 0) -> list[int]:
-    """These roots and all that descends from them, parents first; not `without`, nor what is below that."""
+    """These roots and their descendants, parents first, excluding `without` and its descendants."""
     children = by_parent(processes)
     order = dict.fromkeys(pid for pid in roots if pid in processes and pid != without)
     waiting = list(order)
@@ -112,7 +113,7 @@ def trees(processes: Mapping[int, Process], roots: Iterable[int], without: int =
 
 
 def private_memory(pid: int) -> int | None:
-    """Bytes that would be free without it: no shared memory (Ray's object store), no mapped files."""
+    """Bytes that its exit would free: without shared memory (Ray's object store) and mapped files."""
     if not LINUX:
         return None
     fields = _bytes(pid, "statm", most=4096).split()
@@ -120,9 +121,9 @@ def private_memory(pid: int) -> int | None:
 
 
 def command(pid: int, most: int = 1 << 20) -> tuple[str, ...]:
-    """Its command line, of which `most` bytes are read; empty for a defunct process and an unreadable one.
+    """Its command line, up to `most` bytes; empty for a defunct or unreadable process.
 
-    A process that renamed itself (setproctitle: Ray's workers) fills the rest with NULs; they are dropped.
+    A process that renamed itself (setproctitle: Ray's workers) pads the rest with NULs, which are dropped.
     """
     if LINUX:
         words = _bytes(pid, "cmdline", most).split(b"\0")
@@ -133,7 +134,7 @@ def command(pid: int, most: int = 1 << 20) -> tuple[str, ...]:
 
 
 def environment(pid: int, names: Iterable[str]) -> dict[str, str] | None:
-    """Those of these variables that it was started with; None where its environment may not be read."""
+    """These variables of its initial environment, if set; None if its environment is not readable."""
     wanted = frozenset(names)
     if not LINUX:
         with _quietly():
@@ -153,7 +154,7 @@ def environment(pid: int, names: Iterable[str]) -> dict[str, str] | None:
 
 
 def files(pid: int) -> dict[int, str]:
-    """Paths of the files that it has open (deleted ones too), by descriptor; empty where unreadable."""
+    """Paths of its open files (including deleted ones) by descriptor; empty if not readable."""
     if not LINUX:
         with _quietly():
             return {file.fd: file.path for file in _psutil(pid).open_files()}
@@ -170,7 +171,7 @@ def files(pid: int) -> dict[int, str]:
 
 
 def same_pids(pid: int) -> bool:
-    """Whether the pids that it knows are those that we see; in a container they are others."""
+    """Whether it is in our pid namespace; a container has its own."""
     if not LINUX:
         return True
     try:
@@ -192,18 +193,17 @@ def owner(pid: int) -> int | None:
 
 
 def credentials(pid: int) -> int | None:
-    """The user id that it runs as in every respect; None where it has several, as a set-uid program has.
+    """The user id it runs as; None if it has several, like a set-uid program.
 
-    Not the owner of `/proc/PID`, which is root for every process that may not be traced.
+    This is not the owner of `/proc/PID`, which is root for every process that may not be traced.
     """
     if not LINUX:
         with _quietly():
             return _only(_psutil(pid).uids())
         return None
     for line in _bytes(pid, "status", most=4096).split(b"\n"):
-        if line.startswith(
-            b"Uid:"
-        ):  # the name above it cannot hold a line break: the kernel escapes it
+        # The process's name above it cannot contain a line break: the kernel escapes it.
+        if line.startswith(b"Uid:"):
             return _only(line.split()[1:])
     return None
 
@@ -214,10 +214,10 @@ def _only(uids: Iterable[int | bytes]) -> int | None:
 
 
 def program(pid: int) -> str | None:
-    """The path of the file that it runs; None where the kernel does not show it to us.
+    """The path of its program file; None if the kernel does not show it.
 
-    None for a defunct process and other users' processes; empty for a set-uid program: another user starts it
-    with whatever name and arguments.
+    None for a defunct process and those of other users. Empty for a set-uid program, which any user can start
+    with any name and arguments.
     """
     if not LINUX:
         with _quietly():
@@ -235,7 +235,7 @@ def program(pid: int) -> str | None:
 
 
 def require() -> None:
-    """Raise RaydoctorError where this system does not show its processes."""
+    """Raise RaydoctorError if /proc is not mounted."""
     if LINUX and not os.path.exists("/proc/self/stat"):
         raise RaydoctorError(
             "cannot see the processes of this machine: /proc is not mounted",
@@ -273,7 +273,7 @@ def _stat(pid: int, boot: float) -> Process | None:
 
 def _bytes(pid: int, name: str, most: int = 1 << 20) -> bytes:
     try:
-        # The plain system calls: a file object costs three times as much, and there are many files.
+        # Plain system calls: a file object takes three times as long, and there are many files.
         file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
         try:
             return os.read(file, most)
@@ -290,7 +290,7 @@ def _units() -> tuple[int, int]:
 
 @cache
 def _boot_time() -> float:
-    # As psutil reads it, so that both name a process by the same second.
+    # As psutil reads it, so that both yield the same start times.
     with suppress(OSError), open("/proc/stat", "rb") as stream:
         for line in stream:
             if line.startswith(b"btime"):

@@ -1,7 +1,7 @@
-"""The table `processes`: Ray's daemons, workers, drivers and what they started, of all clusters here.
+"""The table `processes`: Ray's daemons, workers, drivers and their children, of all clusters here.
 
-`kind` is daemon, worker, driver or child. `outlived` says whom a process outlived (`raylet`, `worker`,
-`task`; `kinship.py` says how that is known), and is empty for what is in its place.
+`kind` is daemon, worker, driver or child. `outlived` is what a leftover process outlived (`raylet`, `worker`,
+`task`; see `ownership.py`), and empty for all others.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from raydoctor.model import paste
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
-from raydoctor.observe.processes import kinship, proc
-from raydoctor.observe.processes.kinship import Log, Machine
+from raydoctor.observe.processes import ownership, proc
+from raydoctor.observe.processes.ownership import Log, Machine
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.processes.redact import command_line
 
 _NO_JOB = ("", "ffffffff")
-"""Workers started before any job asked for one keep this id on their files and in their environment."""
+"""Workers that were started before any job requested one have this id on files and in their environment."""
 _TITLE = 200
 _SETTLE = 0.5
-"""Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
+"""Seconds that Ray takes to end the processes of a dead worker (0.2 s measured); later ones are leftovers."""
 _SETTLE_DEFUNCT = 2.0
-"""The same where a raylet is defunct: `ray start --block` looks after it once a second, and ends the rest."""
+"""The same for a defunct raylet: `ray start --block` checks it once a second, and ends the rest."""
 
 
 def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
-    """The table `processes`, of all clusters of this machine; `is_this` marks the one looked at."""
+    """The table `processes`, of all clusters of this machine; `is_this` marks the inspected one."""
     at = time.time()
-    machine = kinship.look()
+    machine = ownership.survey_machine()
     if machine.outlived:
         defunct = any(d.kind == "raylet" and d.state == "Z" for d in machine.daemons.values())
         time.sleep(_SETTLE_DEFUNCT if defunct else _SETTLE)
         _forget_ended(machine)
     rows = [_row(machine, pid, cluster) for pid in sorted(machine.kinds)]
     yield table("processes", rows, source="proc", at=at)
-    yield from _unseen(cluster)
+    yield from _gaps(cluster)
 
 
-def _unseen(cluster: Cluster) -> Iterator[Gap]:
-    """What could not be looked at."""
+def _gaps(cluster: Cluster) -> Iterator[Gap]:
+    """Gaps for data that is not readable."""
     if not proc.LINUX:
         yield Gap(
             "leftover processes",
-            "this system does not tell what a process inherited",
+            "this system does not show what a process inherited",
             optional=True,
         )
         return
@@ -56,7 +56,7 @@ def _unseen(cluster: Cluster) -> Iterator[Gap]:
         names = ", ".join(sorted(proc.user(uid) for uid in others))
         yield Gap(
             "drivers and leftover processes",
-            f"the cluster is {names}'s: what their processes have open and inherited may not be read",
+            f"the cluster belongs to {names}, whose processes' files and environment are not readable",
             paste.text("Run it as {names}, or with sudo.", names=names),
             optional=True,
         )
@@ -117,8 +117,8 @@ def _raylet_pid(machine: Machine, pid: int) -> int | None:
     for each in machine.line(pid):
         if machine.is_raylet(ppid := machine.processes[each].ppid):
             return ppid
-        if (told := machine.variable(each, "RAY_RAYLET_PID")).isdigit():
-            return int(told)
+        if (inherited := machine.variable(each, "RAY_RAYLET_PID")).isdigit():
+            return int(inherited)
     return None
 
 
@@ -135,10 +135,10 @@ def _place(machine: Machine, pid: int, log: Log | None, raylet: int | None) -> t
 
 
 def _job(machine: Machine, pid: int) -> str:
-    told = [machine.variable(pid, "RAY_JOB_ID")]
+    jobs = [machine.variable(pid, "RAY_JOB_ID")]
     for each in machine.line(pid):
-        told += [log.job for log in (machine.log.get(each), machine.output.get(each)) if log]
-    return next((job for job in told if job not in _NO_JOB), "")
+        jobs += [log.job for log in (machine.log.get(each), machine.output.get(each)) if log]
+    return next((job for job in jobs if job not in _NO_JOB), "")
 
 
 def _parent_kind(machine: Machine, process: Process) -> str:

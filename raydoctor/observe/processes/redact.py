@@ -1,6 +1,6 @@
-"""The redactor as collectors use it: one numbering for all of a process, and command lines without secrets.
+"""The redactor for collectors: one numbering for the whole process, and command lines without secrets.
 
-What a secret is, is in `raydoctor/redact/`, which touches nothing outside its arguments.
+`raydoctor/redact/` defines what a secret is.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from raydoctor.redact import RedactionLedger, Redactor
 __all__ = ["LEDGER", "RedactionLedger", "Redactor", "command_line", "shared"]
 
 LEDGER = RedactionLedger()
-"""Of this process: a secret of a command line has the placeholder here that it has in the logs."""
+"""Shared by this process: a secret has the same placeholder in a command line and in the logs."""
 
 
 def shared(
     secrets: Iterable[str] = (), anonymize: bool = False, hosts: Iterable[str] = ()
 ) -> Redactor:
-    """A redactor whose placeholders are numbered with all others of this process."""
+    """A redactor that shares its numbering of placeholders with all others of this process."""
     return Redactor(secrets, anonymize, hosts, LEDGER)
 
 
 def command_line(pid: int) -> str:
-    """The command line of a process for people; empty where it has none, or it may not be read.
+    """The redacted command line of a process; empty if it has none, or it is not readable.
 
-    Its elements are looked at before they are joined: afterwards nobody can tell which word belongs to which.
+    Its words are redacted before they are joined: afterwards their limits are lost.
     """
     words = proc.command(pid)
     return " ".join(shared().redact_argv(words)) if words else ""

@@ -1,12 +1,12 @@
-"""What still ties a process to Ray when its environment and its output do not: for a thorough look.
+"""Ties of a process to Ray other than its environment and its output, for a thorough survey.
 
-Two things that a descendant of a worker does not lose by itself (measured with Ray 2.60):
-- its process group: Ray makes each worker the leader of one (2.57 and later), and Linux gives no number
-  anew that a group still has;
-- the session's runtime environment that its program lies in, or that it maps libraries of
+A descendant of a worker keeps two things (measured with Ray 2.60):
+- its process group: Ray makes each worker the leader of one (2.57 and later), and Linux does not reuse the
+  number of an existing group;
+- the session's runtime environment that contains its program or its mapped libraries
   (`runtime_resources`).
 
-That it maps an object store (`/dev/shm/plasma…`) says less: drivers do, too, and so does what they start.
+A mapped object store (`/dev/shm/plasma…`) is weaker evidence: drivers and their children map it as well.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _HEAD = 1 << 17
 
 
 class Trace(NamedTuple):
-    """What ties a process to Ray."""
+    """A tie of a process to Ray."""
 
     why: str
-    """What it does, as a clause that follows its name."""
+    """The predicate of a sentence about the process: "runs a program of …"."""
     session: str = ""
     worker: int = 0
     """Pid of the worker whose process group it is in."""
 
 
 def find(process: Process, groups: Mapping[int, tuple[str, float]]) -> Trace | None:
-    """What ties this process to Ray; None where nothing does. `groups`: what `worker_groups` found."""
+    """The tie of this process to Ray; None if there is none. `groups`: result of `worker_groups`."""
     if session := _session_of(next(iter(proc.command(process.pid)), "")):
         return Trace(f"runs a program of a runtime environment of {session}", session)
     session, written = groups.get(process.pgid, ("", 0.0))
-    # What started after the worker's last word may be of another group that got the number.
+    # A process that started after the worker's last log line may be in a new group of the same number.
     if session and process.started_at <= written:
         why = f"is in the process group of worker pid {process.pgid}"
         return Trace(why, session, process.pgid)
@@ -57,13 +57,13 @@ def find(process: Process, groups: Mapping[int, tuple[str, float]]) -> Trace | N
 
 
 def _session_of(path: str) -> str:
-    """The session in whose runtime environments a path lies, or empty."""
+    """The session with the runtime environment that contains a path, or empty."""
     session, found, _ = path.partition(_ENVIRONMENTS)
     return session if found and is_session(posixpath.basename(session)) else ""
 
 
 def worker_groups(pgids: Iterable[int], sessions: Iterable[str]) -> dict[int, tuple[str, float]]:
-    """Group whose leader is gone -> the session that had a worker of this pid, and when that wrote last."""
+    """Group without its leader -> the session with a worker of this pid, and when that last wrote its log."""
     wanted = set(pgids)
     found: dict[int, tuple[str, float]] = {}
     for session in sessions if wanted else ():
@@ -77,7 +77,7 @@ def worker_groups(pgids: Iterable[int], sessions: Iterable[str]) -> dict[int, tu
 
 
 def job_of_actor(session: str, worker: str, pid: int) -> str:
-    """The job of the actor that a worker holds, by its log; empty where there is none.
+    """The job of a worker's actor, from the worker's log; empty if there is none.
 
     `core_worker.cc:3247: Creating actor actor_id=1b53c2df8dd1c90345f261f901000000`: an actor's id ends with
     its job's (Ray 2.9 to 2.60).
@@ -92,10 +92,10 @@ def job_of_actor(session: str, worker: str, pid: int) -> str:
 
 
 def job_of_worker(pid: int) -> str:
-    """The job that a worker works for, by the output that it has open; empty where it does not say.
+    """The job of a worker, from the output file that it has open; empty if unknown.
 
-    `:job_id:01000000`: the first line that a worker prints for its first task (Ray 2.9 to 2.60, for the log
-    monitor). A worker works for one job only.
+    `:job_id:01000000` is the first line that a worker prints for its first task (Ray 2.9 to 2.60, for the log
+    monitor). A worker serves only one job.
     """
     with suppress(OSError), open(proc.files(pid).get(1, ""), "rb") as stream:
         if match := _JOB.search(stream.read(_HEAD)):
@@ -104,10 +104,10 @@ def job_of_worker(pid: int) -> str:
 
 
 def has_run_nothing(pid: int) -> bool:
-    """Whether a worker has not had a task yet: its output is a file, and empty (see `job_of_worker`)."""
+    """Whether a worker has had no task yet: its output is an empty file (see `job_of_worker`)."""
     with suppress(OSError):
-        seen = os.stat(f"/proc/{pid}/fd/1")
-        return stat.S_ISREG(seen.st_mode) and seen.st_size == 0
+        output = os.stat(f"/proc/{pid}/fd/1")
+        return stat.S_ISREG(output.st_mode) and output.st_size == 0
     return False
 
 
@@ -116,7 +116,7 @@ def _last(found: tuple[str, float]) -> float:
 
 
 def _mapped(pid: int) -> str:
-    """A file in a runtime environment that it maps; empty where there is none."""
+    """A mapped file in a runtime environment; empty if there is none."""
     if not proc.LINUX:
         return ""
     try:

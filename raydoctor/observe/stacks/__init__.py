@@ -1,1 +1,1 @@
-"""The call stacks of processes and what their threads wait for."""
+"""Call stacks of processes, and what their threads wait for."""

@@ -1,11 +1,11 @@
-"""Which objects a thread waits for in `ray.get` or `ray.wait`, read from the process's memory.
+"""The objects that a thread waits for in `ray.get` or `ray.wait`, read from the process's memory.
 
-py-spy shows the address of each `ObjectRef`, and of the list that holds them. The id's 28 bytes lie 32 bytes
-into it: after the header (16), Cython's table of methods (8) and the hash that C++ keeps (8), in Ray 2.9.3,
-2.40.0 and 2.60.0 with CPython 3.11. Nothing is told that does not look like what it is said to be: the
-object's type must be called `ObjectRef`, the id must be one, the list's first items those that py-spy shows.
+py-spy shows the address of each `ObjectRef`, and of the list that contains them. The 28 bytes of the id are
+at offset 32 of the object: after the header (16), Cython's method table (8) and the hash that C++ caches (8),
+in Ray 2.9.3, 2.40.0 and 2.60.0 with CPython 3.11. All values are verified: the object's type must be named
+`ObjectRef`, the id must be well-formed, and the list's first items must be those that py-spy shows.
 
-What a coroutine awaits cannot be seen this way: it has no thread while it waits.
+The objects of an awaiting coroutine are not found this way: it has no thread while it waits.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ _CALLS = {
     "get_objects": ("get", "object_refs"),
     "wait": ("wait", "ray_waitables"),
 }
-"""Function -> what it is for its caller, and the local that holds what is waited for. Before Python 3.11
-a function is shown without its class."""
+"""Function -> the public call, and the local variable with the objects. Before Python 3.11, functions are
+shown without their class."""
 _MOST = 2000
-"""Objects told of one call: a list may have a million."""
+"""Objects reported for one call: a list may have a million."""
 _MOST_READ = 100_000
 _ID = 28
 _AT = 32
-"""Where the id lies in an ObjectRef."""
+"""Offset of the id in an ObjectRef."""
 _TYPE = 8
 _TYPE_NAME = 24
-"""Where an object has its type, and a type the address of its name (`Include/object.h`)."""
+"""Offsets of an object's type, and of the address of a type's name (`Include/object.h`)."""
 _LIKELY_INDEX = 1 << 30
 _LIKELY_JOB = 1 << 20
 
 
 class Wait(NamedTuple):
-    """A thread's call, and where what it waits for is."""
+    """A thread's call, and the addresses of the objects that it waits for."""
 
     tid: int
     call: str
     shown: tuple[int, ...]
-    """The addresses of the first of them."""
+    """Addresses of the first objects."""
     container: int
-    """The address of their list; 0 where there is none, or they are all shown."""
+    """Address of their list; 0 if there is none, or if all objects are shown."""
 
 
 def is_call(frame: dict[str, Any]) -> bool:
-    """Whether a frame is a call that waits for objects."""
+    """Whether a frame belongs to a call that waits for objects."""
     name = str(frame.get("filename") or "")
     return frame.get("name") in _CALLS and name.endswith(_WORKER)
 
 
-def awaits(pid: int, look: Dump, unfinished: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
-    """What each thread waits for, of a look with locals. `unfinished` are tasks whose objects go first."""
-    found = [wait for thread in look.threads for wait in _waits(thread)]
+def awaits(pid: int, dump: Dump, unfinished: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+    """The objects that each thread waits for, from a dump with locals; those of `unfinished` tasks first."""
+    found = [wait for thread in dump.threads for wait in _waits(thread)]
     if not found:
         return []
     with memory(pid) as open_memory:
@@ -67,7 +67,7 @@ def awaits(pid: int, look: Dump, unfinished: frozenset[str] = frozenset()) -> li
 
 
 def _waits(thread: dict[str, Any]) -> Iterator[Wait]:
-    """The innermost call of a thread."""
+    """The innermost such call of a thread."""
     for frame in pyspy.frames(thread):
         if not is_call(frame):
             continue
@@ -91,21 +91,21 @@ def _row(found: ProcessMemory | None, wait: Wait, unfinished: frozenset[str]) ->
     read = [_object(found, each) for each in addresses] if found else []
     objects = [each for each in read if each]
     objects.sort(key=lambda each: each[:48] not in unfinished)
-    told = list(dict.fromkeys(objects))[:_MOST]
+    shown = list(dict.fromkeys(objects))[:_MOST]
     return {
         "tid": wait.tid,
         "call": wait.call,
-        "objects": told,
-        "untold": len(addresses) - len(objects) + beyond + max(0, len(set(objects)) - len(told)),
-        "exact": bool(told),
+        "objects": shown,
+        "untold": len(addresses) - len(objects) + beyond + max(0, len(set(objects)) - len(shown)),
+        "exact": bool(shown),
     }
 
 
 def _addresses(found: ProcessMemory | None, wait: Wait) -> tuple[tuple[int, ...], int]:
-    """Of all that are waited for, and how many more there are."""
+    """The addresses of all objects that could be read, and how many more there are."""
     if not wait.container or found is None:
         return wait.shown, 0
-    # A list has its length 16 bytes in, and then the address of its items (`Include/cpython/listobject.h`).
+    # A list has its length at offset 16, then the address of its items (`Include/cpython/listobject.h`).
     head = found.words(wait.container + 16, 2)
     if len(head) != 2 or not len(wait.shown) <= head[0] < 1 << 32:
         return wait.shown, 1
@@ -117,7 +117,7 @@ def _addresses(found: ProcessMemory | None, wait: Wait) -> tuple[tuple[int, ...]
 
 
 def _object(found: ProcessMemory, address: int) -> str:
-    """The id of the ObjectRef there; empty where it is none."""
+    """The id of the ObjectRef at this address; empty if it is not one."""
     kind = found.words(address + _TYPE)
     name = found.words(kind[0] + _TYPE_NAME) if kind else ()
     if not name or found.text(name[0]).rpartition(".")[2] != "ObjectRef":

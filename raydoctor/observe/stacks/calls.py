@@ -1,6 +1,6 @@
-"""Which file a thread waits on, by the system call that it is in and that call's arguments.
+"""The file that a thread waits on, from its current system call and the call's arguments.
 
-Numbers of Linux: `arch/x86/entry/syscalls/syscall_64.tbl`, `include/uapi/asm-generic/unistd.h`.
+Call numbers of Linux: `arch/x86/entry/syscalls/syscall_64.tbl`, `include/uapi/asm-generic/unistd.h`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _MOST_WATCHED = 512
 
 
 class _Numbers(NamedTuple):
-    """The calls of one kind of processor."""
+    """The call numbers of one architecture."""
 
     descriptor: frozenset[int]
-    """Whose first argument is a descriptor: read, write, recv, send, connect, accept, flock, fsync …"""
+    """Calls with a descriptor as first argument: read, write, recv, send, connect, accept, flock, fsync …"""
     poll: frozenset[int]
     """poll, ppoll: a table of descriptors."""
     epoll: frozenset[int]
-    """epoll_wait, epoll_pwait, epoll_pwait2: a descriptor that stands for others."""
+    """epoll_wait, epoll_pwait, epoll_pwait2: a descriptor for a set of others."""
     paths: dict[int, int]
-    """open, stat …: which argument is the path."""
+    """open, stat …: index of the path among the arguments."""
     futex: int
 
 
@@ -57,7 +57,7 @@ def _numbers() -> _Numbers:
 
 
 def descriptors(pid: int, thread: KernelThread, found: ProcessMemory | None) -> list[int]:
-    """The descriptors that a thread's call is on."""
+    """The descriptors that a thread's call operates on."""
     numbers, call = _numbers(), thread.syscall
     if call is None or not thread.arguments:
         return []
@@ -76,7 +76,7 @@ def descriptors(pid: int, thread: KernelThread, found: ProcessMemory | None) -> 
 
 
 def _watched(pid: int, descriptor: int) -> list[int]:
-    """What an epoll descriptor stands for (`tfd:` in its fdinfo, Linux >= 3.8)."""
+    """The descriptors that an epoll descriptor watches (`tfd:` in its fdinfo, Linux >= 3.8)."""
     with suppress(OSError, ValueError), open(f"/proc/{pid}/fdinfo/{descriptor}") as stream:
         found = [int(line.split()[1]) for line in stream if line.startswith("tfd:")]
         return sorted(found)[:_MOST_WATCHED]
@@ -84,7 +84,7 @@ def _watched(pid: int, descriptor: int) -> list[int]:
 
 
 def path_of(thread: KernelThread, found: ProcessMemory | None) -> str:
-    """The path that a thread's call is given: it hangs in a file server, a disk, a FIFO nobody writes to."""
+    """The path argument of a thread's call: a file server, a disk or a FIFO without a writer blocks it."""
     where = _numbers().paths.get(-1 if thread.syscall is None else thread.syscall)
     if where is None or found is None or len(thread.arguments) <= where:
         return ""
@@ -92,5 +92,5 @@ def path_of(thread: KernelThread, found: ProcessMemory | None) -> str:
 
 
 def futex_of(thread: KernelThread) -> int:
-    """The address that a thread waits at until another one wakes it; 0 where it does not."""
+    """The futex address that a thread waits at; 0 if it is not in a futex call."""
     return thread.arguments[0] if thread.syscall == _numbers().futex and thread.arguments else 0

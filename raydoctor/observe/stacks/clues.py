@@ -1,7 +1,7 @@
-"""What one look around a process that may hang is worth: sockets, files, children, locks, awaited objects.
+"""Evidence around a process that may be hung: sockets, files, children, locks, awaited objects.
 
-A socket, a file or a pipe names the threads that wait in a call on it (`tids`), as far as the kernel tells
-the call's arguments. Read from `/proc`, so for one's own processes or as root, and on Linux alone.
+A socket, a file or a pipe lists the threads that wait in a call on it (`tids`), if the kernel shows the
+call's arguments. It is read from `/proc`: Linux only, and only for processes of this user or as root.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _COMMAND = 200
 def of(
     pid: int,
     threads: Mapping[int, KernelThread],
-    look: Dump,
+    dump: Dump,
     unfinished: frozenset[str] = frozenset(),
 ) -> Row:
     """Sockets, pipes and files, children, locks, and awaited objects of a process.
 
-    `threads` are its threads before it was looked at; `look` has locals where `needs_variables` says so.
+    `threads` are its threads before py-spy stopped them; `dump` has locals if `needs_variables` returns True.
     """
-    python = {int(each.get("os_thread_id") or 0) for each in look.threads}
-    # A worker has a dozen threads of Ray's own that wait on sockets for ever.
+    python = {int(each.get("os_thread_id") or 0) for each in dump.threads}
+    # A worker has a dozen threads of Ray that permanently wait on sockets.
     waiting = {tid: each for tid, each in threads.items() if not python or tid in python}
     children = _children(pid)
     used, paths = _uses(pid, waiting)
@@ -45,24 +45,24 @@ def of(
         "sockets": sockets.rows(pid, links, used)[:_MOST],
         "children": children[:_MOST],
         "files": [*_files(links, used, children), *paths][:_MOST],
-        "locks": [*locks.of_threads(pid, waiting, look), *locks.of_files(pid)],
-        "awaits": awaited.awaits(pid, look, unfinished),
+        "locks": [*locks.of_threads(pid, waiting, dump), *locks.of_files(pid)],
+        "awaits": awaited.awaits(pid, dump, unfinished),
         "tracer": _tracer(pid),
     }
 
 
-def waits_for_ray(look: Dump) -> bool:
+def waits_for_ray(dump: Dump) -> bool:
     """Whether a thread waits in `ray.get` or `ray.wait`."""
-    return any(awaited.is_call(f) for thread in look.threads for f in pyspy.frames(thread))
+    return any(awaited.is_call(f) for thread in dump.threads for f in pyspy.frames(thread))
 
 
-def needs_variables(look: Dump) -> bool:
-    """Whether the locals of its frames would tell more than the stack: which objects, which lock."""
-    return waits_for_ray(look) or any(locks.may_wait(thread) for thread in look.threads)
+def needs_variables(dump: Dump) -> bool:
+    """Whether the locals of its frames are needed to find the awaited objects or the lock."""
+    return waits_for_ray(dump) or any(locks.may_wait(thread) for thread in dump.threads)
 
 
 def _uses(pid: int, waiting: Mapping[int, KernelThread]) -> tuple[dict[int, list[int]], list[Row]]:
-    """Descriptor -> threads whose call is on it; and files that a call names by their path."""
+    """Descriptor -> threads with a call on it; and files that a call names by path."""
     used: dict[int, list[int]] = {}
     paths = []
     with memory(pid) as found:
@@ -75,7 +75,7 @@ def _uses(pid: int, waiting: Mapping[int, KernelThread]) -> tuple[dict[int, list
 
 
 def _links(pid: int) -> dict[int, str]:
-    """What its descriptors lead to: `/data/x`, `socket:[4711]`, `pipe:[4712]`."""
+    """Descriptor -> target: `/data/x`, `socket:[4711]`, `pipe:[4712]`."""
     folder = f"/proc/{pid}/fd"
     found = {}
     with suppress(OSError):
@@ -88,7 +88,7 @@ def _links(pid: int) -> dict[int, str]:
 def _files(
     links: Mapping[int, str], used: dict[int, list[int]], children: list[Row]
 ) -> Iterator[Row]:
-    """Files and pipes that a thread's call is on; of a pipe, which children have it open, too."""
+    """Files and pipes with a thread's call on them; for a pipe also the children that have it open."""
     for number, tids in used.items():
         path = links.get(number, "")
         if path.startswith("socket:") or not path:
@@ -101,7 +101,7 @@ def _files(
 
 
 def _children(pid: int) -> list[Row]:
-    """What it started itself and has not ended, or not been waited for."""
+    """Its child processes, including those that have exited and were not waited for."""
     rested = rests.of_families(_child_pids(pid))
     return [_process(child) | {"rested_s": since} for child, since in rested.items()]
 
@@ -115,7 +115,7 @@ def _child_pids(pid: int) -> list[int]:
                 found.update(map(int, stream.read().split()))
         if tids:
             return sorted(found)
-    # A thread has ended meanwhile, a kernel without CONFIG_PROC_CHILDREN, or another system.
+    # A thread has ended meanwhile, the kernel lacks CONFIG_PROC_CHILDREN, or this is another system.
     return sorted(p.pid for p in proc.table().values() if p.ppid == pid)
 
 

@@ -1,8 +1,8 @@
-"""One look at a Python process from outside, by py-spy: its threads, their frames, on wish their locals.
+"""The stacks of a Python process from outside, by py-spy: threads, frames and, if requested, locals.
 
-py-spy stops the process for as long as it reads (`PTRACE_SEIZE`; 10 ms, with `--native` 150 ms: py-spy 0.4.3,
-Ray 2.60.0 measured) and lets go of it even if it is killed meanwhile. What is stopped already, by a signal
-or under another tracer, or hangs in the kernel, cannot be stopped once more: that is read as it lies.
+py-spy stops the process while it reads (`PTRACE_SEIZE`; 10 ms, with `--native` 150 ms: py-spy 0.4.3, Ray
+2.60.0 measured), and releases it even if py-spy is killed. A process that is stopped by a signal or another
+tracer, or blocked in the kernel, cannot be stopped again: it is read without stopping.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from raydoctor.model.patterns import pattern
 
 _REFUSED = ("Permission Denied", "Operation not permitted", "EPERM", "os error 1)", "os error 13)")
 _ENDED = 0.5
+Cause = Literal["missing", "forbidden", "other"]
+"""Why py-spy shows no stack: it is not installed, the system does not permit it, anything else."""
 
 
 class Dump(NamedTuple):
-    """What py-spy told."""
+    """The output of py-spy."""
 
     threads: tuple[dict[str, Any], ...] = ()
-    """As its JSON has them, innermost frame first."""
+    """In the form of its JSON, innermost frame first."""
     problem: str = ""
-    """Why there are none; empty where there are."""
-    is_refused: bool = False
-    """Whether it was not allowed to look."""
+    """Why there are no threads; empty if there are."""
+    cause: Cause = "other"
+    """Of the problem."""
 
 
 @cache
 def program() -> str:
-    """Where py-spy is: beside the interpreter (a virtual environment need not be activated), or on PATH."""
+    """Path of py-spy: next to the interpreter (a virtual environment need not be active), or on PATH."""
     beside = Path(sys.executable).with_name("py-spy")
     if os.access(beside, os.X_OK):
         return str(beside)
     return shutil.which("py-spy") or ""
 
 
-def look(
+def dump(
     pid: int,
     *,
     native: bool = False,
@@ -52,9 +54,9 @@ def look(
     stopping: bool = True,
     timeout: float = 5.0,
 ) -> Dump:
-    """The stacks of a process, once; `variables`: with each frame's locals, lists by their first items."""
+    """The stacks of a process; `variables`: with each frame's locals, of lists the first items."""
     if not program():
-        return Dump(problem="py-spy is not installed")
+        return Dump(problem="py-spy is not installed", cause="missing")
     options = [
         *(("--native",) if native else ()),
         *(("--locals", "--locals") if variables else ()),
@@ -62,16 +64,16 @@ def look(
     ]
     out, err = _run([program(), "dump", "--pid", str(pid), "--json", *options], timeout)
     try:
-        told = json.loads(out)
+        output = json.loads(out)
     except ValueError:
-        problem = _reason(err)
-        return Dump(problem=problem, is_refused=any(each in err for each in _REFUSED))
-    threads = tuple(each for each in told if isinstance(each, dict) and "frames" in each)
+        cause: Cause = "forbidden" if any(each in err for each in _REFUSED) else "other"
+        return Dump(problem=_reason(err), cause=cause)
+    threads = tuple(each for each in output if isinstance(each, dict) and "frames" in each)
     return Dump(threads, "" if threads else "it has no Python thread")
 
 
 def _run(command: Sequence[str], timeout: float) -> tuple[str, str]:
-    """What it printed; never waits longer for a py-spy that hangs in the kernel."""
+    """Its standard output and error; does not wait longer for a py-spy that is blocked in the kernel."""
     try:
         child = subprocess.Popen(
             command,
@@ -93,13 +95,13 @@ def _run(command: Sequence[str], timeout: float) -> tuple[str, str]:
     return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-def _reason(said: str) -> str:
-    """The innermost cause that py-spy names."""
-    if "Permission Denied" in said:
+def _reason(errors: str) -> str:
+    """The innermost cause in py-spy's error output."""
+    if "Permission Denied" in errors:
         return "permission denied"
-    lines = [pattern(r"^\d+: ").sub("", line.strip()) for line in said.splitlines()]
-    told = [line for line in lines if line and line != "Caused by:"]
-    return told[-1].removeprefix("Error: ")[:200] if told else "py-spy told nothing"
+    lines = [pattern(r"^\d+: ").sub("", line.strip()) for line in errors.splitlines()]
+    causes = [line for line in lines if line and line != "Caused by:"]
+    return causes[-1].removeprefix("Error: ")[:200] if causes else "py-spy printed nothing"
 
 
 def frames(thread: dict[str, Any]) -> Iterator[dict[str, Any]]:

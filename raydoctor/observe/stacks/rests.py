@@ -1,14 +1,13 @@
-"""How long each thread of a process has not run, for the table `rests`: before anybody looks at its stack.
+"""Idle time of each thread, for the table `rests`, measured before the stacks are sampled.
 
-A few looks within seconds cannot tell a loop that wakes up every minute from a hang; the kernel can.
-`/proc/PID/task/TID/sched` has `se.exec_start`, when the thread last left a processor, in milliseconds of that
+A few samples within seconds cannot distinguish a loop that wakes up every minute from a hang, but the kernel
+can: `se.exec_start` in `/proc/PID/task/TID/sched` is when the thread last ran, in milliseconds of that
 processor's own clock (`update_curr` in `kernel/sched/fair.c`; kernels with CONFIG_SCHED_DEBUG, measured on
-Linux 6.18). A processor's clock leaves out what a hypervisor stole from it, so what time it is there is read
-on that processor. Where there is no such file, nothing is told.
+Linux 6.18). A processor's clock excludes time that a hypervisor stole, so its current time is read on that
+processor. Without that file, the idle time is unknown.
 
-A look by py-spy wakes all threads of a process at once: how long those had rested before, nobody knows. Of a
-`time.sleep` the kernel knows when it ends (Python >= 3.11 gives it the time, not the length): where that is
-soon, it is a nap.
+py-spy wakes all threads of a process at once, which resets their idle times. For a `time.sleep`, the kernel
+holds the end (Python >= 3.11 passes the time, not the duration), so a short sleep is recognised.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from raydoctor.observe.stacks.memory import memory
 
 Row = dict[str, Any]
 _TOGETHER = 2.0
-"""Seconds within which the threads of a stopped process go on: 0.4 s measured on a busy machine."""
+"""Seconds within which the threads of a stopped process resume: 0.4 s measured on a busy machine."""
 _OTHERS = 3
-"""As many others that last ran with a thread were woken with it; a worker of Ray has five that rest."""
+"""Threads were woken together if more than this number last ran at the same time: an idle worker has five."""
 _CPU_FIELD = 36
-"""Of `/proc/PID/stat` behind the name: the processor that it last ran on (`proc(5)`, field 39)."""
+"""Index in `/proc/PID/stat`, after the name, of the processor that it last ran on (`proc(5)`, field 39)."""
 _DESCENDANTS = 64
 _SLEEPS = {"x86_64": 230, "aarch64": 115}
 """The number of `clock_nanosleep`."""
@@ -43,16 +42,16 @@ class _Run(NamedTuple):
 
     cpu: int
     at: float
-    """Seconds of that processor's clock."""
+    """Seconds on that processor's clock."""
     read: float
-    """When that was read, of the clock of this machine: what it did later is not known."""
+    """When it was read, on the monotonic clock of this machine."""
 
 
 def of_threads(pids: Iterable[int]) -> dict[int, list[Row]]:
-    """Of each process its threads with their `rested_s`, seconds since they last ran, and whether they were
-    merely woken then.
+    """The threads of each process with `rested_s`, seconds since they last ran, and `woken`, whether they
+    were only woken by a stop of the process then.
 
-    Of those that sleep until a known time, `wakes_s`: seconds until then.
+    A thread that sleeps until a known time also has `wakes_s`: seconds until then.
     """
     runs = {pid: _runs(pid) for pid in pids}
     now = _clocks({run.cpu for those in runs.values() for run in those.values()})
@@ -68,7 +67,7 @@ def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
 
 
 def woken(rested: Collection[float]) -> set[float]:
-    """Of these, the longest, if they came about together: somebody stopped the process and let it go on."""
+    """The longest of these idle times, if they began together: the process was stopped and resumed."""
     begun = (
         max(rested, default=0.0) - _TOGETHER
     )  # no thread of a stopped process has rested for longer
@@ -77,7 +76,7 @@ def woken(rested: Collection[float]) -> set[float]:
 
 
 def of_families(pids: Iterable[int]) -> dict[int, float | None]:
-    """Of each process, seconds since anything last ran of it and of all below it; None where not known."""
+    """Seconds since any thread of each process or its descendants last ran; None if unknown."""
     wanted = tuple(pids)
     below = _below() if proc.LINUX and wanted else {}
     runs = {pid: _merged(_runs(each) for each in _family(pid, below)) for pid in wanted}
@@ -91,7 +90,7 @@ def _merged(runs: Iterable[dict[int, _Run]]) -> dict[int, _Run]:
 
 
 def _rested(runs: Mapping[int, _Run], now: Mapping[int, tuple[float, float]]) -> dict[int, float]:
-    """Thread -> seconds since it last ran, as far as the kernel tells."""
+    """Thread -> seconds since it last ran, if known."""
     found = {}
     for tid, run in runs.items():
         if run.cpu in now:
@@ -101,22 +100,22 @@ def _rested(runs: Mapping[int, _Run], now: Mapping[int, tuple[float, float]]) ->
 
 
 def _wakes(pid: int, tids: Iterable[int]) -> dict[int, float]:
-    """Thread -> seconds until the end of its sleep, of those that the kernel was told the end of."""
+    """Thread -> seconds until the end of its sleep, for sleeps until an absolute time."""
     number, found = _SLEEPS.get(os.uname().machine), {}
     calls = {tid: threads.call(pid, tid) for tid in tids}
     asleep = {tid: arguments for tid, (call, arguments) in calls.items() if call == number}
-    with memory(pid) as seen:
-        for tid, arguments in asleep.items() if seen is not None else ():
+    with memory(pid) as opened:
+        for tid, arguments in asleep.items() if opened is not None else ():
             clock, flags, request = arguments[:3]
-            until = seen.words(request, 2) if seen is not None else ()
+            until = opened.words(request, 2) if opened is not None else ()
             if until and flags & _ABSOLUTE:
-                with suppress(OSError):  # a clock of another process's alone
+                with suppress(OSError):  # the clock of another process
                     found[tid] = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
     return found
 
 
 def _below() -> dict[int, list[int]]:
-    """Processes by who started them."""
+    """Parent -> its children."""
     below: dict[int, list[int]] = {}
     for each in proc.table().values():
         below.setdefault(each.ppid, []).append(each.pid)
@@ -132,7 +131,7 @@ def _family(pid: int, below: Mapping[int, list[int]]) -> list[int]:
 
 
 def _runs(pid: int) -> dict[int, _Run]:
-    """Its threads that have run, as far as the kernel tells."""
+    """Its threads that have run, if known."""
     tids = threads.tids(pid) if proc.LINUX else ()
     return {tid: run for tid in tids if (run := _run(pid, tid)) is not None}
 
@@ -140,7 +139,7 @@ def _runs(pid: int) -> dict[int, _Run]:
 def _run(pid: int, tid: int) -> _Run | None:
     folder = f"/proc/{pid}/task/{tid}"
     at = _last_run(f"{folder}/sched")
-    if not at:  # a thread that has not run yet on the processor that it moved to
+    if not at:  # it has not run yet on the processor that it was moved to
         return None
     with suppress(OSError, ValueError, IndexError), open(f"{folder}/stat", "rb") as stream:
         fields = stream.read().rpartition(b")")[2].split()
@@ -149,7 +148,7 @@ def _run(pid: int, tid: int) -> _Run | None:
 
 
 def _last_run(path: str) -> float:
-    """Seconds of its processor's clock; 0 where the kernel does not tell."""
+    """Seconds on its processor's clock; 0 if unknown."""
     with suppress(OSError, ValueError), open(path) as stream:
         for line in stream:
             if line.startswith("se.exec_start"):
@@ -158,9 +157,9 @@ def _last_run(path: str) -> float:
 
 
 def _clocks(cpus: Collection[int]) -> Mapping[int, tuple[float, float]]:
-    """What time it is on these processors, and when that was: read by a thread that goes there.
+    """The current time of each processor's clock, and when it was read, by a thread that moves there.
 
-    It may wait for each: a machine without time is asked once for all processes.
+    The thread may wait for each processor, so one visit serves all processes.
     """
     found: dict[int, tuple[float, float]] = {}
 

@@ -1,6 +1,6 @@
-"""Looks at the suspects of a cluster, here and on other machines: the tables `rests`, `samples` and `clues`.
+"""Samples the suspects of a cluster, here and on other machines: tables `rests`, `samples` and `clues`.
 
-A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in its own folder of the capture.
+Another node is sampled by a small Ray task (`there.py`); its tables are in its own folder of the capture.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.nodes import nodes, there
 from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks import rests, stacks
-from raydoctor.observe.stacks.stacks import Manner, ProcessToSample
+from raydoctor.observe.stacks.stacks import ProcessToSample, SampleOptions
 from raydoctor.observe.stacks.suspects import Sampling, Suspects
 
 WHAT = "the stacks of workers"
 _FUNCTION = "raydoctor.observe.stacks.sampling:respond"
 _FEW = 20
-"""Processes that are looked at in one `timeout`, on a busy machine."""
+"""Processes that a busy machine samples in one `timeout`."""
 FIRST = 40
-"""Processes that are looked at before the others, so that a machine without time tells of these."""
+"""Processes that are sampled before the others, so that an overloaded machine yields at least these."""
 LONGEST = 30.0
-"""Seconds for the looks themselves, unless more is wished for one: then what was seen is told, and that it is
-not all."""
+"""Seconds for the sampling itself, unless `timeout` is longer; afterwards the result is partial."""
 _OWN = 0.9
-"""Of the time: what was seen must be told before it is over."""
+"""Share of the time: the results must be yielded before it is over."""
 _OF_FIRST = 0.75
-"""Of the time, for the first ones where there are others."""
+"""Share of the time for the first ones, if there are others."""
 
 
 def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
-    """How long it may take here."""
+    """Seconds that sampling may take here."""
     most = max(map(len, (found.here, *found.elsewhere.values())))
-    pauses = sampling.looks * sampling.every * (2 if most > FIRST else 1)
+    pauses = sampling.samples * sampling.interval * (2 if most > FIRST else 1)
     return pauses + _longest(most, timeout)
 
 
 def _longest(number: int, timeout: float) -> float:
-    """Seconds that so many processes may take beside the pauses between looks.
+    """Seconds that this number of processes may take, without the pauses between samples.
 
-    One that py-spy hangs on takes a whole `timeout` before it is read without stopping it.
+    A process on which py-spy hangs takes a whole `timeout` before it is read without stopping it.
     """
     return min(max(LONGEST, 1.5 * timeout), timeout * (1.5 + number / _FEW))
 
@@ -54,20 +53,20 @@ def _longest(number: int, timeout: float) -> float:
 def collectors(
     cluster: Cluster, found: Suspects, sampling: Sampling, timeout: float, all_nodes: bool
 ) -> list[Collector]:
-    """What looks at them: one for this machine, one for all others."""
-    manner = Manner(
-        sampling.looks, sampling.every, sampling.native, timeout, True, found.unfinished
+    """The collectors: one for this machine, one for all others."""
+    options = SampleOptions(
+        sampling.samples, sampling.interval, sampling.native, timeout, True, found.unfinished
     )
     made = []
     if found.here or found.makers:
-        gather = partial(looks, found.here, manner, found.makers)
+        gather = partial(take_samples, found.here, options, found.makers)
         made.append(Collector(WHAT, gather, optional=True, about="stacks"))
     if found.elsewhere and all_nodes and cluster.gcs_address:
         patience = seconds(found, sampling, timeout)
         made.append(
             Collector(
                 f"{WHAT} on other nodes",
-                lambda: _elsewhere(cluster, found.elsewhere, manner, patience),
+                lambda: _elsewhere(cluster, found.elsewhere, options, patience),
                 optional=True,
                 about="stacks",
             )
@@ -75,14 +74,16 @@ def collectors(
     return made
 
 
-def looks(
-    wanted: Sequence[ProcessToSample], manner: Manner, makers: Sequence[tuple[str, int]] = ()
+def take_samples(
+    wanted: Sequence[ProcessToSample],
+    options: SampleOptions,
+    makers: Sequence[tuple[str, int]] = (),
 ) -> Iterator[Piece | Gap]:
-    """How long they have rested, before a look wakes them; then the looks.
+    """First their idle times, before py-spy wakes them; then the samples.
 
-    Of `makers` that is all there is to see: nobody looks at their stacks.
+    The stacks of `makers` are not sampled.
     """
-    began, left = time.monotonic(), _OWN * _longest(len(wanted), manner.timeout)
+    began, left = time.monotonic(), _OWN * _longest(len(wanted), options.timeout)
     rested = rests.of_threads(each.pid for each in wanted)
     rows: list[dict[str, Any]] = [
         {"node_id": each.node_id, "pid": each.pid, "threads": rested[each.pid]} for each in wanted
@@ -95,16 +96,16 @@ def looks(
     first, others = wanted[:FIRST], wanted[FIRST:]
     for those, share in ((first, _OF_FIRST if others else 1.0), (others, 1.0)):
         began, last = time.monotonic(), dict(before)
-        for item in stacks.samples(those, manner, share * left) if those else ():
+        for item in stacks.samples(those, options, share * left) if those else ():
             if isinstance(item, Piece):
                 item = last[item.path] = _joined(before.get(item.path), item)  # noqa: PLW2901
             yield item
-        left = max(0.0, left - max(0.0, time.monotonic() - began - manner.pauses))
+        left = max(0.0, left - max(0.0, time.monotonic() - began - options.pauses))
         before = last
 
 
 def _joined(before: Piece | None, piece: Piece) -> Piece:
-    """A table with the rows of another one before its own."""
+    """A table with the rows of the first before those of the second."""
     if before is None:
         return piece
     head, more = json.loads(before.data), json.loads(piece.data)
@@ -115,29 +116,31 @@ def _joined(before: Piece | None, piece: Piece) -> Piece:
 def _elsewhere(
     cluster: Cluster,
     others: Mapping[str, Sequence[ProcessToSample]],
-    manner: Manner,
+    options: SampleOptions,
     patience: float,
 ) -> Iterator[Piece | Gap]:
-    asks = {node: ask(wanted, manner) for node, wanted in others.items()}
+    asks = {node: ask(wanted, options) for node, wanted in others.items()}
     for answer in there.ask(cluster, asks, _FUNCTION, patience):
         if answer.problem:
             what = f"{WHAT} on node {answer.node[:8]}"
             yield Gap(what, answer.problem, answer.hint, optional=True, about="stacks")
             continue
-        yield from unpacked(answer.node, answer.told)
+        yield from unpacked(answer.node, answer.value)
 
 
-def ask(wanted: Sequence[ProcessToSample], manner: Manner) -> dict[str, Any]:
-    """What another node is asked: `respond` takes it."""
-    plain = manner._asdict() | {"unfinished": sorted(manner.unfinished)}
-    return {"wanted": [each._asdict() for each in wanted], "manner": plain}
+def ask(wanted: Sequence[ProcessToSample], options: SampleOptions) -> dict[str, Any]:
+    """The request to another node, for `respond`."""
+    plain = options._asdict() | {"unfinished": sorted(options.unfinished)}
+    return {"wanted": [each._asdict() for each in wanted], "options": plain}
 
 
 def respond(asked: dict[str, Any]) -> dict[str, Any]:
-    """On that node: look at its processes."""
-    plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
+    """On that node: sample its processes."""
+    plain = asked["options"] | {"unfinished": frozenset(asked["options"]["unfinished"])}
     pieces, gaps = {}, []
-    for item in looks(certain([ProcessToSample(**w) for w in asked["wanted"]]), Manner(**plain)):
+    for item in take_samples(
+        certain([ProcessToSample(**w) for w in asked["wanted"]]), SampleOptions(**plain)
+    ):
         if isinstance(item, Piece):
             pieces[item.path] = item.data.decode()
         else:
@@ -145,18 +148,18 @@ def respond(asked: dict[str, Any]) -> dict[str, Any]:
     return {"pieces": pieces, "gaps": gaps}
 
 
-def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
-    """What `respond` has told, in the node's folder."""
-    for path, text in told["pieces"].items():
+def unpacked(node: str, reply: dict[str, Any]) -> Iterator[Piece | Gap]:
+    """The reply of `respond`, in the node's folder."""
+    for path, text in reply["pieces"].items():
         yield Piece(f"{nodes.label(node)}/{path}", text.encode())
-    for what, why, hint in told["gaps"]:
+    for what, why, hint in reply["gaps"]:
         yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True, about="stacks")
 
 
 def certain(wanted: Sequence[ProcessToSample]) -> list[ProcessToSample]:
-    """Those that are certainly meant: by their start, or else by the log of theirs that they have open.
+    """Those that are verified by their start time, or else by their open log.
 
-    Ray tells pids only, and in a container those are others than here.
+    Ray reports only pids, which differ inside a container.
     """
     return [each for each in wanted if each.started_at or _has_log(each)]
 

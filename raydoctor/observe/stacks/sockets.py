@@ -1,4 +1,4 @@
-"""The sockets of a process, with both ends: `/proc/PID/net`, as its own network namespace has them."""
+"""The sockets of a process with both ends, from `/proc/PID/net` of its own network namespace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATES = (
 
 
 def rows(pid: int, links: Mapping[int, str], used: Mapping[int, list[int]]) -> list[Row]:
-    """Its sockets, those that a thread waits on first. `links`: where its descriptors lead to."""
+    """Its sockets, those with waiting threads first. `links`: targets of its descriptors."""
     inodes = {path[8:-1]: number for number, path in links.items() if path.startswith("socket:[")}
     found = {}
     if inodes:
@@ -49,13 +49,13 @@ def _internet(pid: int, inodes: Mapping[str, int]) -> Iterator[tuple[str, Row]]:
 
 
 def _unix(pid: int, inodes: Mapping[str, int]) -> Iterator[tuple[str, Row]]:
-    """Sockets of this machine; who is at the other end is not told there."""
+    """Unix sockets; the kernel does not list their peer there."""
     for words in _table(pid, "unix"):
         if len(words) > 6 and words[6] in inodes:
             path = words[7] if len(words) > 7 else ""
             state = {"01": "LISTEN" if words[3] == "00010000" else "", "03": "ESTABLISHED"}
-            told = {"local": path, "peer": "", "state": state.get(words[5], "")}
-            yield words[6], {"type": "unix", **told}
+            ends = {"local": path, "peer": "", "state": state.get(words[5], "")}
+            yield words[6], {"type": "unix", **ends}
 
 
 def _table(pid: int, name: str) -> Iterator[list[str]]:
@@ -68,16 +68,16 @@ def _table(pid: int, name: str) -> Iterator[list[str]]:
         yield line.split()
 
 
-def _address(told: str) -> str:
-    """`0100007F:1F90` -> `127.0.0.1:8080`; empty for nobody."""
-    match = pattern(r"((?:[0-9A-F]{8}){1,4}):([0-9A-F]{4})").fullmatch(told)
+def _address(entry: str) -> str:
+    """`0100007F:1F90` -> `127.0.0.1:8080`; empty for no peer."""
+    match = pattern(r"((?:[0-9A-F]{8}){1,4}):([0-9A-F]{4})").fullmatch(entry)
     if match is None:
         return ""
     port = int(match[2], 16)
     words = [int(match[1][at : at + 8], 16) for at in range(0, len(match[1]), 8)]
     if not port and not any(words):
         return ""
-    # Each word is as the processor keeps it; an address is as the network has it.
+    # Each word is in the processor's byte order, the address in network byte order.
     order = "<" if sys.byteorder == "little" else ">"
     packed = struct.pack(f"{order}{len(words)}I", *words)
     if len(packed) == 4:

@@ -1,6 +1,6 @@
-"""Which processes a user means by a task, an actor, a pid or a node, of what a cluster says that it runs.
+"""Resolves a task, an actor, a pid or a node that the user named to processes of the cluster.
 
-Pure: rows of the tables `worker-stats`, `tasks`, `actors` and `nodes` in, processes out.
+Pure: from rows of the tables `worker-stats`, `tasks`, `actors` and `nodes` to processes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
 _LEAST_DIGITS = 6
-"""Of an id, to name it by."""
+"""Fewest digits that identify an id."""
 _FEW = 5
 
 
 class UnknownTargetError(RaydoctorError):
-    """Nothing that runs is called so."""
+    """Nothing that runs has this name or id."""
 
 
 class Known(NamedTuple):
-    """What a cluster says of itself; a table that did not come is empty."""
+    """Tables of the cluster; a missing table is empty."""
 
     stats: Sequence[Row] = ()
     tasks: Sequence[Row] = ()
@@ -32,7 +32,7 @@ class Known(NamedTuple):
     nodes: Sequence[Row] = ()
 
     def tasks_of(self, worker: str) -> list[Row]:
-        """What a worker runs: as it says itself, else as the GCS believes."""
+        """The tasks that a worker runs: as it reports itself, else according to the GCS."""
         row = next((each for each in self.stats if each.get("worker_id") == worker), {})
         known = {each["task_id"]: each for each in self.tasks}
         if row.get("answers"):
@@ -45,7 +45,7 @@ class Known(NamedTuple):
         ]
 
     def actor_of(self, worker: str, pid: int) -> Row:
-        """The actor that a worker is; empty where it is none."""
+        """The actor in a worker; empty if there is none."""
         row = next((each for each in self.stats if each.get("worker_id") == worker), {})
         return next(
             (
@@ -71,7 +71,7 @@ def everywhere(known: Known, node: str = "") -> list[ProcessToSample]:
 
 
 def named(known: Known, wanted: str) -> list[ProcessToSample]:
-    """The processes that are meant. Raises UnknownTargetError where there are none."""
+    """The processes of a target. Raises UnknownTargetError if there are none."""
     name = plain(wanted)
     for find in (_by_node, _by_task, _by_actor, _by_worker):
         if found := list(dict.fromkeys(find(known, name))):
@@ -80,7 +80,7 @@ def named(known: Known, wanted: str) -> list[ProcessToSample]:
 
 
 def plain(wanted: str) -> str:
-    """The id in what Ray prints (`TaskID(…)`, `ObjectRef(…)`, `Actor(…)`), else the words as they are."""
+    """The id from Ray's output (`TaskID(…)`, `ObjectRef(…)`, `Actor(…)`); other text unchanged."""
     inside = pattern(r"\w+\((?:\w[\w.]*, *)?([0-9a-fA-F]+)\)").fullmatch(wanted.strip())
     digits = inside[1].lower() if inside else wanted.strip()
     parts = ids.parse_object_id(digits)
@@ -128,7 +128,7 @@ def _worker(row: Row) -> ProcessToSample:
 
 
 def _is(name: str, identifier: str | None) -> bool:
-    """Whether these are its digits, or enough of its first ones."""
+    """Whether `name` is this id, or a sufficiently long prefix."""
     if not identifier or len(name) < _LEAST_DIGITS:
         return False
     return identifier.startswith(name) and not name.strip("0123456789abcdef")
@@ -139,7 +139,7 @@ def _names(row: Mapping[str, Any]) -> list[str]:
 
 
 def _ends(name: str | None) -> list[str]:
-    """`module.Class.method`, and what is behind each of its dots."""
+    """`module.Class.method`, `Class.method` and `method`."""
     parts = (name or "").split(".")
     return [".".join(parts[n:]) for n in range(len(parts))] if name else []
 
@@ -148,13 +148,15 @@ def _unknown(known: Known, name: str) -> UnknownTargetError:
     for row in known.tasks:
         state = row.get("state")
         if (_is(name, row["task_id"]) or name in _names(row)) and state != "FAILED":
-            said = f"{row.get('name') or name} ({row['task_id'][:16]}) runs nowhere: {state}"
-            return UnknownTargetError(said, "What it waits for: raydoctor hung")
+            why = f"{row.get('name') or name} ({row['task_id'][:16]}) is not running: {state}"
+            return UnknownTargetError(why, "To see what it waits for: raydoctor hung")
     running = [
         each.get("name") or "" for r in known.stats for each in known.tasks_of(r["worker_id"])
     ]
     few = ", ".join(dict.fromkeys(filter(None, running[:50])))
-    hint = "All that runs here: raydoctor stack"
+    hint = "To see what runs here: raydoctor stack"
     if few:
-        hint = paste.text("What runs: {names}", names=few[:200])
-    return UnknownTargetError(f"no task, actor, process or node that runs is called {name}", hint)
+        hint = paste.text("Running now: {names}", names=few[:200])
+    return UnknownTargetError(
+        f"no running task, actor, process or node has the name or id {name}", hint
+    )

@@ -1,11 +1,11 @@
-"""Looks at processes of this machine that may hang: the tables `samples` and `clues`.
+"""Samples processes of this machine that may be hung: the tables `samples` and `clues`.
 
-`samples` has a row for each process and look: its threads, with their stacks (py-spy) and what the kernel
-says of them. `clues` has a row for each process after its last look: whom its sockets lead to, what runs
-below it, which locks and which objects it waits for. The processes are looked at side by side; a process is
-told by pid and start, and is in no later look once it has ended.
+`samples` has a row for each process and sample: its threads with their stacks (py-spy) and the kernel's data.
+`clues` has a row for each process after its last sample: the peers of its sockets, its children, the locks
+and objects that it waits for. The processes are sampled in parallel. A process is identified by pid and start
+time, and is not sampled again once it has ended.
 
-No local of a frame is in a table: locals may be secrets. What is derived of them (ids, addresses) is.
+The tables contain no locals, which may be secrets, only ids and addresses derived from them.
 
 A frame's `whose` is `user`, `library` (site-packages), `python` (the standard library), `ray` or `native`.
 """
@@ -23,62 +23,65 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.processes import proc
+from raydoctor.observe.stacks.pyspy import Cause
 from raydoctor.observe.stacks.subject import (
-    HOPELESS,
     TIMEOUT,
-    Manner,
+    NoStack,
     ProcessToSample,
     Row,
     SampledSubject,
+    SampleOptions,
     identify,
 )
 
-__all__ = ["TIMEOUT", "Manner", "ProcessToSample", "Row", "fix", "rows", "samples"]
+__all__ = ["TIMEOUT", "ProcessToSample", "Row", "SampleOptions", "fix", "rows", "samples"]
 
 T = TypeVar("T")
 _AT_ONCE = 32
 _NO_END = 1e6
-_THOROUGH = Manner()
+_THOROUGH = SampleOptions()
 _SO_FAR = 1.0
-"""Seconds after which a look that is not done tells what it has."""
+"""Seconds after which an unfinished round yields its partial result."""
 _FOR_CLUES = 0.3
-"""Of the time, for what lies around the processes, which says for whom they wait."""
+"""Share of the time reserved for the clues, which show what the processes wait for."""
 _LEAST = 0.1
-"""Seconds in which at least some are looked around."""
-_NO_TIME = "this machine has no time: "
-_MORE_TIME = "Give it more: --timeout 60."
+"""Fewest seconds for the clues."""
+_NO_TIME = "this machine is overloaded: "
+_MORE_TIME = "Allow more time: --timeout 60."
 
 
 def samples(
-    processes: Sequence[ProcessToSample], manner: Manner = _THOROUGH, seconds: float = _NO_END
+    processes: Sequence[ProcessToSample],
+    options: SampleOptions = _THOROUGH,
+    seconds: float = _NO_END,
 ) -> Iterator[Piece | Gap]:
-    """The tables, anew after each look, and while one takes long: what was seen until then.
+    """The tables, updated after each round of samples and, in a slow round, with its partial result.
 
-    In `seconds`, beside the pauses between looks, all is over: what would take longer is left out.
+    It ends after `seconds` plus the pauses between samples; what would take longer is left out.
     """
     at = time.time()
-    deadline = time.monotonic() + manner.pauses + seconds
+    deadline = time.monotonic() + options.pauses + seconds
     subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
-    last = manner.looks - 1
-    for number in range(manner.looks):
+    last = options.samples - 1
+    for number in range(options.samples):
         if number:
-            time.sleep(max(0.0, at + number * manner.every - time.time()))
+            time.sleep(max(0.0, at + number * options.interval - time.time()))
         left = deadline - _FOR_CLUES * seconds - time.monotonic()
         if number and left <= 0:
             break
-        look = partial(SampledSubject.look, manner=manner, is_last=number == last)
-        of_native = manner.native and number == last
-        most = min(left, 2 * manner.timeout * _rounds(subjects, of_native))
-        for _ in _now_and_then(_side_by_side(look, subjects, most, of_native)):
+        sample = partial(SampledSubject.sample, options=options, is_last=number == last)
+        of_native = options.native and number == last
+        most = min(left, 2 * options.timeout * _rounds(subjects, of_native))
+        for _ in _now_and_then(_in_parallel(sample, subjects, most, of_native)):
             yield _samples(subjects, at)
-    if manner.clues:
+    if options.clues:
         left = max(_LEAST, deadline - time.monotonic())
-        around = partial(SampledSubject.clues, manner=manner)
-        most = min(left, 2 * manner.timeout * _rounds(subjects))
-        for found in _now_and_then(_side_by_side(around, subjects, most)):
+        clues = partial(SampledSubject.clues, options=options)
+        most = min(left, 2 * options.timeout * _rounds(subjects))
+        for found in _now_and_then(_in_parallel(clues, subjects, most)):
             yield table("clues", [row for row in found if row], source="proc", at=at)
     yield from _gaps(subjects)
-    yield from _unseen(subjects, manner)
+    yield from _incomplete(subjects, options)
 
 
 def _samples(subjects: Sequence[SampledSubject], at: float) -> Piece:
@@ -87,45 +90,45 @@ def _samples(subjects: Sequence[SampledSubject], at: float) -> Piece:
 
 
 def _now_and_then(found: Iterator[list[T]]) -> Iterator[list[T]]:
-    """What there is when it is long ago that anything was told, and at the end."""
-    told, have = time.monotonic(), list[T]()
-    for have in found:
-        if time.monotonic() - told >= _SO_FAR:
-            yield have
-            told = time.monotonic()
-    yield have
+    """The last partial result once per `_SO_FAR` seconds, and the final one."""
+    yielded, latest = time.monotonic(), list[T]()
+    for latest in found:
+        if time.monotonic() - yielded >= _SO_FAR:
+            yield latest
+            yielded = time.monotonic()
+    yield latest
 
 
 def rows(
     processes: Sequence[ProcessToSample], *, variables: bool, native: bool, timeout: float = TIMEOUT
 ) -> list[Row]:
-    """One look at each, for a person: rows of `samples`, with the locals of each frame on wish.
+    """One sample of each, to be shown: rows of `samples`, if requested with the locals of each frame.
 
-    Locals hold whatever the program holds: they are to be redacted, and kept nowhere.
+    Locals may contain secrets: the caller must redact them and not store them.
     """
     subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
-    manner = Manner(1, native=native, timeout=timeout)
-    look = partial(
-        SampledSubject.look, manner=manner, is_last=True, variables=variables, native=native
+    options = SampleOptions(1, native=native, timeout=timeout)
+    sample = partial(
+        SampledSubject.sample, options=options, is_last=True, variables=variables, native=native
     )
-    for _ in _side_by_side(look, subjects, 2 * timeout * _rounds(subjects, native), native):
+    for _ in _in_parallel(sample, subjects, 2 * timeout * _rounds(subjects, native), native):
         pass
     return [row for each in subjects for row in tuple(each.rows)]
 
 
-def _side_by_side(
+def _in_parallel(
     do: Callable[[SampledSubject], T],
     subjects: Sequence[SampledSubject],
     seconds: float,
     native: bool = False,
 ) -> Iterator[list[T]]:
-    """What it has given so far, in their order: anew with each, without those that took too long.
+    """The results so far, in the subjects' order, after each new one; those that take too long are left out.
 
-    A look mostly waits until the threads of the process stand still, so there are more at a time than
-    processors (40 workers on two busy ones: 2.5 s two at a time, 1.0 s eight at a time). To unwind native
-    frames keeps a processor busy, and takes 80 MB.
+    A sample mostly waits until the threads of the process have stopped, so more run in parallel than there
+    are processors (40 workers on two busy processors: 2.5 s two at a time, 1.0 s eight at a time). Unwinding
+    native frames is CPU-bound and takes 80 MB.
     """
-    calls = {f"look-{number}": partial(do, each) for number, each in enumerate(subjects)}
+    calls = {f"sample-{number}": partial(do, each) for number, each in enumerate(subjects)}
     results: dict[str, T] = {}
     for name, outcome in parallel(calls, seconds, _width(native)):
         if isinstance(outcome, Exception):
@@ -140,7 +143,7 @@ def _width(native: bool) -> int:
 
 
 def _rounds(subjects: Sequence[SampledSubject], native: bool = False) -> int:
-    """How many are looked at one after the other."""
+    """How many are sampled one after the other."""
     return 1 + len(subjects) // _width(native)
 
 
@@ -148,26 +151,28 @@ def _rounds(subjects: Sequence[SampledSubject], native: bool = False) -> int:
 
 
 def _gaps(subjects: Sequence[SampledSubject]) -> Iterator[Gap]:
-    """Why stacks are missing, each reason once, and what would bring them."""
-    reasons: dict[str, list[SampledSubject]] = {}
+    """Why stacks are missing, each reason once, with its fix."""
+    reasons: dict[NoStack, list[SampledSubject]] = {}
     for each in subjects:
-        if each.refusal:
-            reasons.setdefault(each.refusal, []).append(each)
-    for reason, of in reasons.items():
+        if each.no_stack:
+            reasons.setdefault(each.no_stack, []).append(each)
+    for failed, of in reasons.items():
         pids = ", ".join(str(each.wanted.pid) for each in of[:5]) + (" …" if len(of) > 5 else "")
-        hint = fix(reason, of[0].wanted.pid)
-        yield Gap(f"the stacks of {pids}", reason, hint, optional=True, about="stacks")
+        hint = fix(failed.cause, of[0].wanted.pid)
+        yield Gap(f"the stacks of {pids}", failed.reason, hint, optional=True, about="stacks")
 
 
-def _unseen(subjects: Sequence[SampledSubject], manner: Manner) -> Iterator[Gap]:
-    """Who was looked at more rarely than was wished, for want of time."""
-    alive = [each for each in subjects if len(each.rows) < manner.looks and identify(each.wanted)]
+def _incomplete(subjects: Sequence[SampledSubject], options: SampleOptions) -> Iterator[Gap]:
+    """A gap if processes have fewer samples than requested, for lack of time."""
+    alive = [
+        each for each in subjects if len(each.rows) < options.samples and identify(each.wanted)
+    ]
     never = [each for each in alive if not each.rows]
-    whom = f"of {len(subjects)} processes"
+    all_ = f"of {len(subjects)} processes"
     if never:
-        why = f"{_NO_TIME}{whom}, {_were(len(never))} not looked at"
+        why = f"{_NO_TIME}{all_}, {_were(len(never))} not sampled"
     elif alive:
-        why = f"{_NO_TIME}{whom}, {_were(len(alive))} looked at less than {manner.looks} times"
+        why = f"{_NO_TIME}{all_}, {_were(len(alive))} sampled fewer than {options.samples} times"
     else:
         return
     yield Gap("the stacks of workers", why, _MORE_TIME, optional=True, about="stacks")
@@ -177,18 +182,20 @@ def _were(number: int) -> str:
     return f"{number} was" if number == 1 else f"{number} were"
 
 
-def fix(reason: str, pid: int) -> str:
-    """What to do where a process could not be looked at."""
-    if reason == HOPELESS:
+def fix(cause: Cause, pid: int) -> str:
+    """What to do if a process has no stack for this reason; empty if nothing is known to help."""
+    if cause == "missing":
         return "Install it for the Python that runs raydoctor: pip install py-spy"
-    if reason != "permission denied":
+    if cause != "forbidden":
         return ""
     uid = proc.owner(pid)
     if uid is not None and uid != os.geteuid():
         return paste.text("Run it as {user}, or with sudo.", user=proc.user(uid))
     if _yama() > 0:
-        return "Run it with sudo, or allow it: sudo sysctl -w kernel.yama.ptrace_scope=0"
-    return "Run it with sudo; in a container, give that CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)."
+        return "Run it with sudo, or permit it: sudo sysctl -w kernel.yama.ptrace_scope=0"
+    return (
+        "Run it with sudo; a container also needs CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)."
+    )
 
 
 def _yama() -> int:

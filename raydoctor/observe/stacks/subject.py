@@ -1,4 +1,4 @@
-"""One process that is looked at, from its first look to its last."""
+"""One process that is sampled, from its first sample to its last."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks import clues as _clues
 from raydoctor.observe.stacks import pyspy
 from raydoctor.observe.stacks import threads as _threads
-from raydoctor.observe.stacks.pyspy import Dump
+from raydoctor.observe.stacks.pyspy import Cause, Dump
 from raydoctor.observe.stacks.thread_rows import thread_rows
 from raydoctor.observe.stacks.threads import KernelThread
 
 Row = dict[str, Any]
 TIMEOUT = 5.0
-"""Seconds for one look at one process: 10 ms on an idle machine."""
-HOPELESS = "py-spy is not installed"
+"""Seconds for one sample of one process, which takes 10 ms on an idle machine."""
+
 _SAME_START = 0.02
 """Seconds: start times are rounded on their way through JSON."""
 _UNSTOPPABLE = "TtD"
-"""States in which a process cannot be stopped once more, or does not hear it."""
+"""States in which a process cannot be stopped again: stopped, traced, in an uninterruptible wait."""
 _WOKEN = 3
-"""Times that a thread gives its processor away because it was looked at; more, and it has moved on."""
+"""Voluntary context switches that a sample causes; after more, the thread has continued."""
 
 
 class ProcessToSample(NamedTuple):
-    """A process that is to be looked at."""
+    """A process to sample."""
 
     pid: int
     started_at: float = 0.0
-    """With the pid its identity; 0: whoever has the pid now."""
+    """With the pid its identity; 0: the process that has the pid now."""
     worker_id: str = ""
     node_id: str = ""
     title: str = ""
-    """`ray::train`; empty: as it calls itself now."""
+    """`ray::train`; empty: its current title."""
     worker_pid: int = 0
-    """The pid that Ray knows it by, where that is another one: in a container."""
+    """The pid that Ray reports, if it differs: inside a container."""
 
 
-class Manner(NamedTuple):
-    """How to look."""
+class SampleOptions(NamedTuple):
+    """How to sample."""
 
-    looks: int = 3
-    every: float = 1.0
-    """Seconds between the looks."""
+    samples: int = 3
+    interval: float = 1.0
+    """Seconds between the samples."""
     native: bool = False
-    """Functions of C and C++, too, in the last look, of processes whose stacks leave open what they do."""
+    """Whether the last sample includes C and C++ functions, unless the process waits in Ray."""
     timeout: float = TIMEOUT
     clues: bool = True
     unfinished: frozenset[str] = frozenset()
-    """Tasks: of many objects that a thread waits for, theirs are told first."""
+    """Tasks; among many objects that a thread waits for, theirs are reported first."""
 
     @property
     def pauses(self) -> float:
-        """Seconds between the first look and the last, if they took no time."""
-        return (self.looks - 1) * self.every
+        """Seconds between the first sample and the last, if samples took no time."""
+        return (self.samples - 1) * self.interval
 
 
 def identify(wanted: ProcessToSample) -> proc.Process | None:
-    """The process, if it still is the one that is meant."""
+    """The process, if it still runs and its identity matches."""
     process = proc.read(wanted.pid)
     if process is None or process.state == "Z":
         return None
@@ -69,8 +69,15 @@ def identify(wanted: ProcessToSample) -> proc.Process | None:
     return None if other else process
 
 
+class NoStack(NamedTuple):
+    """Why a process has no stack."""
+
+    reason: str
+    cause: Cause
+
+
 class _Attempt(NamedTuple):
-    """One way to have py-spy look, and what is less than it could be in what it tells."""
+    """One way to call py-spy, and what its result then lacks."""
 
     native: bool
     stopping: bool
@@ -78,11 +85,11 @@ class _Attempt(NamedTuple):
 
 
 def _attempts(native: bool, stopping: bool) -> tuple[_Attempt, ...]:
-    """The ways to look, best first.
+    """The ways to call py-spy, best first.
 
-    Native frames cannot be unwound at every moment (`UNW_EBADREG`, one look of five: py-spy 0.4.3, Ray 2.60).
-    A process that another tracer has, or that was stopped just now, is read without stopping it; what moves
-    is not legible at every moment.
+    Unwinding native frames sometimes fails (`UNW_EBADREG`, one sample of five: py-spy 0.4.3, Ray 2.60). A
+    process that is traced by another process, or was just stopped, is read without stopping it; while it
+    runs, that sometimes fails as well.
     """
     best = (_Attempt(native, True),) if stopping else ()
     plain = (_Attempt(True, True), _Attempt(False, True, "no native frames")) if native else ()
@@ -93,30 +100,36 @@ def _attempts(native: bool, stopping: bool) -> tuple[_Attempt, ...]:
 
 @dataclass(slots=True)
 class SampledSubject:
-    """One process, from its first look to its last."""
+    """One process, from its first sample to its last."""
 
     wanted: ProcessToSample
     rows: list[Row] = field(default_factory=list)
     last: Dump = field(default_factory=Dump)
     kernel: dict[int, KernelThread] = field(default_factory=dict)
-    """Its threads, as they were before they were looked at first."""
-    refusal: str = ""
+    """Its threads, as they were before py-spy first stopped them."""
+    no_stack: NoStack | None = None
+    """Why py-spy last failed; None if it has never failed."""
 
-    def look(
-        self, manner: Manner, is_last: bool, *, variables: bool = False, native: bool = False
+    def sample(
+        self,
+        options: SampleOptions,
+        is_last: bool,
+        *,
+        variables: bool = False,
+        native: bool = False,
     ) -> None:
-        """One look more, if it still runs."""
+        """Take one more sample, if it still runs."""
         own = self.wanted
         before = identify(own)
         if before is None:
             return
         threads = self._kernel_threads()
         at = time.time()
-        native = native or (manner.native and is_last and self._leaves_open())
-        seen, how, problem = self._see(before.state, native, variables, manner.timeout)
+        native = native or (options.native and is_last and self._needs_native())
+        dump, how, problem = self._dump(before.state, native, variables, options.timeout)
         if identify(own) is None:
             return
-        self.last = seen = _outside(own.pid, seen, threads)
+        self.last = dump = _outside(own.pid, dump, threads)
         self.rows.append(
             {
                 "node_id": own.node_id,
@@ -130,16 +143,17 @@ class SampledSubject:
                 "cpu_seconds": before.cpu_seconds,
                 "how": how,
                 "problem": problem,
-                "threads": thread_rows(own.pid, seen, threads, variables),
+                "no_stack": self.no_stack._asdict() if self.no_stack and how == "proc" else None,
+                "threads": thread_rows(own.pid, dump, threads, variables),
             }
         )
 
-    def clues(self, manner: Manner) -> Row | None:
-        """What one look around is worth; None where it has ended, or was never seen."""
+    def clues(self, options: SampleOptions) -> Row | None:
+        """Its row of `clues`; None if it has ended, or was never sampled."""
         if not self.rows or identify(self.wanted) is None:
             return None
         own = self.wanted
-        found = _clues.of(own.pid, self.kernel, self._with_variables(manner), manner.unfinished)
+        found = _clues.of(own.pid, self.kernel, self._with_variables(options), options.unfinished)
         return {
             "node_id": own.node_id,
             "pid": own.pid,
@@ -154,49 +168,50 @@ class SampledSubject:
         self.kernel = found
         return found
 
-    def _see(
+    def _dump(
         self, state: str, native: bool, variables: bool, timeout: float
     ) -> tuple[Dump, str, str]:
-        """What py-spy tells, how it was asked, and what is less than it could be."""
-        problem, deadline = "", time.monotonic() + timeout
+        """The dump, how it was made, and what it lacks."""
+        problem, cause, deadline = "", Dump().cause, time.monotonic() + timeout
         for attempt in _attempts(native, state not in _UNSTOPPABLE):
             if attempt.stopping and time.monotonic() > deadline:
                 continue
-            seen = pyspy.look(
+            dump = pyspy.dump(
                 self.wanted.pid,
                 native=attempt.native,
                 variables=variables,
                 stopping=attempt.stopping,
                 timeout=timeout,
             )
-            if seen.threads:
-                told = f"{attempt.lack}: {problem}" if problem and attempt.lack else ""
-                return seen, "py-spy --native" if attempt.native else "py-spy", told
-            problem = problem or seen.problem
+            if dump.threads:
+                lack = f"{attempt.lack}: {problem}" if problem and attempt.lack else ""
+                return dump, "py-spy --native" if attempt.native else "py-spy", lack
+            if not problem:
+                problem, cause = dump.problem, dump.cause
             is_late = not attempt.stopping and time.monotonic() > deadline
-            if seen.is_refused or is_late or seen.problem == HOPELESS:
+            if dump.cause != "other" or is_late:
                 break
-        self.refusal = problem
+        self.no_stack = NoStack(problem, cause)
         return Dump(), "proc", f"no stack: {problem}"
 
-    def _leaves_open(self) -> bool:
-        """Whether the plain stack does not tell what it does: all but what waits for Ray."""
+    def _needs_native(self) -> bool:
+        """Whether native frames may add information: not if a thread waits in `ray.get` or `ray.wait`."""
         return not (self.last.threads and _clues.waits_for_ray(self.last))
 
-    def _with_variables(self, manner: Manner) -> Dump:
-        """A look with locals, of a process in which these tell more; they are not kept."""
+    def _with_variables(self, options: SampleOptions) -> Dump:
+        """A dump with locals if these are needed for the clues; they are not kept."""
         if not _clues.needs_variables(self.last):
             return self.last
         process = proc.read(self.wanted.pid)
         stopping = process is not None and process.state not in _UNSTOPPABLE
-        seen = pyspy.look(
-            self.wanted.pid, variables=True, stopping=stopping, timeout=manner.timeout
+        dump = pyspy.dump(
+            self.wanted.pid, variables=True, stopping=stopping, timeout=options.timeout
         )
-        return _outside(self.wanted.pid, seen, self.kernel) if seen.threads else self.last
+        return _outside(self.wanted.pid, dump, self.kernel) if dump.threads else self.last
 
 
 def _unhidden(now: KernelThread, before: KernelThread | None) -> KernelThread:
-    """A thread whose call was restarted since the look before, which stopped it, in that call again."""
+    """A thread with its original system call, if the previous sample interrupted and restarted that call."""
     if now.syscall != _threads.RESTARTED.get(os.uname().machine) or before is None:
         return now
     if now.voluntary - before.voluntary > _WOKEN:
@@ -204,17 +219,17 @@ def _unhidden(now: KernelThread, before: KernelThread | None) -> KernelThread:
     return now._replace(syscall=before.syscall, arguments=before.arguments, wchan=before.wchan)
 
 
-def _outside(pid: int, seen: Dump, kernel: dict[int, KernelThread]) -> Dump:
-    """A look into a container with the ids that its threads have here.
+def _outside(pid: int, dump: Dump, kernel: dict[int, KernelThread]) -> Dump:
+    """The dump of a process in a container, with the thread ids of this pid namespace.
 
-    py-spy tells those that they have there, and takes all of them to be running (0.4.3).
+    py-spy reports those of the container, and all threads as running (0.4.3).
     """
     tids = _threads.outer_tids(pid)
     if not tids:
-        return seen
+        return dump
     threads = []
-    for thread in seen.threads:
+    for thread in dump.threads:
         tid = tids.get(int(thread.get("os_thread_id") or 0), 0)
         runs = kernel[tid].state == "R" if tid in kernel else False
         threads.append({**thread, "os_thread_id": tid, "active": runs})
-    return seen._replace(threads=tuple(threads))
+    return dump._replace(threads=tuple(threads))

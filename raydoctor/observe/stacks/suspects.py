@@ -1,7 +1,8 @@
-"""Which processes of a cluster may hang: workers whose task has run for long, and drivers that may wait.
+"""Processes of a cluster that may be hung: workers with a long-running task, and drivers that may wait.
 
-Read off the tables that were just collected, line by line: a queue of ten thousand tasks is not parsed for
-the few that run. A worker that says that it runs nothing is not looked at, whatever the GCS still believes.
+They are found in the tables that were just collected, line by line: a queue of ten thousand tasks is not
+parsed to find the few that run. A worker that reports no running task is not sampled, even if the GCS lists
+one.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
 _DRIVERS = 8
-"""Drivers that are looked at, at most."""
+"""Largest number of drivers that are sampled."""
 _FIRST = 50
-"""Tasks that wait, of which the oldest are looked for: they stand first in the table, state by state."""
+"""Waiting tasks that are parsed: the table lists the oldest of each state first."""
 
 
 _CONTROLLER, _TRAINER = "TrainController", "RayTrainWorker"
-"""Ray Train's actors: the second runs its user's loop in a thread, without any call (`ray/train/v2`)."""
+"""Ray Train's actors: the second runs the user's loop in a thread, without a task (`ray/train/v2`)."""
 
 
 ENVIRONMENTS = "/runtime_resources/"
-"""Where the node's agent makes runtime environments: in the command of whoever makes one."""
+"""Folder of runtime environments: a process that creates one has it in its command line."""
 
 
 class Sampling(NamedTuple):
-    """Whom to look at, and how often."""
+    """Which processes to sample, and how often."""
 
-    looks: int = 2
-    every: float = 0.5
-    """Seconds between the looks."""
+    samples: int = 2
+    interval: float = 0.5
+    """Seconds between the samples."""
     min_age_s: float = 60.0
-    """Seconds that a task must have run, or waited, before anybody looks."""
+    """Seconds that a task must have run or waited before its process is sampled."""
     native: bool = False
     most: int = 40
-    """Processes, each function's oldest first."""
+    """Largest number of processes, each function's oldest first."""
 
 
 class _Running(NamedTuple):
@@ -52,25 +53,25 @@ class _Running(NamedTuple):
 
 
 class Suspects(NamedTuple):
-    """Processes to look at, and the tasks that are not finished."""
+    """Processes to sample, and the tasks that are not finished."""
 
     here: Sequence[ProcessToSample] = ()
     elsewhere: Mapping[str, Sequence[ProcessToSample]] = MappingProxyType({})
     """By node."""
     unfinished: frozenset[str] = frozenset()
     makers: tuple[tuple[str, int], ...] = ()
-    """Processes of this machine that make runtime environments, each with its node."""
+    """Processes of this machine that create runtime environments, each with its node."""
 
     @property
     def total(self) -> int:
-        """How many processes."""
+        """Number of processes."""
         return len(self.here) + sum(map(len, self.elsewhere.values()))
 
 
 def suspects(
     pieces: Mapping[str, bytes], sampling: Sampling, nodes_here: Sequence[str] = ()
 ) -> Suspects:
-    """Whom to look at, of a collection's tables; nobody where no task is old enough."""
+    """Processes to sample, from a collection's tables; none if no task is old enough."""
     stats = {row["worker_id"]: row for row in rows(pieces, "worker-stats") if "worker_id" in row}
     silent = {worker for worker, row in stats.items() if not row.get("answers")}
     tasks, at = _unfinished(pieces, silent)
@@ -123,7 +124,7 @@ def placed(
 
 
 def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[ProcessToSample]:
-    """Each worker once: of each function the one that has run longest, then of each the second …"""
+    """Each worker once: first the longest-running task of each function, then the second …"""
     turns: dict[str, int] = {}
     ranked = []
     for each in sorted(old, key=lambda each: -each.age):
@@ -133,8 +134,8 @@ def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[ProcessT
     for _, each in sorted(ranked, key=lambda pair: pair[0]):
         if each.worker not in seen:
             seen.add(each.worker)
-            told = stats.get(each.worker, {})
-            pid, node = told.get("pid") or each.pid, told.get("node_id") or each.node
+            row = stats.get(each.worker, {})
+            pid, node = row.get("pid") or each.pid, row.get("node_id") or each.node
             if pid and node:
                 yield ProcessToSample(int(pid), 0.0, each.worker, node, f"ray::{each.name}")
 
@@ -149,7 +150,7 @@ def _drivers(stats: Any) -> Iterator[ProcessToSample]:
 
 
 def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[ProcessToSample]:
-    """Workers whose work is no task."""
+    """Workers of Ray Train, which run the user's loop without a task."""
     those = {row["actor_id"] for row in actors if row.get("class_name") == _TRAINER}
     for row in stats:
         if row.get("actor_id") in those and row.get("pid") and row.get("node_id"):
@@ -158,18 +159,18 @@ def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[ProcessTo
 
 
 def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:
-    """Whether its worker says that it runs it, or says nothing at all, as one that is stopped."""
-    told = stats.get(task.worker)
-    if told is None or not told.get("answers"):
+    """Whether its worker reports that it runs it, or does not answer, like a stopped one."""
+    row = stats.get(task.worker)
+    if row is None or not row.get("answers"):
         return True
-    return task.task in (told.get("running_task_ids") or ())
+    return task.task in (row.get("running_task_ids") or ())
 
 
 # ------------------------------------------------------------------ tasks
 
 
 def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[list[Row], float]:
-    """Tasks that run or may run, and the first of those that wait; and when that was."""
+    """Tasks that run or may run, and the first waiting ones; and the time of the table."""
     data = pieces.get("live/live-tasks.json", b"")
     head, _, rest = data.partition(b"\n")
     try:
@@ -192,9 +193,9 @@ def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[l
 def _running(
     row: Row, at: float, silent: Collection[str], workers: Mapping[str, str]
 ) -> _Running | None:
-    # Of an actor that is being made the GCS does not know it (2.60.0).
+    # The GCS does not know the worker of an actor that is being created (2.60.0).
     worker = row.get("worker_id") or workers.get(row["task_id"])
-    # Of what a worker began right before it stood still, it could not tell the GCS.
+    # A worker may have stopped before it could report the start of its task to the GCS.
     runs = str(row.get("state")).startswith("RUNNING")
     if not worker or not (runs or worker in silent):
         return None
@@ -210,15 +211,15 @@ def _running(
 
 
 def _age(row: Row, at: float) -> float:
-    """Seconds that it has run or waited; of one that only its worker knows, nobody knows: it counts."""
+    """Seconds that it has run or waited; infinite if only its worker reports it, without a start time."""
     since = row.get("start_time_ms") or row.get("creation_time_ms")
     if since:
         return at - float(since) / 1000
-    return float("inf") if row.get("told_by") == "worker" else 0.0
+    return float("inf") if row.get("reported_by") == "worker" else 0.0
 
 
 def rows(pieces: Mapping[str, bytes], name: str) -> list[Row]:
-    """The rows of a table; none where it was not collected."""
+    """The rows of a table; empty if it was not collected."""
     data = pieces.get(f"live/live-{name}.json")
     if not data:
         return []

@@ -1,4 +1,4 @@
-"""The threads of a look as rows of the table `samples`: py-spy's frames beside what the kernel says."""
+"""The threads of a sample as rows of the table `samples`: py-spy's frames and the kernel's data."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from raydoctor.observe.stacks.threads import KernelThread
 
 Row = dict[str, Any]
 _NAME = 300
-"""Of a function of C++ with all its types."""
+"""Largest length of a function's name: C++ functions include all their types."""
 _MOST_FRAMES = 200
 _RUNS_TASKS = ("task_execution_handler", "function_executor", "CoreWorker::ExecuteTask")
-"""In the names of Ray's native functions that call the Python code of a task (`_raylet.so`, 2.9 to 2.60)."""
+"""Parts of names of Ray's native functions that call a task's Python code (`_raylet.so`, 2.9 to 2.60)."""
 
 
 def thread_rows(
-    pid: int, seen: Dump, kernel: dict[int, KernelThread], variables: bool
+    pid: int, dump: Dump, kernel: dict[int, KernelThread], variables: bool
 ) -> list[Row]:
-    """The main thread first, then as py-spy has them; without py-spy, those of the kernel."""
-    if not seen.threads:
+    """The main thread first, then the others in py-spy's order; without py-spy, the kernel's threads."""
+    if not dump.threads:
         return [{**_empty(each.tid, each.name), **_kernel_row(each)} for each in kernel.values()]
     rows = []
-    for thread in sorted(seen.threads, key=lambda each: each.get("os_thread_id") != pid):
-        # Of a Python 3.10 that may not be stopped, py-spy tells no ids; the main thread's is the pid.
+    for thread in sorted(dump.threads, key=lambda each: each.get("os_thread_id") != pid):
+        # If a Python 3.10 process cannot be stopped, py-spy reports no ids; the main thread's is the pid.
         is_main = thread.get("thread_name") == "MainThread"
         tid = thread.get("os_thread_id") or (pid if is_main else 0)
         known = kernel.get(tid) or threads.threads(pid, [tid]).get(tid) if tid else None
@@ -55,15 +55,15 @@ def _kernel_row(thread: KernelThread) -> Row:
 
 
 def _frames(thread: Row, variables: bool) -> list[Row]:
-    """Its frames; of native ones those above all Python, for the rest is how Python is run."""
+    """Its frames; native ones only above the innermost Python frame: the others belong to the interpreter."""
     found: list[Row] = []
     is_inside = is_below = False
     for each in pyspy.frames(thread):
         whose = whose_is(each)
         if whose != "native":
             is_inside = True
-        # Of a Python built with tail calls (Debian's 3.14), py-spy 0.4.3 finds no frame that runs Python
-        # code, and puts all of them below what is native.
+        # For a Python built with tail calls (Debian's 3.14), py-spy 0.4.3 does not recognise the
+        # interpreter's frames, and places all Python frames below the native ones.
         is_below = is_below or any(word in str(each.get("name")) for word in _RUNS_TASKS)
         if whose == "native" and (is_inside or is_below):
             continue
@@ -74,14 +74,14 @@ def _frames(thread: Row, variables: bool) -> list[Row]:
             "whose": whose,
         }
         if variables:
-            told = each.get("locals") or ()
-            row["locals"] = {str(v.get("name")): str(v.get("repr")) for v in told}
+            variables_ = each.get("locals") or ()
+            row["locals"] = {str(v.get("name")): str(v.get("repr")) for v in variables_}
         found.append(row)
     return found[:_MOST_FRAMES]
 
 
 def whose_is(frame: Row) -> str:
-    """Whose code a frame of py-spy is."""
+    """The origin of a frame: `user`, `library`, `python`, `ray` or `native`."""
     name = str(frame.get("filename") or "")
     if frame.get("module"):
         return "native"

@@ -1,7 +1,7 @@
-"""What Linux says of the threads of a process: `/proc/PID/task/TID`. Empty elsewhere.
+"""The kernel's data on the threads of a process: `/proc/PID/task/TID`. Linux only.
 
-It is read before py-spy stops the process: a call that was interrupted by that shows as `restart_syscall`
-afterwards, without its arguments (`nanosleep`, `poll` and `futex` with a time limit; Linux 6.18 measured).
+It is read before py-spy stops the process: a system call that py-spy interrupts appears as `restart_syscall`
+afterwards, without its arguments (`nanosleep`, `poll` and `futex` with a timeout; Linux 6.18 measured).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ RESTARTED = {"x86_64": 219, "aarch64": 128}
 
 
 class KernelThread(NamedTuple):
-    """One thread, as the kernel has it."""
+    """The kernel's data on one thread."""
 
     tid: int
     name: str
-    """At most 15 bytes; Python's threads have that of the thread that made them."""
+    """At most 15 bytes; a Python thread has the name of the thread that created it."""
     state: str
     cpu_seconds: float
     wchan: str = ""
-    """The function of the kernel that it waits in."""
+    """The kernel function that it waits in."""
     syscall: int | None = None
-    """The call that it is in; None where it runs, or may not be read."""
+    """Its current system call; None if it runs, or is not readable."""
     arguments: tuple[int, ...] = ()
     """Of that call."""
     voluntary: int = 0
@@ -37,7 +37,7 @@ class KernelThread(NamedTuple):
 
 
 def threads(pid: int, only: Iterable[int] = ()) -> dict[int, KernelThread]:
-    """Its threads by tid, all of them where none are named."""
+    """Its threads by tid; `only`: a subset."""
     if not proc.LINUX:
         return {}
     found = {}
@@ -48,14 +48,14 @@ def threads(pid: int, only: Iterable[int] = ()) -> dict[int, KernelThread]:
 
 
 def tids(pid: int) -> list[int]:
-    """The threads of a process, the first being its main one."""
+    """Thread ids of a process, the main thread first."""
     with suppress(OSError):
         return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MOST]
     return []
 
 
 def outer_tids(pid: int) -> dict[int, int]:
-    """The thread's id in its own pid namespace -> that in ours; empty where these are the same."""
+    """Thread id in the process's own pid namespace -> id in ours; empty if both are the same."""
     if not proc.LINUX or proc.same_pids(pid):
         return {}
     found = {}
@@ -67,14 +67,14 @@ def outer_tids(pid: int) -> dict[int, int]:
 
 
 def call(pid: int, tid: int) -> tuple[int | None, tuple[int, ...]]:
-    """The kernel's call that a thread is in, and its arguments; None where it runs, or may not be read."""
+    """The current system call of a thread and its arguments; None if it runs, or is not readable."""
     return _call(_read(f"/proc/{pid}/task/{tid}/syscall"))
 
 
 def tracer(pid: int) -> int:
-    """Who traces the process (a debugger); 0 where nobody does, or that may not be read."""
-    told = _fields(_read(f"/proc/{pid}/status")).get("TracerPid", "0")
-    return int(told) if told.isdigit() else 0
+    """Pid of the process's tracer (a debugger); 0 if there is none, or it is not readable."""
+    value = _fields(_read(f"/proc/{pid}/status")).get("TracerPid", "0")
+    return int(value) if value.isdigit() else 0
 
 
 def _thread(pid: int, tid: int) -> KernelThread | None:
@@ -99,9 +99,9 @@ def _thread(pid: int, tid: int) -> KernelThread | None:
     )
 
 
-def _call(told: bytes) -> tuple[int | None, tuple[int, ...]]:
-    """Number and arguments; `running` and `-1` (blocked, but in no call) are none."""
-    words = told.split()
+def _call(content: bytes) -> tuple[int | None, tuple[int, ...]]:
+    """Number and arguments; None for `running` and `-1` (blocked outside of a call)."""
+    words = content.split()
     if len(words) < 7 or not words[0].isdigit():
         return None, ()
     number = int(words[0])

@@ -1,7 +1,7 @@
-"""The stacks of a cluster's workers and drivers at this moment, with what each runs: `raydoctor stack`.
+"""The current stacks of a cluster's workers and drivers, with the tasks that they run: `raydoctor stack`.
 
-The processes of this machine are looked at while the GCS is still being asked what they run; those of other
-nodes by a small Ray task on each (`there.py`). Locals are redacted where they are read.
+The processes of this machine are sampled while the GCS is queried for their tasks; those of other nodes are
+sampled by a small Ray task on each (`there.py`). Locals are redacted on the node where they are read.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs.gcs import Child
 from raydoctor.observe.nodes import there
-from raydoctor.observe.processes import kinship
+from raydoctor.observe.processes import ownership
 from raydoctor.observe.processes.redact import Redactor, command_line, shared
 from raydoctor.observe.stacks import stacks, suspects
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.observe.stacks.stacks import ProcessToSample, Row
+from raydoctor.observe.stacks.subject import NoStack
 from raydoctor.observe.stacks.suspects import Suspects
 
 _FUNCTION = "raydoctor.observe.stacks.worker_stacks:respond"
 _TABLES = ("worker-stats", "tasks", "actors", "nodes")
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 class StackOptions(NamedTuple):
-    """What the user asked for."""
+    """The options of `raydoctor stack`."""
 
     target: str = ""
-    """A task, an actor, a pid, a node; empty: all that runs on this machine."""
+    """A task, an actor, a pid, a node; empty: all workers and drivers on this machine."""
     all_nodes: bool = False
     variables: bool = False
     native: bool = False
@@ -41,10 +42,10 @@ class StackOptions(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A process, what it runs, and where it stands."""
+    """A process, its tasks, and its stack."""
 
     row: Row
-    """As in the table `samples`; its frames have `locals` where they were wished for."""
+    """As in the table `samples`; its frames have `locals` if requested."""
     kind: str
     """`worker`, `driver` or `process`."""
     tasks: tuple[Row, ...] = ()
@@ -53,7 +54,7 @@ class Stack(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is a worker that waits for work."""
+        """Whether it is an idle worker."""
         return self.kind == "worker" and not self.tasks and not self.actor and self._is_titled_idle
 
     @property
@@ -63,42 +64,44 @@ class Stack(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What was found, and what could not be looked at."""
+    """The stacks, and gaps for those that could not be read."""
 
     stacks: list[Stack] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     at: float = 0.0
 
 
-def look(cluster: Cluster, wishes: StackOptions, tell: Tell = lambda doing: None) -> Found:
-    """Look at all that is meant. Raises UnknownTargetError where nothing is."""
-    asked = _Question(cluster, wishes.timeout)
-    asked.begin()
+def inspect(
+    cluster: Cluster, options: StackOptions, report: ReportProgress = lambda doing: None
+) -> Found:
+    """The stacks of the target. Raises UnknownTargetError if no process matches."""
+    query = _Query(cluster, options.timeout)
+    query.begin()
     here = _here(cluster)
     found = Found(at=time.time())
-    is_all = not wishes.target and not wishes.all_nodes
-    pid = next((r for r in here if str(r["pid"]) == wishes.target), None)
+    is_all = not options.target and not options.all_nodes
+    pid = next((r for r in here if str(r["pid"]) == options.target), None)
     if is_all or pid is not None:
         chosen = Suspects([_wanted(row) for row in ([pid] if pid is not None else here)])
         if not chosen.total:
             raise UnknownTargetError(
-                "no worker and no driver of the cluster is in sight on this machine",
-                "Those of other nodes: raydoctor stack --all-nodes",
+                "no worker or driver of the cluster is visible on this machine",
+                "To see those of other nodes: raydoctor stack --all-nodes",
             )
     else:
-        tell("asking the cluster")
-        chosen = _chosen(asked, wishes, here, cluster)
-    tell(f"looking at {chosen.total} processes")
+        report("querying the cluster")
+        chosen = _chosen(query, options, here, cluster)
+    report(f"sampling {chosen.total} processes")
     rows = stacks.rows(
-        chosen.here, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout
+        chosen.here, variables=options.variables, native=options.native, timeout=options.timeout
     )
     found.gaps += _gaps(rows)
     if chosen.elsewhere:
-        tell(f"asking {len(chosen.elsewhere)} more nodes")
-        rows += _elsewhere(cluster, chosen, wishes, found)
-    known = asked.answer()
-    if asked.problem and not known.stats:
-        found.gaps.append(Gap("what the workers run", asked.problem, optional=True))
+        report(f"querying {len(chosen.elsewhere)} more nodes")
+        rows += _elsewhere(cluster, chosen, options, found)
+    known = query.answer()
+    if query.problem and not known.stats:
+        found.gaps.append(Gap("the workers' tasks", query.problem, optional=True))
     kinds = {row["pid"]: str(row["kind"]) for row in here}
     mine = {each.pid for each in chosen.here}
     found.stacks = [
@@ -108,20 +111,20 @@ def look(cluster: Cluster, wishes: StackOptions, tell: Tell = lambda doing: None
 
 
 def _chosen(
-    asked: _Question, wishes: StackOptions, here: Sequence[Row], cluster: Cluster
+    query: _Query, options: StackOptions, here: Sequence[Row], cluster: Cluster
 ) -> Suspects:
-    known = asked.answer()
+    known = query.answer()
     if not known.stats:
         raise RaydoctorError(
-            f"the cluster could not be asked: {asked.problem or 'it told nothing'}",
-            "What runs on this machine is shown without it: raydoctor stack",
+            f"the cluster could not be queried: {query.problem or 'it returned nothing'}",
+            "To see the processes of this machine without it: raydoctor stack",
         )
-    wanted = named(known, wishes.target) if wishes.target else everywhere(known)
+    wanted = named(known, options.target) if options.target else everywhere(known)
     placed = suspects.placed(wanted, here, cluster.node_ids)
     if not placed.total:
         raise UnknownTargetError(
-            f"{wishes.target or 'the cluster'}: its processes are out of sight here",
-            "Run raydoctor on the node, or in the container, where they run.",
+            f"{options.target or 'the cluster'}: its processes are not visible here",
+            "Run raydoctor on their node, or in their container.",
         )
     return placed
 
@@ -146,7 +149,7 @@ def _stack(row: Row, known: Known, kinds: dict[int, str], is_here: bool) -> Stac
 
 def _here(cluster: Cluster) -> list[Row]:
     """The workers and drivers of the cluster on this machine, as rows of `processes`."""
-    machine = kinship.look()
+    machine = ownership.survey_machine()
     rows = []
     for pid, kind in machine.kinds.items():
         log = machine.log.get(pid)
@@ -186,14 +189,14 @@ def _wanted(row: Row) -> ProcessToSample:
 
 
 def _gaps(rows: Sequence[Row]) -> Iterator[Gap]:
-    """One for each reason why stacks are missing."""
-    without: dict[str, list[int]] = {}
+    """A gap for each reason why stacks are missing."""
+    without: dict[NoStack, list[int]] = {}
     for row in rows:
-        if row["how"] == "proc":
-            without.setdefault(row["problem"].removeprefix("no stack: "), []).append(row["pid"])
-    for reason, pids in without.items():
-        named_ones = ", ".join(map(str, pids[:5])) + (" …" if len(pids) > 5 else "")
-        yield Gap(f"the stacks of {named_ones}", reason, stacks.fix(reason, pids[0]))
+        if row["no_stack"]:
+            without.setdefault(NoStack(**row["no_stack"]), []).append(row["pid"])
+    for failed, pids in without.items():
+        shown = ", ".join(map(str, pids[:5])) + (" …" if len(pids) > 5 else "")
+        yield Gap(f"the stacks of {shown}", failed.reason, stacks.fix(failed.cause, pids[0]))
 
 
 def _redacted(rows: list[Row], cluster: Cluster) -> list[Row]:
@@ -204,7 +207,7 @@ def _redacted(rows: list[Row], cluster: Cluster) -> list[Row]:
 
 
 def _redact(row: Row, redactor: Redactor) -> None:
-    """The locals without secrets: by their names, and by what they look like."""
+    """Redact the title and the locals, by their names and their form."""
     row["title"] = redactor.redact(row["title"])
     for thread in row["threads"]:
         for frame in thread["frames"]:
@@ -215,34 +218,36 @@ def _redact(row: Row, redactor: Redactor) -> None:
 # ------------------------------------------------------------------ other nodes
 
 
-def _elsewhere(cluster: Cluster, chosen: Suspects, wishes: StackOptions, found: Found) -> list[Row]:
-    """Rows of other nodes; what a node cannot tell is a gap."""
+def _elsewhere(
+    cluster: Cluster, chosen: Suspects, options: StackOptions, found: Found
+) -> list[Row]:
+    """Rows of other nodes; adds a gap for what a node cannot provide."""
     asks = {
-        node: {"wanted": [each._asdict() for each in wanted], "wishes": wishes._asdict()}
+        node: {"wanted": [each._asdict() for each in wanted], "options": options._asdict()}
         for node, wanted in chosen.elsewhere.items()
     }
     rows: list[Row] = []
-    for answer in there.ask(cluster, asks, _FUNCTION, 2 * wishes.timeout):
+    for answer in there.ask(cluster, asks, _FUNCTION, 2 * options.timeout):
         where = f"the stacks on node {answer.node[:12]}"
         if answer.problem:
             found.gaps.append(Gap(where, answer.problem, answer.hint))
             continue
-        rows += answer.told
-        found.gaps += _gaps(answer.told)
-        missing = len(asks[answer.node]["wanted"]) - len(answer.told)
+        rows += answer.value
+        found.gaps += _gaps(answer.value)
+        missing = len(asks[answer.node]["wanted"]) - len(answer.value)
         if missing:
             found.gaps.append(Gap(where, f"{missing} ended, or are in another container there"))
     return rows
 
 
 def respond(asked: dict[str, Any]) -> list[Row]:
-    """On that node: its rows, redacted."""
+    """On that node: its redacted rows."""
     from raydoctor.observe.stacks.sampling import certain
 
-    wishes = StackOptions(**asked["wishes"])
+    options = StackOptions(**asked["options"])
     wanted = certain([ProcessToSample(*each.values()) for each in asked["wanted"]])
     rows = stacks.rows(
-        wanted, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout
+        wanted, variables=options.variables, native=options.native, timeout=options.timeout
     )
     redactor = shared()
     for row in rows:
@@ -254,14 +259,14 @@ def respond(asked: dict[str, Any]) -> list[Row]:
 
 
 def ask(cluster: Cluster, timeout: float) -> Known:
-    """What the cluster says that it runs."""
-    question = _Question(cluster, timeout)
-    question.begin()
-    return question.answer()
+    """The tables of the cluster that resolve targets."""
+    query = _Query(cluster, timeout)
+    query.begin()
+    return query.answer()
 
 
-class _Question:
-    """The GCS and the workers, asked what runs, while something else is done."""
+class _Query:
+    """A query of the GCS and the workers in the background."""
 
     def __init__(self, cluster: Cluster, timeout: float) -> None:
         self._cluster = cluster
@@ -271,14 +276,14 @@ class _Question:
         self.problem = ""
 
     def begin(self) -> None:
-        """Ask."""
+        """Start the query."""
         if self._cluster.gcs_address:
             self._thread.start()
         else:
             self.problem = "the GCS's address is not known"
 
     def answer(self) -> Known:
-        """What was told until now, or in time."""
+        """Wait for the reply; without one in time, empty tables."""
         if self._thread.ident is not None:
             self._thread.join(self._timeout + 0.5)
         return self._known
@@ -288,10 +293,10 @@ class _Question:
         child = Child()
         found: dict[str, list[Row]] = {}
         try:
-            for told in child.ask(cluster.gcs_address, cluster.access(), _TABLES, self._timeout):
-                if told.why:
-                    self.problem = told.why
-                found[told.name] = told.rows
+            for reply in child.ask(cluster.gcs_address, cluster.access(), _TABLES, self._timeout):
+                if reply.why:
+                    self.problem = reply.why
+                found[reply.name] = reply.rows
         finally:
             child.end()
         self._known = Known(*(found.get(name, []) for name in _TABLES))

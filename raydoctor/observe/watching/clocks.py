@@ -1,10 +1,10 @@
-"""Since when each task runs, from look to look: pure.
+"""Start time of each running task, from snapshot to snapshot: pure.
 
-A clock belongs to one attempt on one worker. It starts when the task is first seen there, so it is late by a
-round at most and never early; what the GCS says of the start makes it exact as far as that is possible: by
-the clock of the worker's machine, which may be wrong, a task cannot have begun before the last look that did
-not see it. When this machine's clock is set, or the machine was suspended, all clocks are moved as much: no
-task gets older by that. A retry is a new attempt, and gets a new clock on the same worker, too.
+A clock belongs to one attempt on one worker. It starts at the first snapshot with the task, so it is at most
+one round late and never early. The start time from the GCS then corrects it, but is limited by the last
+snapshot without the task, because it comes from the clock of the worker's machine, which may be wrong. When
+this machine's clock is set, or the machine was suspended, all clocks are shifted, so that no task gets older.
+A retry is a new attempt with a new clock, also on the same worker.
 """
 
 from __future__ import annotations
@@ -17,85 +17,93 @@ from raydoctor.observe.watching.watching import Attempt, ReportedTask, Snapshot
 
 _ASKS = 3
 _STEP = 0.5
-"""Seconds that the two clocks may differ by between two looks without one having been set."""
+"""Largest difference in seconds of the two clocks' progress between snapshots, unless one was set."""
 _AGAIN = 1.0
-"""Seconds after it was first seen from which a start is that of a later attempt."""
+"""A start time more than these seconds after the first snapshot belongs to a later attempt."""
 
 
 class RunningClock(NamedTuple):
-    """A task that runs, and its clock."""
+    """A running task and its clock."""
 
     run: ReportedTask
     began: float
     """Epoch seconds."""
     seen: float
-    """When it was first seen."""
+    """Time of the first snapshot with it."""
     unseen: float
-    """The last look before that: it did not run there then. 0 if there was none."""
-    told: Attempt | None = None
+    """Time of the snapshot before, in which it did not run there; 0 if there was none."""
+    reported: Attempt | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Its attempt: the task, its worker, and which attempt as far as that is known."""
-        return self.run.task, self.run.worker, self.told.attempt if self.told else 0
+        """The task, its worker, and the number of the attempt, if known."""
+        return self.run.task, self.run.worker, self.reported.attempt if self.reported else 0
 
     def age(self, now: float) -> float:
-        """Seconds that it has run."""
+        """Seconds that it has been running."""
         return max(0.0, now - self.began)
 
 
 class Clocks:
-    """All that run, oldest first."""
+    """The clocks of all running tasks."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], RunningClock] = {}
         self._last = 0.0
         self._steady = 0.0
-        """`Snapshot.steady` of the last look."""
+        """`Snapshot.steady` of the last snapshot."""
         self._asked: Counter[tuple[str, str]] = Counter()
 
-    def see(self, seen: Snapshot) -> list[RunningClock]:
-        """Those that run now. What a worker that does not answer ran, it still runs."""
-        self._follow(seen)
+    def see(self, snapshot: Snapshot) -> list[RunningClock]:
+        """The tasks that run now; a worker that does not answer is assumed to still run its tasks."""
+        self._follow(snapshot)
         now: dict[tuple[str, str], RunningClock] = {}
-        for run in seen.running:
+        for run in snapshot.running:
             key = (run.task, run.worker)
-            now[key] = self._known.get(key) or RunningClock(run, seen.at, seen.at, self._last)
+            now[key] = self._known.get(key) or RunningClock(
+                run, snapshot.at, snapshot.at, self._last
+            )
         for key, running in self._known.items():
-            if running.run.worker in seen.silent:
+            if running.run.worker in snapshot.silent:
                 now.setdefault(key, running)
-        self._known, self._last = now, seen.at
+        self._known, self._last = now, snapshot.at
         self._asked = Counter({key: asks for key, asks in self._asked.items() if key in now})
         return self.running()
 
-    def _follow(self, seen: Snapshot) -> None:
-        """Move all clocks by as much as the time of day was moved since the last look."""
-        before, self._steady = self._steady, seen.steady
-        step = (seen.at - self._last) - (seen.steady - before) if before and seen.steady else 0.0
+    def _follow(self, snapshot: Snapshot) -> None:
+        """Shift all clocks by the step of the system clock since the last snapshot."""
+        before, self._steady = self._steady, snapshot.steady
+        step = (
+            (snapshot.at - self._last) - (snapshot.steady - before)
+            if before and snapshot.steady
+            else 0.0
+        )
         if abs(step) > _STEP:
             self._last += step
             self._known = {key: _moved(each, step) for key, each in self._known.items()}
 
-    def learn(self, told: Iterable[Attempt]) -> None:
-        """What the GCS says of them."""
-        for each in told:
+    def learn(self, attempts: Iterable[Attempt]) -> None:
+        """Correct the clocks by the attempts that the GCS reports."""
+        for each in attempts:
             running = self._known.get((each.task, each.worker))
             if running is not None:
                 self._known[each.task, each.worker] = _corrected(running, each, self._last)
 
     def running(self) -> list[RunningClock]:
-        """Those of the last look."""
+        """The tasks of the last snapshot, oldest first."""
         return sorted(self._known.values(), key=lambda each: (each.began, each.run.task))
 
-    def untold(self, now: float, age: float, most: int) -> list[str]:
-        """Those seen for so long and of which nothing has been learnt, oldest first: to be asked for now.
+    def unreported(self, now: float, age: float, most: int) -> list[str]:
+        """Tasks to request from the GCS now: seen for `age` seconds without a reported attempt, oldest first.
 
-        One that the GCS does not know is asked for a few times: it drops what it is told too fast.
+        A task that the GCS does not know is requested a few times: the GCS drops events under load.
         """
         found = [
             each
             for each in self.running()
-            if each.told is None and now - each.seen >= age and self._asked[_place(each)] < _ASKS
+            if each.reported is None
+            and now - each.seen >= age
+            and self._asked[_place(each)] < _ASKS
         ][:most]
         self._asked.update(map(_place, found))
         return [each.run.task for each in found]
@@ -110,14 +118,14 @@ def _place(running: RunningClock) -> tuple[str, str]:
     return running.run.task, running.run.worker
 
 
-def _corrected(running: RunningClock, told: Attempt, last: float) -> RunningClock:
-    start = told.started_at
+def _corrected(running: RunningClock, attempt: Attempt, last: float) -> RunningClock:
+    start = attempt.started_at
     if start is None:
-        return running._replace(told=running.told or told)
-    is_later = running.told is not None and told.attempt > running.told.attempt
-    if is_later or (running.told is None and start > running.seen + _AGAIN):
-        # A clock of another machine that is behind must not make the new attempt old.
-        return running._replace(told=told, began=start if start > running.seen else last)
-    if running.told is not None:
+        return running._replace(reported=running.reported or attempt)
+    is_later = running.reported is not None and attempt.attempt > running.reported.attempt
+    if is_later or (running.reported is None and start > running.seen + _AGAIN):
+        # If the other machine's clock is behind, the new attempt must not appear old.
+        return running._replace(reported=attempt, began=start if start > running.seen else last)
+    if running.reported is not None:
         return running
-    return running._replace(told=told, began=min(running.began, max(start, running.unseen)))
+    return running._replace(reported=attempt, began=min(running.began, max(start, running.unseen)))

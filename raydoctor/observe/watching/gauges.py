@@ -1,10 +1,11 @@
-"""How full memory and disks of a cluster's nodes are, against the limits at which Ray acts on its own.
+"""Memory and disk usage of a cluster's nodes, against the limits at which Ray acts on its own.
 
-This machine is read where Ray reads it: `/proc/meminfo` or the cgroup of the raylet, whichever has less
-(`memory_monitor.cc`), and the file systems that it writes to. Of the other nodes their metrics tell, which
-are some seconds old and say nothing of their thresholds: these are known where the head was given them for
-all nodes (`--system-config`); else Ray's defaults are assumed, as an environment there may say otherwise. The
-same metrics count tasks by state. A node takes 50 ms to tell them (Ray 2.60.0): they are asked for rarely.
+On this machine, Ray's own sources are read: `/proc/meminfo` or the raylet's cgroup, whichever has less
+(`memory_monitor.cc`), and the file systems that it writes to. For other nodes, their metrics are used, which
+are some seconds old and do not contain the thresholds. These are known only from the head's
+`--system-config`; otherwise Ray's defaults are assumed, although the environment there may override them. The
+same metrics count tasks by state. A node takes 50 ms to produce them (Ray 2.60.0), so they are requested
+rarely.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from raydoctor.observe.watching.watching import Node
 MEMORY_THRESHOLD = 0.95
 """Ray's default for `memory_usage_threshold` (`ray_config_def.h`, Ray 2.9 to 2.60)."""
 NEAR = 0.9
-"""Of its threshold: from here on it is worth a word."""
+"""Share of the threshold from which a gauge is `near`."""
 _MEMORY, _DISK = "memory_usage_threshold", "local_fs_capacity_threshold"
 _TOP = 3
 _READ = 8
-"""Processes whose own memory is read: those that seem largest with what they share."""
+"""Processes whose private memory is read: those with the largest total memory."""
 _TIMEOUT = 1.0
 _NODES = 100
 _WANTED = (
@@ -44,14 +45,14 @@ _WANTED = (
 
 
 Config = Mapping[str, object]
-"""What the head was given for all nodes."""
+"""The head's `--system-config`."""
 
 
 class ResourceUser(NamedTuple):
-    """A process that uses much memory, or what fills a disk."""
+    """A process that uses much memory, or content that fills a disk."""
 
     pid: int
-    """0: it is a folder."""
+    """0 for a folder."""
     name: str
     bytes: int
     path: str = ""
@@ -64,67 +65,67 @@ class Gauge(NamedTuple):
     ip: str
     what: Literal["memory", "disk"]
     path: str
-    """Of a disk: where it is mounted, as far as that is known."""
+    """Mount point of a disk, if known."""
     used: int
     limit: int
     threshold: float
-    """The share from which Ray kills workers, or stores nothing any more."""
+    """The share at which Ray kills workers, or stops writing."""
     users: tuple[ResourceUser, ...] = ()
     is_assumed: bool = False
-    """Whether the threshold is Ray's default, because what the node was given is not known."""
+    """Whether the threshold is Ray's default because the node's setting is unknown."""
 
     @property
     def share(self) -> float:
-        """Used of the limit."""
+        """Usage as a share of the limit."""
         return self.used / self.limit if self.limit else 0.0
 
     @property
     def level(self) -> Literal["ok", "near", "over"]:
-        """How far it is from where Ray acts."""
+        """Whether usage has reached the threshold, or is near it."""
         if self.share >= self.threshold:
             return "over"
         return "near" if self.share >= self.threshold * NEAR else "ok"
 
 
 class Metrics(NamedTuple):
-    """What the nodes' metrics tell."""
+    """The data from the nodes' metrics."""
 
     tasks: Counter[tuple[str, str]]
-    """State and name -> how many, finished ones too."""
+    """State and name -> number of tasks, including finished ones."""
     gauges: tuple[Gauge, ...]
-    """Of other nodes."""
+    """Gauges of other nodes."""
     heard: int
-    """Nodes that told."""
+    """Number of nodes that replied."""
 
 
 # ------------------------------------------------------------------ this machine
 
 
 def memory_threshold(cluster: Cluster, config: Config) -> float:
-    """From where on Ray's memory monitor kills workers on this machine; its default where nobody says."""
-    told: dict[str, object] = {}
+    """The share at which Ray's memory monitor kills workers on this machine."""
+    settings: dict[str, object] = {}
     for raylet in cluster.of("raylet"):
-        told |= {
+        settings |= {
             name.removeprefix("RAY_"): value
             for name, value in (proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) or {}).items()
         }
-    return _threshold(told | dict(config), _MEMORY) or MEMORY_THRESHOLD
+    return _threshold(settings | dict(config), _MEMORY) or MEMORY_THRESHOLD
 
 
-def _threshold(told: Config, name: str) -> float | None:
+def _threshold(config: Config, name: str) -> float | None:
     with suppress(TypeError, ValueError, KeyError):
-        value = float(str(told[name]))
+        value = float(str(config[name]))
         return value if 0 < value <= 1 else None
     return None
 
 
 def memory(cluster: Cluster, table: Mapping[int, Process], threshold: float) -> list[Gauge]:
-    """The memory of this machine, as the raylet sees it; nothing where none runs here."""
+    """The memory of this machine as the raylet sees it; empty if no raylet runs here."""
     raylet = next((d for d in cluster.of("raylet") if d.state != "Z"), None)
-    told = _host()
-    if raylet is None or told is None:
+    host = _host()
+    if raylet is None or host is None:
         return []
-    used, limit = told
+    used, limit = host
     cgroup = cgroups.of_process(raylet.pid)
     for each in (cgroup, *cgroups.above(cgroup)) if cgroup else ():
         usage = cgroups.usage(each)
@@ -141,13 +142,13 @@ def _host() -> tuple[int, int] | None:
             words = [line.split() for line in stream]
     except OSError:
         return None
-    told = {each[0]: int(each[1]) * 1024 for each in words if len(each) > 1}
-    total, available = told.get("MemTotal:"), told.get("MemAvailable:")
+    info = {each[0]: int(each[1]) * 1024 for each in words if len(each) > 1}
+    total, available = info.get("MemTotal:"), info.get("MemAvailable:")
     return None if total is None or available is None else (total - available, total)
 
 
 def _largest(table: Mapping[int, Process]) -> list[ResourceUser]:
-    """Who would free most, if it ended."""
+    """The processes that would free most memory if they ended."""
     seeming = sorted(table.values(), key=lambda each: -each.rss)[:_READ]
     users = [
         ResourceUser(each.pid, _title(each), proc.private_memory(each.pid) or each.rss)
@@ -162,16 +163,16 @@ def _title(process: Process) -> str:
 
 
 def disks_here(cluster: Cluster, config: Config) -> list[Gauge]:
-    """The file systems of this machine that the cluster writes to, each once, the fullest first."""
+    """The file systems of this machine that the cluster writes to, fullest first."""
     found: dict[str, Gauge] = {}
     for_all = _threshold(config, _DISK)
     for row in _rows(disks.tables(cluster)):
         if row["use"] == "shm" and not row["store_bytes"]:
-            continue  # no object store lies there
+            continue  # it contains no object store
         capacity = int(str(row["capacity"]))
         node, mount = str(row["node_id"] or ""), str(row["mount"] or row["path"])
         used = capacity - int(str(row["free"]))
-        # A store takes what it was given: the folder of one is full when the store is.
+        # An object store allocates its whole size: its folder is full when the store is.
         own = for_all or float(str(row["threshold"]))
         threshold = 1.0 if row["store_bytes"] else own
         found.setdefault(mount, Gauge(node, "", "disk", mount, used, capacity, threshold))
@@ -185,17 +186,17 @@ def _rows(items: Iterable[Piece | Gap]) -> Iterator[dict[str, object]]:
 
 
 def filled(gauges: Sequence[Gauge], things: Sequence[ResourceUser]) -> list[Gauge]:
-    """The gauges of this machine's disks with what of Ray's lies there, the largest first."""
-    told = []
+    """The gauges with the content that fills this machine's disks, largest first."""
+    result = []
     for gauge in gauges:
         device = _device(gauge.path) if gauge.what == "disk" and not gauge.ip else None
         there = [each for each in things if device is not None and _device(each.path) == device]
-        told.append(gauge._replace(users=tuple(there[:_TOP])) if there else gauge)
-    return told
+        result.append(gauge._replace(users=tuple(there[:_TOP])) if there else gauge)
+    return result
 
 
 def fillers(cluster: Cluster) -> list[ResourceUser]:
-    """What of Ray's fills this machine's disks, the largest first: a walk of up to a second."""
+    """Ray's content on this machine's disks, largest first, by a walk of up to a second."""
     return [
         ResourceUser(0, str(row["what"]), int(str(row["bytes"])), str(row["path"]))
         for row in _rows(disk_usage.tables(cluster))
@@ -213,7 +214,7 @@ def _device(path: str) -> int | None:
 
 
 def metrics(cluster: Cluster, nodes: Sequence[Node], config: Config) -> Metrics:
-    """What all nodes tell: their tasks, and, of those not `here`, memory and disk."""
+    """The tasks of all nodes, and memory and disk of nodes on other machines."""
     access = cluster.access(False)
     asked = {each.metrics: each for each in nodes[:_NODES] if each.metrics}
     calls = {

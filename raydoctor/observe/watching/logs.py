@@ -1,8 +1,8 @@
-"""Whether a session's logs on this machine grew, and whether what they grew by looks like trouble.
+"""Whether a session's logs on this machine grew, and whether the new lines look like errors.
 
-Only what was appended since the last look is read, and of that a little: it decides when a diagnosis is
-worth its second of a processor, not what it says. The words are those of Ray's own logs (`… E 4659 4659] …`),
-of Python's logging and of tracebacks.
+Only a part of the new lines is read: it decides whether a diagnosis is worth its second of CPU time, not what
+the diagnosis reports. The patterns match Ray's own logs (`… E 4659 4659] …`), Python's logging and
+tracebacks.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from raydoctor.model.patterns import pattern
 
 _TROUBLE = pattern(rb" [EFC] \d+ \d+\] |Traceback \(most recent call last\)|\bERROR\b|Error: ")
 _READ = 64 << 10
-"""Bytes of a file, the last of what was appended."""
+"""Bytes of a file that are read, at its end."""
 _FILES = 5_000
 
 
 class Growth(NamedTuple):
-    """What happened to the logs since the last look."""
+    """Growth of the logs since the last call."""
 
     grew: bool
     is_trouble: bool
 
 
 class Logs:
-    """The logs of one session; the first look finds nothing new."""
+    """The logs of one session; the first call reports no growth."""
 
     def __init__(self, session_dir: str) -> None:
         self._folder = os.path.join(session_dir, "logs") if session_dir else ""
         self._sizes: dict[str, int] | None = None
 
-    def look(self) -> Growth:
-        """Never raises: a folder that is gone does not grow."""
+    def growth(self) -> Growth:
+        """Growth since the last call; never raises, and a missing folder has not grown."""
         sizes = self._now()
         before, self._sizes = self._sizes, sizes
         if before is None:

@@ -1,8 +1,8 @@
-"""The process table again and again, for a tenth of what reading it costs.
+"""Repeated reads of the process table, at a tenth of the cost of a full read.
 
-Which pids there are is asked each time; who they are, of new ones alone, and of all every ten seconds. So a
-pid that is given anew within these seconds is told as its last owner: who acts on a process must look at it
-again (`act/signals/process.py` does).
+The list of pids is read each time, the processes only if they are new, and all of them every ten seconds. A
+pid that is reused within these seconds still appears as its last owner, so code that acts on a process must
+verify it (`act/signals/process.py` does).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ProcessTable:
 
     processes: dict[int, Process] = field(default_factory=dict)
     _known: set[int] = field(default_factory=set)
-    """Pids that were looked at, the kernel's own threads too."""
+    """Pids that were read, including kernel threads."""
     _next: float = 0.0
 
-    def look(self) -> dict[int, Process]:
-        """Those that are there now, by pid."""
+    def refresh(self) -> dict[int, Process]:
+        """The current processes by pid."""
         now = time.monotonic()
         if now >= self._next or not proc.LINUX:
             self._next = now + _WHOLE

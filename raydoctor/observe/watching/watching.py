@@ -1,14 +1,15 @@
-"""A running cluster at a glance, again and again: what runs where, since when, what waits, which nodes live.
+"""Repeated snapshots of a running cluster: running tasks, their workers, waiting tasks, live nodes.
 
-One look is a call to the GCS for the workers (nodes and demands: every third time), and one to each worker
-that may run something else than at the last look: 0.5 ms of a processor here and about as much there for
-each, whatever the number of tasks that are finished or wait (Ray 2.60.0 measured). An idle worker is told by
-its title, and one that runs the same for long is asked less and less often, up to each fifth time.
+A snapshot takes one call to the GCS for the workers (nodes and demands: every third time), and one to each
+worker that may have started another task since the last snapshot: 0.5 ms of CPU time here and about as much
+there for each, for any number of finished or waiting tasks (Ray 2.60.0 measured). An idle worker is
+recognised by its title. A worker that runs the same task for long is queried less often, down to every fifth
+time.
 
-What would cost by the number of tasks is not asked in a look: `GetTaskEvents` takes the GCS 0.6 s where it
-holds its 100,000 tasks, unless it is asked for one task by its id.
+A snapshot makes no call whose cost grows with the number of tasks: `GetTaskEvents` takes the GCS 0.6 s if it
+holds its maximum of 100,000 tasks, unless the call selects one task by its id.
 
-gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB.
+gRPC runs in this process, without Ray and without a child, because a permanent child takes 43 MB.
 """
 
 from __future__ import annotations
@@ -30,24 +31,25 @@ from raydoctor.observe.gcs.programs.gcs_messages import Messages
 from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, TaskFilter, Wire
 
 _CALL = 3.0
-"""Seconds for a question to the GCS."""
+"""Seconds for a call to the GCS."""
 _WORKER_CALL = 1.0
-"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+"""Seconds for a call to a worker: its C++ thread replies within milliseconds, even while native code holds
+the GIL; a stopped worker does not reply."""
 _WORKERS = 2_000
 _RARE = 3
 _PATIENCE = 3
 _RESTED = 5
-"""Looks for which a worker is believed to run on what it ran for as many before."""
+"""Largest number of snapshots for which a worker with an unchanged task is not queried."""
 _IDLE = b"ray::IDLE"
 _TITLE = 100
 _PEERS = 200
-"""Finished attempts of a function that its usual time is taken from."""
+"""Finished attempts of a function from which its usual duration is computed."""
 _REPLY = 200
-"""Tasks told of in one breath: each is a question."""
+"""Largest number of tasks that are requested at once: each takes a call."""
 
 
-class LookError(RaydoctorError):
-    """A cluster that did not tell; `code` is gRPC's."""
+class QueryError(RaydoctorError):
+    """A query that failed; `code` is gRPC's."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
@@ -55,22 +57,22 @@ class LookError(RaydoctorError):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it is the token that is missing or wrong."""
+        """Whether the token is missing or wrong."""
         return self.code in ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 
 class Node(NamedTuple):
-    """A node that lives."""
+    """A live node."""
 
     node: str
     ip: str
     is_head: bool
     metrics: str
-    """Where it tells its metrics, `host:port`; empty where nowhere."""
+    """`host:port` of its metrics; empty if there is none."""
 
 
 class ReportedTask(NamedTuple):
-    """A task that a worker says it runs."""
+    """A running task, as reported by its worker."""
 
     task: str
     worker: str
@@ -87,45 +89,45 @@ class Demand(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """One look."""
+    """The state of a cluster at one time."""
 
     at: float
     """Epoch seconds."""
     session: str
-    """The cluster's own name for itself: another one is another cluster. Empty where it does not say."""
+    """The cluster's session, which identifies it; empty if unknown."""
     nodes: tuple[Node, ...]
     running: tuple[ReportedTask, ...]
     unfinished: int
-    """Tasks that owners wait for, those that run included."""
+    """Number of unfinished tasks of all owners, including running ones."""
     demands: tuple[Demand, ...]
     workers: int
     drivers: int
     silent: tuple[str, ...]
-    """Workers that did not answer: their tasks, if any, are not in `running`."""
+    """Workers that did not answer; their tasks are not in `running`."""
     steady: float = 0.0
-    """`at` on a clock that is never set, and stands still while the machine is suspended; 0: not read."""
+    """`at` on the monotonic clock, which does not advance while the machine is suspended; 0: not read."""
 
     @property
     def waiting(self) -> int:
-        """Tasks that do not run yet."""
+        """Number of tasks that do not run yet."""
         return max(0, self.unfinished - len(self.running))
 
 
 class _Heard(NamedTuple):
-    """What a worker said, and how long that counts."""
+    """The last reply of a worker, and how long it stays valid."""
 
     title: bytes
     tasks: frozenset[bytes]
     runs: tuple[ReportedTask, ...]
     unfinished: int
     same: int
-    """Looks that it has said so."""
+    """Number of snapshots with this reply."""
     asked: int
-    """In which look."""
+    """Number of the snapshot in which it was queried."""
 
 
 class Attempt(NamedTuple):
-    """What the GCS knows of the last attempt of a task: a second late."""
+    """The last attempt of a task, as recorded by the GCS with a delay of a second."""
 
     task: str
     name: str
@@ -135,11 +137,11 @@ class Attempt(NamedTuple):
     worker: str
     actor: str
     started_at: float | None
-    """Epoch seconds of the clock of its worker's machine."""
+    """Epoch seconds on the clock of its worker's machine."""
 
 
 class Peers(NamedTuple):
-    """How long a function's last attempts took that finished."""
+    """Durations of a function's last finished attempts."""
 
     finished: int
     median: float
@@ -147,26 +149,26 @@ class Peers(NamedTuple):
 
 
 class Watcher:
-    """One cluster, over connections that stay open."""
+    """Queries one cluster over permanent connections."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._wire = _connected(cluster)
         self._known: Messages | None = None
         self.here = frozenset(cluster.node_ids)
-        """Nodes of this machine."""
-        self._looks = 0
+        """Nodes on this machine."""
+        self._rounds = 0
         self._rare: tuple[tuple[Node, ...], Any] = ((), None)
         self._heard: dict[str, _Heard] = {}
         self._mute: dict[str, tuple[int, int]] = {}
-        """Workers that did not answer: how often, and in which look last."""
+        """Workers that did not answer -> how often, and in which snapshot last."""
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._wire.close()
 
-    def look(self) -> Snapshot:
-        """Raises LookError where the GCS does not answer."""
+    def snapshot(self) -> Snapshot:
+        """The state now. Raises QueryError if the GCS does not answer."""
         at, steady = time.time(), time.monotonic()
         workers = self._start(
             "WorkerInfoGcsService", "GetAllWorkerInfo", filters={"is_alive": True}
@@ -189,17 +191,17 @@ class Watcher:
         )
 
     def _hear(self, workers: Sequence[Any]) -> list[str]:
-        """Ask the workers that may run something else than before; those that did not answer."""
+        """Query the workers that may run another task than before; returns those that did not answer."""
         asked, heard, silent = [], {}, list[str]()
         for worker in workers:
             name, title = _worker_id(worker), self._title(worker)
             before = self._heard.get(name)
             if title == _IDLE:
                 continue
-            if name in self._mute and not self._is_asked_again(*self._mute[name]):
+            if name in self._mute and not self._is_retried(*self._mute[name]):
                 silent.append(name)
                 continue
-            if before and before.title == title and self._looks < before.asked + before.same:
+            if before and before.title == title and self._rounds < before.asked + before.same:
                 heard[name] = before
             else:
                 asked.append((worker, name, title, self._start_stats(worker)))
@@ -207,56 +209,58 @@ class Watcher:
             reply = _answer(call)
             if reply is None:
                 silent.append(name)
-                self._mute[name] = self._mute.get(name, (0, 0))[0] + 1, self._looks
+                self._mute[name] = self._mute.get(name, (0, 0))[0] + 1, self._rounds
             else:
                 self._mute.pop(name, None)
-                heard[name] = self._told_by(worker, title, reply)
+                heard[name] = self._heard_from(worker, title, reply)
         self._heard = heard
         self._mute = {name: self._mute[name] for name in silent}
         return silent
 
-    def _is_asked_again(self, times: int, look: int) -> bool:
-        """One that is stopped costs a second each time."""
-        return times < _PATIENCE or self._looks >= look + _RESTED
+    def _is_retried(self, times: int, last: int) -> bool:
+        """Whether to query a silent worker again: a stopped one takes a second each time."""
+        return times < _PATIENCE or self._rounds >= last + _RESTED
 
-    def _told_by(self, worker: Any, title: bytes, reply: Any) -> _Heard:
+    def _heard_from(self, worker: Any, title: bytes, reply: Any) -> _Heard:
         tasks = frozenset(reply.running_task_ids)
         before = self._heard.get(_worker_id(worker))
         is_same = before is not None and before.tasks == tasks and before.title == title
-        # A driver's tasks come and go without a sign; so do those of workers whose title is not seen.
+        # A change of tasks is not visible for drivers, and for workers on other machines.
         same = min(_RESTED, before.same + 1) if before and is_same and title and tasks else 1
         unfinished = reply.core_worker_stats.num_pending_tasks
-        return _Heard(title, tasks, tuple(_runs(worker, reply)), unfinished, same, self._looks)
+        return _Heard(title, tasks, tuple(_runs(worker, reply)), unfinished, same, self._rounds)
 
     def _nodes_and_demands(self) -> tuple[tuple[Node, ...], Any]:
-        """What changes slowly is asked with every third look."""
-        if self._looks % _RARE == 0:
+        """Nodes and demands change slowly, so they are queried with every third snapshot."""
+        if self._rounds % _RARE == 0:
             nodes = self._start("NodeInfoGcsService", "GetAllNodeInfo")
             status = self._start("autoscaler.AutoscalerStateService", "GetClusterStatus")
             living = tuple(_nodes(_result(nodes).node_info_list))
             self._rare = living, _result(status).cluster_resource_state
-        self._looks += 1
+        self._rounds += 1
         return self._rare
 
     def config(self) -> dict[str, Any]:
-        """What the head was given for all nodes (`--system-config`); empty where nobody says."""
+        """The head's `--system-config`; empty if unknown."""
         # Ray 2.9 has it with the nodes, 2.40 to 2.60 with the key-value store.
         for service in ("InternalKVGcsService", "NodeInfoGcsService"):
-            with suppress(LookError, ValueError):
-                told = json.loads(_result(self._start(service, "GetInternalConfig")).config)
-                return told if isinstance(told, dict) else {}
+            with suppress(QueryError, ValueError):
+                config = json.loads(_result(self._start(service, "GetInternalConfig")).config)
+                return config if isinstance(config, dict) else {}
         return {}
 
     def running(self) -> list[Attempt]:
-        """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
-        if not gcs_wire.filters_states(self._of):  # all tasks would come, finished ones too
+        """All running tasks according to the GCS. The cost grows with its number of tasks: call it once."""
+        if not gcs_wire.filters_states(
+            self._of
+        ):  # the reply would contain all tasks, including finished ones
             return []
         return self._attempts(
             self._begin(gcs_wire.task_events(self._of, TaskFilter(state="RUNNING")))
         )
 
-    def told(self, tasks: Sequence[str]) -> dict[str, Attempt]:
-        """The last attempt of each task that the GCS knows."""
+    def attempts(self, tasks: Sequence[str]) -> dict[str, Attempt]:
+        """Task -> its last attempt, for tasks that the GCS knows."""
         found: dict[str, Attempt] = {}
         keys = [bytes.fromhex(each) for each in tasks[:_REPLY]]
         groups = [[key] for key in keys] if gcs_wire.filters_states(self._of) else [keys]
@@ -268,7 +272,7 @@ class Watcher:
         return found
 
     def peers(self, function: str) -> Peers | None:
-        """How long its last finished attempts took. Costs by the number of tasks that the GCS holds."""
+        """Durations of its last finished attempts. The cost grows with the number of tasks in the GCS."""
         if not gcs_wire.filters_states(self._of):
             return None
         call = gcs_wire.task_events(self._of, TaskFilter(name=function, state="FINISHED"), _PEERS)
@@ -280,13 +284,13 @@ class Watcher:
 
     @property
     def _of(self) -> Messages:
-        """The messages of the cluster's version. Raises LookError where the GCS does not answer."""
+        """The messages of the cluster's version. Raises QueryError if the GCS does not answer."""
         if self._known is None:
             newest = Messages()
             try:
                 about = gcs_wire.metadata(newest, self._wire, self._cluster.gcs_address, _CALL)
             except CallError as failed:
-                raise LookError(failed.code, failed.detail) from failed
+                raise QueryError(failed.code, failed.detail) from failed
             self._known = newest.of_version(about.get("ray_version", ""))
         return self._known
 
@@ -299,10 +303,10 @@ class Watcher:
 
     def _attempts(self, started: Any) -> list[Attempt]:
         states = self._of.rpc.TaskStatus
-        return [_told(event, states) for event in _result(started).events_by_task]
+        return [_attempt(event, states) for event in _result(started).events_by_task]
 
     def _title(self, worker: Any) -> bytes:
-        """`ray::IDLE`, `ray::train`: what a worker of this machine calls itself; empty elsewhere."""
+        """The title of a worker on this machine, such as `ray::IDLE`; empty for others."""
         if _node_id(worker) not in self.here or _is_driver(worker):
             return b""
         try:
@@ -326,12 +330,12 @@ class Watcher:
 
 
 def _connected(cluster: Cluster) -> Wire:
-    """The connections, with the token where the cluster wants it."""
+    """The connections, with the token if the cluster requires it."""
     if not cluster.gcs_address:
         raise RaydoctorError(
-            "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
+            "no cluster runs on this machine", "Choose one: --address HOST:PORT of its GCS."
         )
-    # gRPC logs what its calls return already; its fork handlers cost and are not needed.
+    # gRPC also logs the errors that its calls return; its fork handlers are slow and not needed.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
@@ -347,14 +351,14 @@ def _result(call: Any) -> Any:
     try:
         return gcs_wire.result(call)
     except CallError as failed:
-        raise LookError(failed.code, failed.detail) from failed
+        raise QueryError(failed.code, failed.detail) from failed
 
 
 def _answer(call: Any) -> Any:
-    """A worker's answer, or None: it may have ended meanwhile."""
+    """A worker's reply; None if there is none, as the worker may have ended."""
     try:
         return _result(call)
-    except LookError as failed:
+    except QueryError as failed:
         if failed.is_refusal:
             raise
         return None
@@ -387,7 +391,7 @@ def _demands(requests: Iterable[Any]) -> Iterator[Demand]:
         yield Demand(resources, int(each.count))
 
 
-def _told(event: Any, states: Any) -> Attempt:
+def _attempt(event: Any, states: Any) -> Attempt:
     row = gcs_rows.task(event, states)
     started = row["start_time_ms"]
     return Attempt(

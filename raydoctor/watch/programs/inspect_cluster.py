@@ -71,7 +71,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
 
 def _sampling(request: dict[str, Any]) -> Sampling | None:
     most = request.get("suspects")
-    return Sampling(every=_EVERY, min_age_s=request["age_s"], most=most) if most else None
+    return Sampling(interval=_EVERY, min_age_s=request["age_s"], most=most) if most else None
 
 
 def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere: bool) -> Live:

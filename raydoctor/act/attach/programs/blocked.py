@@ -1,8 +1,8 @@
-"""Whether the main thread of a process is blocked in a system call, and in which: as proc(5) shows it.
+"""Whether the main thread of a process is blocked in a system call, and in which one, by proc(5).
 
-Only a thread that is blocked for long may be sent through Python code at once. One that waits for the GIL
-looks blocked as well, but comes back every few milliseconds, and is inside a condition variable that Python
-code enters again: glibc's `pthread_cond_signal` then waits for ever for the outer wait to end.
+Only a thread that is blocked for long may execute Python code immediately. A thread that waits for the GIL
+looks blocked as well, but wakes up every few milliseconds. It is inside a condition variable that the Python
+code would enter again: glibc's `pthread_cond_signal` would then wait forever for the outer wait to end.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)
 LASTS = 0.02
-"""Seconds: an allocator's lock is held for less, and the GIL asked for again after 5 ms."""
+"""Seconds; an allocator's lock is held for less, and a waiting thread requests the GIL every 5 ms."""
 
 
 class SystemCall(NamedTuple):
-    """A system call that a thread is in."""
+    """The current system call of a thread."""
 
     number: int
     first: int
-    """Its first argument; of a futex its address."""
+    """Its first argument: for a futex, the address."""
     stack: int
     at: int
     """Stack pointer and instruction pointer."""
 
 
 def lasting(pid: int, seconds: float = LASTS) -> SystemCall | None:
-    """The system call that the main thread neither entered nor left, nor woke up in, for so long.
+    """The system call in which the main thread has been blocked for `seconds` without waking up; else None.
 
-    Raises OSError where the process cannot be read.
+    Raises OSError if the process cannot be read.
     """
     before = current(pid), _switches(pid)
     if before[0] is None:
@@ -40,7 +40,7 @@ def lasting(pid: int, seconds: float = LASTS) -> SystemCall | None:
 
 
 def current(pid: int) -> SystemCall | None:
-    """The system call that the main thread is in; None where it runs. Raises OSError."""
+    """The current system call of the main thread; None if it runs. Raises OSError."""
     with open(f"/proc/{pid}/syscall", encoding="ascii") as stream:
         words = stream.read().split()
     if len(words) < 9 or words[0] == "-1":
@@ -49,6 +49,6 @@ def current(pid: int) -> SystemCall | None:
 
 
 def _switches(pid: int) -> list[str]:
-    """How often it got a processor and left it. Of the main thread alone: `status` has no others'."""
+    """The main thread's numbers of context switches; `status` contains no other thread's."""
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as stream:
         return [line for line in stream if "ctxt_switches" in line]

@@ -1,29 +1,33 @@
-"""Sends the main thread of a process through a piece of code, from a moment at which that does no harm.
+"""Makes the main thread of a process execute a piece of code, from a position at which that is safe.
 
-A program, run as a child: what stops another process must end with its time, and then the system lets that
-one go on by itself (ptrace(2), PTRACE_SEIZE).
+A program, run as a child: a process that stops another one must have a time limit, and when it ends, the
+kernel resumes the other one (ptrace(2), PTRACE_SEIZE).
 
-Standard input has one JSON object: `pid`, `start` (of `/proc/PID/stat`, field 22), `at` and `data` (the code,
-hexadecimal, and the address where it goes), `calling`, `queueing` and `spawning` (where each piece begins:
-`act/attach/trampoline.py`), `below`, `system` and `forbidden` (ranges of addresses: the C library;
-allocators and Python itself), `runtime` (the range that has the GIL's locks, or null), `checks` (where
-`PyErr_CheckSignals` is), `now` (whether no next step of Python is to be waited for) and `gil` (whether the
-thread holds it). Standard output gets one: `{"did": "called" | "queued" | "spawned", "in": …}` or
-`{"problem": …}`; then nothing was changed.
+Standard input has one JSON object: `pid`, `start` (of `/proc/PID/stat`, field 22), `data` (the code,
+hexadecimal) and `at` (its address), `calling`, `queueing` and `spawning` (address of each piece:
+`act/attach/trampoline.py`), `below`, `system` and `forbidden` (ranges of addresses: the C library; allocators
+and Python itself), `runtime` (the range with the GIL's locks, or null), `checks` (address of
+`PyErr_CheckSignals`), `now` (whether not to wait for the next step of Python) and `gil` (whether the thread
+holds the GIL). Standard output gets one: `{"did": "called" | "queued" | "spawned", "in": …}`, or `{"problem":
+…}` if nothing was changed.
 
-Which piece a thread is sent through depends on where it stands:
+The piece that the thread executes depends on its position:
 
-* It is blocked for long, and not on a lock of Python's own: it executes the text at once. Python code there
-  waits for the GIL, so the thread must be in none of the GIL's condition variables, which cannot be entered
-  twice, and hold no lock that another thread needs to release the GIL.
-* It is in any other system call, or runs outside of the C library: it queues the text, which takes no lock
-  but that of the queue, and returns at once. The thread executes it when it has the GIL of its own accord.
-* It runs native code without the GIL, and no next step of Python is in sight: it starts a thread that
-  executes the text, and goes on itself.
+* It is blocked for long, and not on a lock of Python itself: it executes the text immediately. The Python
+code
+  waits for the GIL, so the thread must not be in one of the GIL's condition variables, which cannot be
+  entered twice, or hold a lock that another thread needs to release the GIL.
+* It is in any other system call, or runs outside of the C library: it queues the text, which only takes the
+lock
+  of the queue, and returns immediately. The thread executes the text when it next has the GIL.
+* It runs native code without the GIL, and will reach no Python code soon: it starts a thread that executes
+the
+  text, and continues.
 
-Everything up to the last step changes nothing that the thread uses. The last step sets its registers; from
-then on it finds its way back alone. So it may be killed at any moment, but for one case: while it waits for a
-thread that holds the GIL to look for signals, the thread has a breakpoint, and nobody must use SIGKILL.
+No step before the last one changes anything that the thread uses. The last step sets its registers; from then
+on the code returns without help. So this program may be killed at any time, with one exception: while it
+waits for a thread that holds the GIL to check for signals, the thread has a breakpoint, and SIGKILL must not
+be used.
 """
 
 from __future__ import annotations
@@ -47,36 +51,37 @@ else:
     from tracee import Registers, Tracee
 
 _STOP = 1.0
-"""Seconds that a thread may take to stand still."""
+"""Seconds that a thread may take to stop."""
 _TRIES, _BETWEEN = 40, 0.003
-"""Looks, and seconds between them, until it is somewhere harmless."""
+"""Attempts to find it at a safe position, and seconds between them."""
 _PATIENCE = 4.0
-"""Seconds for all looks, on a machine where each takes long."""
+"""Seconds for all attempts, on a slow machine."""
 _ALLOCATES = {9, 10, 11, 12, 25, 28, 56, 57, 58, 59, 60, 231, 435}
-"""System calls amid an allocation or a fork: mmap, mprotect, munmap, brk, mremap, madvise, clone, … exit."""
+"""System calls during an allocation or a fork: mmap, mprotect, munmap, brk, mremap, madvise, clone, …
+exit."""
 _RESTART = 219
 _ABSOLUTE = {9, 11, 13}
-"""Operations of futex(2) whose timeout is a point in time: they are made again as they are."""
+"""Operations of futex(2) with an absolute timeout, which are restarted with the same arguments."""
 _OPERATION = 0x7F
-"""Without its flags: FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME."""
+"""Mask without the flags FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME."""
 _RESTARTS = {-512, -513, -514}
-"""ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND (linux/errno.h): the call is to be made again."""
+"""ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND (linux/errno.h): the call must be restarted."""
 _RESTART_BLOCK = -516
-"""ERESTART_RESTARTBLOCK: it is to be made again by `restart_syscall`, which knows how long it waited."""
+"""ERESTART_RESTARTBLOCK: it must be restarted by `restart_syscall`, which subtracts the elapsed time."""
 _UNSIGNED = (1 << 64) - 1
 _CODE_OF_64_BITS = 0x33
 """The code segment's selector (arch/x86/include/asm/segment.h, __USER_CS)."""
 _DID = {"calling": "called", "queueing": "queued", "spawning": "spawned"}
 _WAITING = {*_RESTARTS, _RESTART_BLOCK, -errno.EINTR}
-"""What a system call that we interrupted returns."""
+"""Results of an interrupted system call."""
 _CHECKS = 1.0
-"""Seconds in which native code that looks for signals at all does so (`re`: every 4096 steps)."""
+"""Seconds within which native code that checks for signals does so (`re`: every 4096 steps)."""
 _ROOM = {"calling": 512 << 10, "queueing": 64 << 10, "spawning": 64 << 10}
-"""Bytes of the stack that each piece needs at most: vector registers, and what it calls."""
+"""Largest stack use of each piece in bytes: vector registers, and the functions that it calls."""
 
 
 def main() -> None:
-    """Do it, and tell."""
+    """Carry out the plan and print the result."""
     plan: dict[str, Any] = json.load(sys.stdin)
     try:
         result = _sent(plan)
@@ -88,14 +93,14 @@ def main() -> None:
 def _sent(plan: dict[str, Any]) -> dict[str, Any]:
     thread = Tracee(plan["pid"])
     thread.stop(_STOP)
-    # It is held from here on: its pid cannot become another's.
+    # It is traced from here on: its pid cannot be reused.
     if _start_of(plan["pid"]) != plan["start"]:
         raise ProcessLookupError(errno.ESRCH, "its pid now belongs to another process")
-    # Whether it holds the GIL was seen a while ago: by now it may wait for it.
-    if plan["now"] and plan["gil"] and not _asks_for_python(thread.registers, plan):
-        registers, way = _at_a_check(thread, plan), "calling"
+    # It held the GIL a while ago, but may wait for it by now.
+    if plan["now"] and plan["gil"] and not _waits_for_python(thread.registers, plan):
+        registers, way = _at_check(thread, plan), "calling"
     else:
-        registers, way = _harmless(thread, plan)
+        registers, way = _at_safe_position(thread, plan)
     thread.write(plan["at"], bytes.fromhex(plan["data"]))
     _send(thread, registers, plan[way], plan["below"])
     runs = registers.orig_rax < 0
@@ -103,25 +108,25 @@ def _sent(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _send(thread: Tracee, registers: Registers, code: int, below: int) -> None:
-    """Through the code, and then to where it is now."""
+    """Make it execute the code and then return to its current position."""
     back, result = registers.rip, registers.rax
     if registers.orig_rax >= 0 and result in _RESTARTS:
-        back, result = back - 2, registers.orig_rax  # the instruction `syscall` has two bytes
+        back, result = back - 2, registers.orig_rax  # `syscall` is an instruction of two bytes
     elif registers.orig_rax >= 0 and result == _RESTART_BLOCK:
-        # What the code waits for itself may replace what the system knows of the call that it is to restart.
+        # A wait in the injected code may overwrite the kernel's data about the call to be restarted.
         is_absolute = _is_futex(registers) and registers.rsi & _OPERATION in _ABSOLUTE
         back, result = back - 2, registers.orig_rax if is_absolute else _RESTART
     stack = registers.rsp - below
     thread.write(stack, back.to_bytes(8, "little"))
-    # Without a call's number the system does not see to its restart: we just did.
+    # Without the call's number, the kernel does not restart it again.
     thread.registers = registers._replace(rip=code, rsp=stack, rax=result, orig_rax=-1)
     thread.let_go()
 
 
-def _harmless(thread: Tracee, plan: dict[str, Any]) -> tuple[Registers, str]:
-    """Its registers, once it stands where it can be sent through a piece of code, and which.
+def _at_safe_position(thread: Tracee, plan: dict[str, Any]) -> tuple[Registers, str]:
+    """Its registers at a position from which it can execute a piece of code, and which piece.
 
-    Raises OSError where that is nowhere.
+    Raises OSError if it reaches no such position.
     """
     deadline = time.monotonic() + _PATIENCE
     for number in range(_TRIES):
@@ -133,22 +138,24 @@ def _harmless(thread: Tracee, plan: dict[str, Any]) -> tuple[Registers, str]:
         thread.stop(_STOP)
         registers = thread.registers
         if registers.cs != _CODE_OF_64_BITS:
-            raise OSError(errno.ENOEXEC, "it does not run code of 64 bits")
+            raise OSError(errno.ENOEXEC, "it does not run 64-bit code")
         way = _way(registers, call, plan)
         if way and _has_room(plan["pid"], registers.rsp, _ROOM[way]):
             return registers, way
-    raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
+    raise OSError(
+        errno.EBUSY, "its main thread did not reach a position where it can be interrupted safely"
+    )
 
 
 def _way(registers: Registers, call: SystemCall | None, plan: dict[str, Any]) -> str:
-    """Which piece of code it may be sent through; empty: none."""
+    """The piece of code that it may execute; empty: none."""
     if registers.orig_rax < 0:
         return _way_of_code(registers.rip, plan)
     if registers.orig_rax in _ALLOCATES:
         return ""
-    if _asks_for_python(registers, plan):
+    if _waits_for_python(registers, plan):
         return "queueing"
-    # What has come back from its wait meanwhile is not blocked any more.
+    # If the call has returned meanwhile, the thread is not blocked any more.
     if _call(registers) == call and registers.rax in _WAITING:
         return "calling"
     if not plan["now"]:
@@ -157,7 +164,7 @@ def _way(registers: Registers, call: SystemCall | None, plan: dict[str, Any]) ->
 
 
 def _way_of_code(address: int, plan: dict[str, Any]) -> str:
-    """The same, of a thread that runs and is in no system call."""
+    """The same for a running thread, which is in no system call."""
     if _is_in(plan["system"], address):
         return ""
     if not plan["now"]:
@@ -165,8 +172,8 @@ def _way_of_code(address: int, plan: dict[str, Any]) -> str:
     return "" if _is_in(plan["forbidden"], address) else "spawning"
 
 
-def _asks_for_python(registers: Registers, plan: dict[str, Any]) -> bool:
-    """Whether it waits for a lock of Python's own; any lock may be one where these cannot be found."""
+def _waits_for_python(registers: Registers, plan: dict[str, Any]) -> bool:
+    """Whether it waits for a lock of Python itself; True for any lock if these cannot be found."""
     is_one = plan["runtime"] is None or _is_in([plan["runtime"]], registers.rdi)
     return _is_futex(registers) and is_one
 
@@ -184,7 +191,8 @@ def _is_in(ranges: list[list[int]], address: int) -> bool:
 
 
 def _has_room(pid: int, stack: int, size: int) -> bool:
-    """Whether so much of the stack is left: of the main thread's, which grows, or one that a program made."""
+    """Whether this much of the stack is left: of the growing main stack, or of one that a program
+    allocated."""
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             start, end = (int(each, 16) for each in line.partition(" ")[0].split("-"))
@@ -201,18 +209,18 @@ def _largest_stack(pid: int) -> int:
     return 1 << 40 if soft == "unlimited" else int(soft)
 
 
-def _at_a_check(thread: Tracee, plan: dict[str, Any]) -> Registers:
-    """Its registers where native code that holds the GIL lets the handlers of signals run: any code may.
+def _at_check(thread: Tracee, plan: dict[str, Any]) -> Registers:
+    """Its registers where native code that holds the GIL checks for signals, so that any code may run.
 
-    Raises OSError where it does not come there.
+    Raises OSError if it does not reach such a check.
     """
     registers = thread.registers
     if registers.orig_rax >= 0:
-        raise OSError(errno.EBUSY, "it waits, and holds the GIL")
+        raise OSError(errno.EBUSY, "it is blocked while it holds the GIL")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    if not thread.comes_to(plan["checks"], _CHECKS):
-        raise OSError(errno.EBUSY, "the native code that it is in looks for no signals")
+    if not thread.runs_to(plan["checks"], _CHECKS):
+        raise OSError(errno.EBUSY, "its native code does not check for signals")
     return thread.registers
 
 

@@ -1,9 +1,10 @@
-"""Lets a halted program go when whoever halted it has died: what is halted stays so without its debugger.
+"""Resumes a paused program if the process that paused it has died: without its debugger, it would stay
+paused.
 
     let_go.py HOST PORT
 
-Standard input has `done` at its end where there is nothing to do. Else a new session is opened and ended:
-debugpy 1.8 forgets who was attached before, and a disconnect lets all threads go on.
+Standard input contains `done` if nothing is left to do. Otherwise the program opens and ends a new session:
+it replaces the previous session of debugpy 1.8, and its disconnect resumes all threads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _SECONDS = 5.0
 
 
 def main(host: str, port: int) -> int:
-    """Wait for the end of the input, and do what is left to do."""
+    """Wait for the end of the input, then resume the program unless that was done."""
     if sys.stdin.buffer.read().strip() == b"done":
         return 0
     try:

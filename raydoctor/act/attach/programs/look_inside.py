@@ -1,12 +1,12 @@
-"""What threads and coroutines of this process do, and what their variables hold; statements beside them.
+"""Reads the stacks and variables of this process's threads and coroutines, and runs statements.
 
-A program that has no file in the process that it looks at: `act/attach/debug.py` sends its text to debugpy
-there, which runs it in a thread of its own, whatever the other threads do. So it needs the standard library
-only, any Python from 3.9 on, and nothing that stands in this file's folder. Nothing is halted for it.
+`act/attach/debug.py` sends the text of this file to debugpy in the process, which runs it in a separate
+thread, independent of the other threads. So it uses only the standard library of Python 3.9 and newer, and no
+other file of raydoctor. It pauses no thread.
 
     answer(REQUEST) -> ANSWER, both JSON
 
-What it evaluates runs in one more thread, and is given up after `seconds`: what hangs is then that thread.
+Each request runs in a further thread, which is abandoned after `seconds` if it hangs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 _FILE = "<raydoctor>"
-"""What this text is compiled as."""
+"""The file name with which this text is compiled."""
 _DEBUGGERS = tuple(
     os.path.join(*each)
     for each in (("_pydevd_bundle", "pydevd_daemon_thread.py"), ("pydevd", "pydevd.py"))
@@ -35,7 +35,7 @@ _DEBUGGERS = tuple(
 _HANDLER = os.path.join("raydoctor", "act", "arm.py")
 _WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow")
 _UNDISTURBED = 5.0
-"""Seconds after which another thread may ask for its turn; what is done meanwhile takes none."""
+"""A switch interval so long that no other thread runs in between."""
 _MOST_FRAMES = 200
 _MOST_STACKS = 500
 _MOST_VARIABLES = 200
@@ -43,7 +43,7 @@ _MOST_TEXT = 2000
 
 
 class CallStack(NamedTuple):
-    """A thread, or a coroutine that waits; frames innermost first."""
+    """A thread or a waiting coroutine; frames innermost first."""
 
     key: str
     name: str
@@ -53,45 +53,48 @@ class CallStack(NamedTuple):
     awaits: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Its JSON form."""
         frames = [_frame(each) for each in self.frames]
         halted = any(each["function"].endswith("_do_wait_suspend") for each in frames)
         return {**self._asdict(), "frames": frames, "halted": halted}
 
 
 class _NotFoundError(Exception):
-    """The thread or the frame that was named is not there."""
+    """There is no thread or frame of the requested name."""
 
 
 def answer(data: str) -> str:
-    """Do what is asked."""
+    """Carry out a request."""
     request = json.loads(data)
     done: list[dict[str, Any]] = []
 
-    with suppress(Exception):  # of debugpy's inside: another version may have it otherwise
-        _close_left_connections()
+    with suppress(Exception):  # it uses internals of debugpy, which may differ between versions
+        _close_ended_sessions()
 
     def work() -> None:
         try:
             done.append(_DO[request["do"]](request))
         except _NotFoundError as error:
             done.append({"error": str(error)})
-        except BaseException as error:  # whatever the user's own code raises
+        except BaseException as error:  # the user's code may raise anything
             done.append({"error": _described(error)})
 
     thread = threading.Thread(target=work, name="raydoctor-look", daemon=True)
-    # Not a thread of the program: debugpy neither shows nor halts it.
+    # Not a thread of the program: debugpy neither shows nor pauses it.
     vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
     thread.start()
     thread.join(request["seconds"])
-    late = {"error": f"it has not ended after {request['seconds']:g} s, and goes on", "late": True}
+    late = {
+        "error": f"it has not ended after {request['seconds']:g} s and keeps running",
+        "late": True,
+    }
     return json.dumps(done[0] if done else late)
 
 
-def _close_left_connections() -> None:
-    """Close those of sessions that have ended: debugpy 1.8 leaves that to a collection of cycles.
+def _close_ended_sessions() -> None:
+    """Close the connections of ended sessions, which debugpy 1.8 leaves to the garbage collector.
 
-    In a program that stands still there is none, and one more file would be open after each session.
+    In a hung program the collector does not run, and each session would leave an open file.
     """
     debugger = sys.modules["pydevd"].get_global_debugger()
     mine = vars(debugger).setdefault("_raydoctor_sessions", [])
@@ -106,7 +109,7 @@ def _close_left_connections() -> None:
 
 
 def _stacks() -> Iterator[CallStack]:
-    """All threads but debugpy's own, the main thread first; then the coroutines that wait."""
+    """All threads except debugpy's own, the main thread first; then the waiting coroutines."""
     frames = sys._current_frames()
     known = {thread.ident: thread for thread in threading.enumerate()}
     main = threading.main_thread().ident
@@ -122,7 +125,7 @@ def _stacks() -> Iterator[CallStack]:
 
 
 def _is_debuggers(frame: FrameType) -> bool:
-    """Whether a thread with this frame is one of debugpy's own, which no list of threads has."""
+    """Whether a thread with this frame is one of debugpy's own, which `threading` does not list."""
     name, file = frame.f_code.co_name, frame.f_code.co_filename
     return name == "run" and file.endswith(_DEBUGGERS)
 
@@ -131,7 +134,7 @@ def _outwards(innermost: FrameType) -> list[FrameType]:
     frame: FrameType | None = innermost
     found: list[FrameType] = []
     while frame is not None and len(found) < _MOST_FRAMES:
-        # The handler that wakes a thread that is to halt is no part of what it does.
+        # The handler that wakes a thread is not part of the program's stack.
         if found or not frame.f_code.co_filename.endswith(_HANDLER):
             found.append(frame)
         frame = frame.f_back
@@ -139,7 +142,7 @@ def _outwards(innermost: FrameType) -> list[FrameType]:
 
 
 def _coroutines() -> Iterator[CallStack]:
-    """Asyncio's tasks, of all loops, that are not just running in one of the threads."""
+    """The asyncio tasks of all loops that are not currently running in a thread."""
     done = set[int]()
     for task in _tasks():
         if id(task) in done or task.done():
@@ -154,14 +157,14 @@ def _tasks() -> Iterator[Any]:
     for name in ("_scheduled_tasks", "_eager_tasks", "_all_tasks"):  # Python 3.12+, 3.12+, before
         yield from list(getattr(asyncio.tasks, name, ()))
     if sys.version_info >= (3, 14):
-        # They are in lists of C now, a thread's each, of which only those of a given loop can be asked for.
+        # Since 3.14 they are in C lists of each thread, and only accessible for a given loop.
         for each in gc.get_objects():
             if issubclass(type(each), asyncio.AbstractEventLoop):
                 yield from asyncio.all_tasks(each)
 
 
 def _awaiting(waiting: Any) -> tuple[list[FrameType], str]:
-    """The frames of a coroutine, and of what it awaits, innermost first; and what the last one awaits."""
+    """The frames of a chain of awaiting coroutines, innermost first; and what the last one awaits."""
     frames: list[FrameType] = []
     while waiting is not None and len(frames) < _MOST_FRAMES:
         waiting = _unwrapped(waiting)
@@ -178,7 +181,7 @@ def _awaiting(waiting: Any) -> tuple[list[FrameType], str]:
 
 
 def _unwrapped(waiting: Any) -> Any:
-    """What code in C awaits (Ray's own is) is behind an object that has no attribute for it."""
+    """The awaitable inside a wrapper of C code (such as Ray's), which has no attribute for it."""
     if type(waiting).__name__ in _WRAPPERS:
         return next(iter(gc.get_referents(waiting)), waiting)
     return waiting
@@ -195,7 +198,7 @@ def _frame(frame: FrameType) -> dict[str, Any]:
 
 
 def _is_user(file: str) -> bool:
-    """Whether a file is the user's own: neither Python's, nor of a package that was installed, nor Ray's."""
+    """Whether a file is the user's own: not part of Python, an installed package, Ray or raydoctor."""
     if file.startswith("<frozen") or file == _FILE or "/site-packages/" in file:
         return False
     if "/dist-packages/" in file or file.startswith(_STDLIB) or _ARM.search(file):
@@ -204,7 +207,7 @@ def _is_user(file: str) -> bool:
 
 
 _ARM = re.compile(r"/raydoctor[^/]*/(?:act/attach/)?(?:arm|enter)\.py$")
-"""What lets a debugger in: its handler may be at work in the main thread (`act/attach/arm.py`)."""
+"""raydoctor's own code in the process: its handler may be running in the main thread."""
 _STDLIB = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
 _RAY = os.path.dirname(getattr(sys.modules.get("ray"), "__file__", None) or "")
 
@@ -213,14 +216,14 @@ _RAY = os.path.dirname(getattr(sys.modules.get("ray"), "__file__", None) or "")
 
 
 def _chosen(request: dict[str, Any]) -> tuple[CallStack, int]:
-    """The stack and the frame that are meant: by what was given, else the user's innermost one."""
+    """The requested stack and frame; by default, the innermost frame of the user's code."""
     found = list(_stacks())
     wanted, frame = request.get("thread") or "", request.get("frame") or ""
     if wanted:
         found = [s for s in found if wanted in (s.key, s.name, str(s.tid))]
         if not found:
             raise _NotFoundError(f"no thread has the name or id {wanted}")
-    # Several threads may run the user's code: one of them runs what was asked for.
+    # Several threads may run the user's code: prefer one with the requested function.
     for name in (frame, request.get("function") or ""):
         if name and not name.isdigit():
             found = [s for s in found if any(name in _names(f) for f in s.frames)] or found
@@ -237,7 +240,7 @@ def _chosen_frame(stack: CallStack, wanted: str) -> int:
         if wanted in _names(frame) if wanted else _is_own(frame):
             return number
     if wanted:
-        raise _NotFoundError(f"{stack.name} is in no function called {wanted}")
+        raise _NotFoundError(f"{stack.name} has no function {wanted} on its stack")
     return 0
 
 
@@ -285,14 +288,14 @@ def _locals(request: dict[str, Any]) -> dict[str, Any]:
 def _evaluate(request: dict[str, Any]) -> dict[str, Any]:
     stack, number = _chosen(request)
     frame = stack.frames[number]
-    # One namespace: a comprehension or a lambda sees no separate locals.
+    # One namespace, because comprehensions and lambdas do not see separate locals.
     space = {**frame.f_globals, **frame.f_locals}
     value = eval(compile(request["code"].strip(), _FILE, "eval"), space)
     return {"where": _where(stack, number), "type": _type(value), "value": _text(value)}
 
 
 def _execute(request: dict[str, Any]) -> dict[str, Any]:
-    """Run a statement beside the thread, which could not be halted."""
+    """Run a statement in this thread, because its own thread could not be paused."""
     stack, number = _chosen(request)
     frame = stack.frames[number]
     before = {**frame.f_globals, **frame.f_locals}
@@ -312,7 +315,7 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_back(stack: CallStack, frame: FrameType, changed: dict[str, Any]) -> str:
-    """Set variables of a frame that may run; why they could not be set, or nothing."""
+    """Set variables of a frame that may be running; returns why that failed, empty if it succeeded."""
     code = frame.f_code
     local = code.co_varnames + code.co_cellvars + code.co_freevars
     inner = {name: value for name, value in changed.items() if name in local}
@@ -322,14 +325,14 @@ def _write_back(stack: CallStack, frame: FrameType, changed: dict[str, Any]) -> 
     if not inner:
         return ""
     interval = sys.getswitchinterval()
-    # All of them are written: the frame must not go on between their reading and their writing.
+    # All variables are written back: the frame must not run between the read and the write.
     sys.setswitchinterval(_UNDISTURBED)
     try:
         if not any(frame in each.frames for each in _stacks() if each.key == stack.key):
-            return f"it had left the function meanwhile: {', '.join(inner)} not set"
+            return f"it had left the function meanwhile; not set: {', '.join(inner)}"
         variables = frame.f_locals
         variables.update(inner)
-        if sys.version_info < (3, 13):  # later they are written through
+        if sys.version_info < (3, 13):  # later versions write through
             ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
     finally:
         sys.setswitchinterval(interval)
@@ -340,7 +343,7 @@ def _write_back(stack: CallStack, frame: FrameType, changed: dict[str, Any]) -> 
 
 
 class _Short(reprlib.Repr):
-    """Texts of values: of large ones their beginning."""
+    """Texts of values, truncated if they are large."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -375,7 +378,7 @@ def _described(error: BaseException) -> str:
 
 
 def _shut(request: dict[str, Any]) -> dict[str, Any]:
-    """Close the port that raydoctor has opened; this connection stays."""
+    """Close the port that raydoctor opened; this connection stays open."""
     vars(sys.modules["debugpy"])["_raydoctor_door"].shut()
     return {}
 

@@ -1,6 +1,6 @@
-"""One thread of another process, under ptrace(2): stopped, read, written, let go.
+"""Traces one thread of another process by ptrace(2): stops, reads, writes and releases it.
 
-It is seized, not attached to: it gets no signal of ours, and if we end, the system lets it go on by itself.
+It uses PTRACE_SEIZE: the thread gets no signal, and if this process ends, the kernel resumes the thread.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SEIZE, _INTERRUPT = 0x4206, 0x4207
 _POKE, _POKE_USER, _CONT, _GETREGS, _SETREGS, _DETACH = 5, 6, 7, 12, 13, 17
 _WALL = 0x40000000
 _SURELY = 60.0
-"""Seconds to stop a thread that has a breakpoint, on a machine however busy: it must not keep it."""
+"""Seconds to stop a thread with a breakpoint, also on a very busy machine: the breakpoint must be removed."""
 _DEBUG = 848
-"""Where the debug registers are in `struct user` (sys/user.h): `offsetof(struct user, u_debugreg)`."""
+"""Offset of the debug registers in `struct user` (sys/user.h): `offsetof(struct user, u_debugreg)`."""
 
 
 class Registers(NamedTuple):
@@ -41,7 +41,7 @@ class Registers(NamedTuple):
     rsi: int
     rdi: int
     orig_rax: int
-    """The number of the system call that it is in; negative where it is in none."""
+    """The number of its current system call; negative if it is in none."""
     rip: int
     cs: int
     eflags: int
@@ -59,7 +59,7 @@ _LAYOUT = struct.Struct("<27q")
 
 
 class Tracee:
-    """A thread that we trace."""
+    """A traced thread."""
 
     def __init__(self, tid: int) -> None:
         self.tid = tid
@@ -70,14 +70,15 @@ class Tracee:
         self._trace(_SEIZE)
 
     def stop(self, seconds: float) -> None:
-        """Make it stand still. Raises TimeoutError where it does not: one that waits for a disk."""
+        """Stop it. Raises TimeoutError if that fails: in an uninterruptible wait for a disk, for example."""
         self._trace(_INTERRUPT)
-        # What it is about to be given is its own affair, and goes first.
+        # Signals that are already pending are delivered first.
         while number := self._next_stop(seconds):
             self.go_on(number)
 
-    def comes_to(self, address: int, seconds: float) -> bool:
-        """Let it run until it is about to execute what is there; it stands still, there or anywhere else."""
+    def runs_to(self, address: int, seconds: float) -> bool:
+        """Run it until it reaches that address, or for `seconds`; returns whether it did. It is then
+        stopped."""
         self._break_at(address, 1)
         try:
             self.go_on()
@@ -90,12 +91,12 @@ class Tracee:
         return self.registers.rip == address
 
     def _break_at(self, address: int, control: int) -> None:
-        """A breakpoint of the processor's, for this thread alone: no byte of the program changes."""
+        """Set a hardware breakpoint for this thread only, without changing the program."""
         self._trace(_POKE_USER, _DEBUG, address)
         self._trace(_POKE_USER, _DEBUG + 7 * 8, control)
 
     def _next_stop(self, seconds: float) -> int:
-        """The signal that it stops at; 0 where it stops because we asked. Raises TimeoutError."""
+        """The signal at which it stops; 0 for a requested stop. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.tid, _WALL | os.WNOHANG)
@@ -108,16 +109,16 @@ class Tracee:
         raise TimeoutError(errno.ETIMEDOUT, "its main thread does not stop")
 
     def go_on(self, number: int = 0) -> None:
-        """Until its next stop; with that signal."""
+        """Resume it until its next stop, delivering that signal."""
         self._trace(_CONT, data=number)
 
     def let_go(self) -> None:
-        """Trace it no more."""
+        """Resume it and stop tracing."""
         self._trace(_DETACH)
 
     @property
     def registers(self) -> Registers:
-        """Of a thread that stands still."""
+        """Registers of the stopped thread."""
         room = ctypes.create_string_buffer(_LAYOUT.size)
         self._trace(_GETREGS, data=ctypes.addressof(room))
         return Registers(*_LAYOUT.unpack(room.raw))
@@ -128,7 +129,7 @@ class Tracee:
         self._trace(_SETREGS, data=ctypes.addressof(room))
 
     def write(self, address: int, data: bytes) -> None:
-        """Into its memory, also where it may not write itself; in words of 8 bytes."""
+        """Write to its memory in words of 8 bytes, also to pages that are read-only for it."""
         padded = data + b"\0" * (-len(data) % 8)
         for at in range(0, len(padded), 8):
             (word,) = struct.unpack_from("<Q", padded, at)

@@ -6,7 +6,7 @@ one go on by itself (ptrace(2), PTRACE_SEIZE).
     interrupt_main.py PID
 
 It prints `stopped` once the thread stands still. On `go` from standard input it prints `sent`; on anything
-else, or an end, it lets the thread go on. `failed: …` where it cannot.
+else, or an end, it lets the thread go on. If it cannot, it prints `failed ERRNO MESSAGE`.
 
 Nothing runs inside the process but its own handler. Ray's workers have Python's handler of SIGINT and block
 the signal (`SigBlk` and `SigCgt` of 2.9.3 to 2.60.0), so it is let through this once: by the signal mask
@@ -136,7 +136,7 @@ def main() -> None:
         else:
             thread.let_go()
     except OSError as error:
-        print(f"failed: {error.strerror}", flush=True)
+        print(f"failed {error.errno} {error.strerror}", flush=True)
 
 
 if __name__ == "__main__":

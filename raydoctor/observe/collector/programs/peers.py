@@ -1,14 +1,14 @@
-"""Connections to a cluster, made only to the users who may receive them: shared with the child programs.
+"""Connections to a cluster, made only to listeners of permitted users; also used by the child programs.
 
-Any local user can listen on a port that a dead dashboard or GCS has left. The kernel names the owner of the
-socket at the other end of a loopback connection, so the check is made on the connection itself: a listener
-that changes after the check has no part in a connection that exists. gRPC opens its connections itself and
-opens them again after an error; a relay inside this process (`Relay`) opens and checks them in its place.
+Any local user can listen on a port that a dead dashboard or GCS has released. The kernel reports the owner of
+the socket at the other end of a loopback connection, so each connection itself is checked: a listener that is
+replaced later has no access to an existing connection. gRPC opens its connections itself, and again after an
+error; instead, a relay inside this process (`Relay`) opens and checks them.
 
-Linux only: `sock_diag(7)` answers in microseconds; `/proc/net/tcp`, which costs 10 ms on a large machine, is
-read where a sandbox (gVisor) has no `sock_diag`. Elsewhere the owner is unknown, and no token is sent.
+Linux only: `sock_diag(7)` takes microseconds; `/proc/net/tcp`, which takes 10 ms on a large machine, is read
+if a sandbox (gVisor) has no `sock_diag`. On other systems the owner is unknown, and no token is sent.
 
-Imports nothing of raydoctor: programs load it as a module beside them.
+Imports no other module of raydoctor: the programs load it from this folder.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ UNKNOWN = "the owner of the listener at {} cannot be determined (use it: --addre
 
 
 class Access(NamedTuple):
-    """What a cluster is sent, and which listeners may receive it."""
+    """The token for a cluster, and the listeners that may receive it."""
 
     token: str = ""
     uids: tuple[int, ...] | None = None
-    """Owners of sockets on this machine that may be connected to; None: only the current user."""
+    """Users on this machine whose listeners may be connected to; None: only the current user."""
     typed: tuple[str, ...] = ()
     """Addresses that the user typed: their listeners may belong to any user."""
     elsewhere: bool = True
-    """Whether addresses of other machines may be connected to."""
+    """Whether connections to other machines are permitted."""
 
     def __repr__(self) -> str:
         """Without the token: a traceback or a log may print it."""
         return f"Access(uids={self.uids}, typed={self.typed}, elsewhere={self.elsewhere})"
 
     def without_token(self) -> Access:
-        """The same listeners, sent nothing secret."""
+        """The same listeners, without the token."""
         return self._replace(token="")
 
 
@@ -54,15 +54,15 @@ class RefusedListenerError(OSError):
 
 
 def access_of(fields: list[Any]) -> Access:
-    """What JSON made of an `Access`."""
+    """An `Access` from its JSON."""
     token, uids, typed, elsewhere = fields
     return Access(token, None if uids is None else tuple(uids), tuple(typed), elsewhere)
 
 
 def connect(address: str, access: Access, timeout: float = _CONNECT_S) -> socket.socket:
-    """A TCP connection to `host:port`, whose listener has been checked; the socket blocks for `timeout` s.
+    """A TCP connection to `host:port` after a check of its listener, with a socket timeout of `timeout` s.
 
-    Raises RefusedListenerError, OSError, ValueError for what is no address.
+    Raises RefusedListenerError, OSError, and ValueError for a malformed address.
     """
     host, _, port = address.rpartition(":")
     link = socket.create_connection((host.strip("[]"), int(port)), timeout)
@@ -75,7 +75,7 @@ def connect(address: str, access: Access, timeout: float = _CONNECT_S) -> socket
 
 
 def check(address: str, access: Access) -> None:
-    """For a client that connects itself, just before. Raises RefusedListenerError; silence is no refusal."""
+    """Check a listener before another client connects to it. Raises RefusedListenerError only."""
     try:
         connect(address, access).close()
     except RefusedListenerError:
@@ -85,7 +85,7 @@ def check(address: str, access: Access) -> None:
 
 
 def verify(link: socket.socket, address: str, access: Access) -> None:
-    """Raises RefusedListenerError where the other end of a connection is not one that `access` allows."""
+    """Raise RefusedListenerError if `access` does not permit the other end of this connection."""
     if address in access.typed:
         return
     peer = link.getpeername()[:2]
@@ -103,7 +103,7 @@ def verify(link: socket.socket, address: str, access: Access) -> None:
 
 
 def owner_of(address: str, timeout: float = _CONNECT_S) -> int | None:
-    """The user who listens at `host:port` on this machine; None elsewhere, and where nobody listens."""
+    """The user who listens at `host:port` on this machine; None if there is no such listener."""
     host, _, port = address.rpartition(":")
     with (
         suppress(OSError, ValueError),
@@ -115,14 +115,14 @@ def owner_of(address: str, timeout: float = _CONNECT_S) -> int | None:
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether `host:port` is on another machine; OSError where the host has no address."""
+    """Whether `host:port` is on another machine. Raises OSError if the host cannot be resolved."""
     host, _, port = address.rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     return not any(is_local(str(where[0])) for *_, where in found)
 
 
 def name_of(uid: int) -> str:
-    """`user alice`, or `uid 1234` where the user has no name."""
+    """`user alice`, or `uid 1234` for a user without a name."""
     import pwd
 
     try:
@@ -132,7 +132,7 @@ def name_of(uid: int) -> str:
 
 
 def is_local(ip: str) -> bool:
-    """Whether an address is this machine's: only those can be bound."""
+    """Whether an address belongs to this machine: only those can be bound."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((ip, 0))
@@ -140,7 +140,7 @@ def is_local(ip: str) -> bool:
     return False
 
 
-# ------------------------------------------------------------------ who listens
+# ------------------------------------------------------------------ the owner of a listener
 
 
 class _Row(NamedTuple):
@@ -152,10 +152,10 @@ class _Row(NamedTuple):
 
 
 def _listener(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """The uid at the other end of a connection within this machine; None where it cannot be determined.
+    """The uid at the other end of a connection within this machine; None if it cannot be determined.
 
-    Until the connection is accepted it has no owner of its own (inode 0; older kernels list uid 0): then it
-    is in the queue of the listener, which dies with the listener.
+    A connection that is not accepted yet has no owner (inode 0; older kernels report uid 0). It is in the
+    listener's queue, which ends with the listener, so the listener's owner counts.
     """
     lookup = _by_netlink if hasattr(socket, "AF_NETLINK") else _unknown
     try:
@@ -177,7 +177,7 @@ def _unknown(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
 
 
 def _by_netlink(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
-    """Ask `sock_diag(7)` for one socket, as the kernel itself finds it for a packet; OSError without it."""
+    """One socket by `sock_diag(7)`, which finds it like a packet's receiver. Raises OSError without it."""
     family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
     ends = struct.pack(">HH", peer[1], own[1])
     for ip, _ in (peer, own):
@@ -204,9 +204,9 @@ def _by_netlink(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
 
 
 def _by_proc(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
-    """The same from `/proc/net/tcp` and `tcp6`; None where they cannot be read.
+    """The same from `/proc/net/tcp` and `tcp6`; None if they cannot be read.
 
-    Of several listeners that could have taken the connection, one that is not unambiguous has no owner.
+    None also if listeners of different users could have received the connection.
     """
     listeners = []
     for name in ("tcp", "tcp6"):
@@ -224,7 +224,7 @@ def _by_proc(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
 
 
 def _end_of(word: str) -> tuple[str, int]:
-    """`0100007F:1F90` -> `("127.0.0.1", 8080)`; an address of IPv4 inside one of IPv6 is one of IPv4."""
+    """`0100007F:1F90` -> `("127.0.0.1", 8080)`; an IPv4-mapped IPv6 address becomes an IPv4 address."""
     ip, _, port = word.partition(":")
     raw = b"".join(
         struct.pack("=I", int(ip[start : start + 8], 16)) for start in range(0, len(ip), 8)
@@ -235,7 +235,7 @@ def _end_of(word: str) -> tuple[str, int]:
     return socket.inet_ntop(family, raw), int(port, 16)
 
 
-# ------------------------------------------------------------------ for a client that connects itself
+# ------------------------------------------------------------------ the relay for gRPC
 
 
 class _End:
@@ -247,14 +247,14 @@ class _End:
         self.socket = link
         self.other = self
         self.waiting = b""
-        """What came from the other end and could not be sent yet; until then the other end is not read."""
+        """Bytes from the other end that could not be sent yet; until then the other end is not read."""
 
 
 class Relay:
-    """Abstract Unix sockets, each of which leads to one address through connections that are checked.
+    """Abstract Unix sockets, each forwarding to one address through checked connections.
 
-    Only this process can connect to them. One thread serves all; it ends with the process. A call of `watch`
-    takes 0.1 ms of a processor more this way.
+    Only this process can connect to them. One daemon thread serves all of them. The relay adds 0.1 ms of CPU
+    time to a call of `watch`.
     """
 
     def __init__(self, access: Access) -> None:
@@ -266,7 +266,7 @@ class Relay:
         self._poll: select.epoll | None = None
 
     def lead(self, address: str, link: socket.socket) -> str:
-        """A gRPC target that leads to an address; `link` is its first connection, checked already."""
+        """A gRPC target that forwards to an address; `link` is its first connection, already checked."""
         name = f"raydoctor-{os.urandom(16).hex()}"
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         door.bind(f"\0{name}")
@@ -297,7 +297,7 @@ class Relay:
                     self._accept(poll, *door)
 
     def _move(self, poll: select.epoll, end: _End, event: int) -> bool:
-        """Pass on what came from an end, or what waits for it; False at the end of the connection."""
+        """Forward bytes from an end, or those that wait for it; False when the connection is closed."""
         if end.waiting and event & select.EPOLLOUT:
             end.waiting = end.waiting[end.socket.send(end.waiting) :]
             _watch(poll, end)
@@ -306,7 +306,7 @@ class Relay:
             return not event & (select.EPOLLHUP | select.EPOLLERR)
         try:
             count = end.socket.recv_into(self._room)
-        except BlockingIOError:  # an event of the descriptor's connection before
+        except BlockingIOError:  # an event of a previous connection with the same descriptor
             return True
         try:
             sent = end.other.socket.send(self._room[:count]) if count else 0
@@ -329,7 +329,7 @@ class Relay:
             waiting = self._ready.get(address)
             link = waiting.pop() if waiting else connect(address, self._access)
         except (OSError, ValueError):
-            client.close()  # gRPC reports it as a connection that was closed
+            client.close()  # gRPC reports a closed connection
             return
         ends = _End(client), _End(link)
         for each, other in (ends, ends[::-1]):
@@ -341,11 +341,11 @@ class Relay:
     def _close(self, end: _End) -> None:
         for each in (end, end.other):
             self._ends.pop(each.socket.fileno(), None)
-            each.socket.close()  # which takes it out of the poll
+            each.socket.close()  # also removes it from the poll
 
 
 def _watch(poll: select.epoll, end: _End) -> None:
-    """Wait for what both ends can do next: an end is not read while the other one takes no more."""
+    """Select the events to wait for: an end is not read while the other one cannot receive more."""
     for each in (end, end.other):
         mask = select.EPOLLOUT if each.waiting else 0
         poll.modify(each.socket.fileno(), mask if each.other.waiting else mask | select.EPOLLIN)

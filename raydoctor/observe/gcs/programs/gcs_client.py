@@ -1,4 +1,4 @@
-"""One cluster's GCS and workers, asked for what several tables need: part of the program `gcs_tables`."""
+"""Queries of one cluster's GCS and workers that several tables share: part of the program `gcs_tables`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from raydoctor.observe.gcs.programs import gcs_wire
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
     from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire
-else:  # a program finds what is beside it
+else:  # a program finds only modules in its own folder
     import gcs_wire
     from gcs_messages import Messages
     from gcs_wire import Call, CallError, Wire
@@ -17,41 +17,41 @@ else:  # a program finds what is beside it
 
 Row = dict[str, Any]
 LIMIT = 10_000
-"""Rows of a table."""
+"""Largest number of rows of a table."""
 _WORKERS = 2_000
 _WORKER_DEADLINE = 1.0
-"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+"""Seconds: a worker's C++ thread replies within milliseconds, even while native code holds the GIL."""
 _PROBE_DEADLINE = 1.5
 
 
 class RowTable(NamedTuple):
-    """Rows, and how many there are where these are the first."""
+    """Rows, and how many exist in total."""
 
     rows: list[Row]
     total: int
 
 
 class Gcs:
-    """One cluster, asked for one request; what two tables need is asked for once."""
+    """The queries of one request; data for several tables is queried once."""
 
     def __init__(self, of: Messages, wire: Wire, address: str, timeout: float) -> None:
         self.of = of
-        """Of the cluster's version, once `probe` has found that out."""
+        """Messages of the cluster's version, once `probe` has determined it."""
         self.wire = wire
         self.address = address
         self.timeout = timeout
         self.about: dict[str, str] = {}
-        """The cluster's `metadata`, once `probe` has asked for it."""
+        """The cluster's `metadata`, once `probe` has read it."""
         self._nodes: Any = None
         self._workers: Any = None
         self._stats: dict[bool, list[tuple[Any, Any, str]]] = {}
         self._silent: dict[bytes, str] = {}
         self.wanted: frozenset[str] = frozenset()
         self.running: frozenset[str] = frozenset()
-        """Functions that ran when the tasks were asked for."""
+        """Functions with running tasks when the tasks were queried."""
 
     def call(self, service: str, method: str, **fields: Any) -> Call:
-        """A call of a method of the GCS; fields that this version of Ray does not have are dropped."""
+        """A call of a method of the GCS; fields that this version of Ray lacks are dropped."""
         return gcs_wire.call_of(self.of, service, method, **fields)
 
     def start(self, call: Call) -> Any:
@@ -63,7 +63,7 @@ class Gcs:
         return gcs_wire.result(self.start(call))
 
     def probe(self) -> Row:
-        """Whether the GCS answers and takes the token; asks for the cluster's version, too."""
+        """Whether the GCS answers and accepts the token; also reads the cluster's version."""
         began = time.monotonic()
         outcome, detail = "ok", ""
         try:
@@ -90,14 +90,14 @@ class Gcs:
         }
 
     def nodes(self) -> list[Any]:
-        """Every node that the GCS remembers."""
+        """All nodes that the GCS holds, including dead ones."""
         if self._nodes is None:
             call = self.call("NodeInfoGcsService", "GetAllNodeInfo")
             self._nodes = list(self.ask(call).node_info_list)
         return self._nodes  # type: ignore[no-any-return]
 
     def workers(self) -> list[Any]:
-        """Every worker that the GCS remembers, those alive first."""
+        """All workers that the GCS holds, live ones first."""
         if self._workers is None:
             call = self.call("WorkerInfoGcsService", "GetAllWorkerInfo")
             found = self.ask(call).worker_table_data
@@ -105,16 +105,16 @@ class Gcs:
         return self._workers  # type: ignore[no-any-return]
 
     def stats(self, of_tasks: bool = False) -> list[tuple[Any, Any, str]]:
-        """Each live worker, its own answer or None, and why there is none."""
+        """Each live worker with its reply or None, and the error code."""
         if of_tasks not in self._stats:
             alive = [each for each in self.workers() if each.is_alive][:_WORKERS]
             asked = [each for each in alive if id_of(each) not in self._silent]
             started = [(each, self._start_stats(each, of_tasks)) for each in asked]
-            told = {id_of(each): _answer(future) for each, future in started}
-            # Who was silent once is not waited for again.
-            self._silent |= {name: told[name][1] for name in told if told[name][0] is None}
+            replies = {id_of(each): _answer(future) for each, future in started}
+            # A worker that did not reply is not queried again.
+            self._silent |= {name: code for name, (reply, code) in replies.items() if reply is None}
             self._stats[of_tasks] = [
-                (each, *told.get(id_of(each), (None, self._silent.get(id_of(each), ""))))
+                (each, *replies.get(id_of(each), (None, self._silent.get(id_of(each), ""))))
                 for each in alive
             ]
         return self._stats[of_tasks]
@@ -128,7 +128,7 @@ class Gcs:
         return self.wire.start(gcs_wire.host_port(address), call, deadline)
 
     def want(self, tables: list[str]) -> None:
-        """Begin a request: what workers said before was without their objects."""
+        """Begin a request; drops earlier replies of workers if these lack the objects that it needs."""
         if "objects" in tables and "objects" not in self.wanted:
             self._stats.clear()
         self.wanted = frozenset(tables)
@@ -147,5 +147,5 @@ def _answer(started: Any) -> tuple[Any, str]:
 
 
 def first(rows: list[Row], total: int | None = None) -> RowTable:
-    """As many rows as a table holds; `total` where there are more than these."""
+    """The first `LIMIT` rows; `total` if more than these exist."""
     return RowTable(rows[:LIMIT], len(rows) if total is None else max(total, len(rows)))

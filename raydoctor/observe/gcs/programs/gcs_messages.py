@@ -1,8 +1,8 @@
 """Ray's gRPC messages as raydoctor ships them, for one version of Ray: part of the program `gcs_tables`.
 
-No code of Ray, and none of a cluster, is imported for them: `ray_messages.txt` describes those that raydoctor
-uses, with the versions for which each line holds. The version matters: Ray 2.36, 2.39, 2.41 and 2.50 gave
-numbers to other fields and enum values than the versions before.
+They are created without importing code of Ray or of a cluster: `ray_messages.txt` describes the messages that
+raydoctor uses, with the versions of each line. The version matters: Ray 2.36, 2.39, 2.41 and 2.50 changed the
+numbers of fields and enum values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Version = tuple[int, int]
 
 
 class Line(NamedTuple):
-    """A message or enum (`declared` is empty), or a field or value of it."""
+    """A message or enum (with empty `declared`), or one of its fields or values."""
 
     kind: str
     """`message` or `enum`."""
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 def lines(version: str = "") -> Iterator[Line]:
-    """What a version of Ray has (`2.40.0`); the newest one known where it is newer or not known."""
+    """The lines of a version of Ray (`2.40.0`); the newest known ones if it is newer or empty."""
     asked = _minor(version)
     kind = scope = ""
     for text in _text():
@@ -49,18 +49,18 @@ def lines(version: str = "") -> Iterator[Line]:
 
 
 def versions() -> list[str]:
-    """The releases of Ray that the messages were read from, the oldest first."""
+    """The releases of Ray from which the messages were read, oldest first."""
     head = [text for text in _text() if text.startswith("#")]
     return re.findall(r"\b\d+\.\d+\.\d+\b", " ".join(head))
 
 
 def is_newest(version: str) -> bool:
-    """Whether a version has the messages of the newest one known: so has one that is not known."""
+    """Whether a version has the newest known messages; True for an unknown version."""
     return (_minor(version) or _last()) >= _last()
 
 
 def is_newer(version: str) -> bool:
-    """Whether a version may have messages that nobody knew when these were written."""
+    """Whether a version is newer than the newest known messages."""
     return (_minor(version) or _last()) > _last()
 
 
@@ -79,7 +79,7 @@ def _minor(version: str) -> Version | None:
 
 
 def _holds(bounds: list[str], asked: Version | None) -> bool:
-    """Whether `since 2.36 until 2.48` holds. A version before the oldest known one counts as that."""
+    """Whether `since 2.36 until 2.48` includes a version."""
     if not bounds:
         return True
     given = {name: _minor(bound) for name, bound in zip(bounds[::2], bounds[1::2], strict=True)}
@@ -98,18 +98,20 @@ class Messages:
     def __init__(self, version: str = "") -> None:
         from google.protobuf import descriptor_pool  # type: ignore[import-untyped, unused-ignore]
 
-        pool: Any = descriptor_pool.DescriptorPool()  # not the one where Ray puts its own
+        pool: Any = (
+            descriptor_pool.DescriptorPool()
+        )  # not the default pool, which contains Ray's own messages
         for file in _files(list(lines(version))):
             pool.AddSerializedFile(file.SerializeToString())
         self.rpc, self.autoscaler = (Package(pool, name) for name in _PACKAGES)
 
     def of_version(self, version: str) -> Messages:
-        """Those of this version; these are the newest ones."""
+        """The messages of this version; `self` has the newest ones."""
         return self if is_newest(version) else Messages(version)
 
 
 class Package:
-    """The classes of a package; AttributeError for one that this version of Ray does not have."""
+    """The classes of a package; AttributeError for a class that this version of Ray lacks."""
 
     def __init__(self, pool: Any, name: str) -> None:
         self._pool = pool
@@ -156,7 +158,7 @@ def _files(found: list[Line]) -> list[Any]:
     autoscaler.dependency.append(rpc.name)
     made: dict[str, Any] = dict(zip(_PACKAGES, (rpc, autoscaler), strict=True))
     enums = {line.scope for line in found if line.kind == "enum"}
-    # A message comes before what is nested in it.
+    # A message comes before its nested messages.
     for line in sorted(found, key=lambda line: (line.kind == "enum", line.scope)):
         if not line.declared:
             made[line.scope] = _new(line, made)
@@ -213,7 +215,7 @@ def _oneof(message: Any, name: str) -> int:
 
 
 def _add_optional_oneofs(message: Any) -> None:
-    """Each optional field is in a oneof of its own: the last ones of a message (descriptor.proto)."""
+    """Put each optional field into its own oneof, after all others of the message (descriptor.proto)."""
     for field in getattr(message, "field", ()):
         if field.proto3_optional:
             field.oneof_index = _oneof(message, f"_{field.name}")

@@ -1,10 +1,10 @@
-"""Rows of Ray's gRPC messages, key for key and value for value those of Ray's state API with `detail=1`.
+"""Converts Ray's gRPC messages to rows with the keys and values of Ray's state API with `detail=1`.
 
-Pure: a message in, a dict out. What the state API does with a message is in `ray/util/state/common.py` and
-`ray/dashboard/state_aggregator.py` (2.9.3, 2.40.0 and 2.60.0 read): ids as hex, enums by name, absent
-optional fields None, whole numbers of 64 bits inside nested messages as text. What is big or private
-(`runtime_env`, `profiling_data`, `task_log_info`) is left out. A field that this version of Ray has not is
-None, or what its absence means.
+Pure: from a message to a dict. The state API's conversion is in `ray/util/state/common.py` and
+`ray/dashboard/state_aggregator.py` (2.9.3, 2.40.0 and 2.60.0 read): ids as hex, enums by name, None for
+absent optional fields, 64-bit integers inside nested messages as text. Large or private fields
+(`runtime_env`, `profiling_data`, `task_log_info`) are left out. A field that this version of Ray lacks is
+None, or its default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 _NESTED_IDS = frozenset(
     {"actor_id", "owner_id", "job_id", "node_id", "placement_group_id", "creator_job_id"}
 )
-"""What the state API turns from base64 to hex, at any depth."""
+"""Keys that the state API converts from base64 to hex, at any depth."""
 _TASK_INFO_KEYS = (
     *("name", "func_or_class_name", "type", "language", "actor_id", "parent_task_id"),
     *("placement_group_id", "required_resources", "call_site", "label_selector"),
@@ -36,13 +36,13 @@ _DEATH_REASONS = {
 
 
 def has(message: Any, name: str) -> bool:
-    """Whether this version of Ray knows the field and the message has it set."""
+    """Whether this version of Ray has the field, and the message sets it."""
     field = message.DESCRIPTOR.fields_by_name.get(name)
     return field is not None and (not field.has_presence or message.HasField(name))
 
 
 def value(message: Any, name: str) -> Any:
-    """The field, None where it is absent; bytes as hex."""
+    """The field, bytes as hex; None if it is absent."""
     if not has(message, name):
         return None
     found = getattr(message, name)
@@ -50,7 +50,7 @@ def value(message: Any, name: str) -> Any:
 
 
 def enum(message: Any, name: str) -> Any:
-    """The name of an enum's value; its number where these stubs do not know it; None where absent."""
+    """The name of an enum's value, or its number if the name is unknown; None if it is absent."""
     if not has(message, name):
         return None
     number = getattr(message, name)
@@ -112,7 +112,7 @@ def task(message: Any, states: Any) -> Row:
     }
     if row["state"] == "FAILED" and has(updates, "error_info"):
         row["error_type"] = enum(updates.error_info, "error_type")
-        # Coloured as it was printed.
+        # It contains the colours of the printed message.
         row["error_message"] = re.sub(r"\x1b[^m]*m", "", updates.error_info.error_message)
     shown = value(updates, "actor_repr_name")
     if shown and row["type"] == "ACTOR_TASK" and row["name"] == row["func_or_class_name"]:
@@ -121,21 +121,21 @@ def task(message: Any, states: Any) -> Row:
 
 
 def is_finished(message: Any, states: Any) -> bool:
-    """Whether a `TaskEvents` is of a task that is done: told before a row is made of it."""
+    """Whether a `TaskEvents` is of a finished task, without building its row."""
     updates = message.state_updates
     done, failed = (since(updates, name, states.Value(name)) for name in ("FINISHED", "FAILED"))
     return done is not None and failed is None
 
 
 def is_waiting(message: Any, states: Any) -> bool:
-    """Whether a `TaskEvents` is of a task that has not begun, nor failed."""
+    """Whether a `TaskEvents` is of a task that has neither begun nor failed."""
     updates = message.state_updates
     begun = (since(updates, name, states.Value(name)) for name in ("RUNNING", "FAILED"))
     return all(began is None for began in begun)
 
 
 def took(message: Any, states: Any) -> float | None:
-    """Seconds that the code of a `TaskEvents` ran; None of one that has not finished."""
+    """Seconds that the task of a `TaskEvents` ran; None if it has not finished."""
     updates = message.state_updates
     begun, done = (since(updates, name, states.Value(name)) for name in ("RUNNING", "FINISHED"))
     return None if begun is None or done is None else max(0.0, (done - begun) / 1e9)
@@ -169,12 +169,12 @@ def _task_info(info: Any) -> Row:
 
 
 def _no_task_info() -> Row:
-    """Only the executor has told of it so far: its owner is a second behind, or dead."""
+    """Empty fields: so far only the executor has reported it; its owner is a second behind, or dead."""
     return dict.fromkeys(_TASK_INFO_KEYS)
 
 
 def _times(updates: Any, states: Any) -> Row:
-    """When the task came into each state, in milliseconds, and the state it is in: the last one."""
+    """When the task entered each state, in epoch milliseconds, and its current state: the last one."""
     events = []
     for number, name in sorted((number, name) for name, number in states.items()):
         nanoseconds = since(updates, name, number)
@@ -191,7 +191,7 @@ def _times(updates: Any, states: Any) -> Row:
 
 
 def since(updates: Any, name: str, number: int) -> int | None:
-    """When a task came into a state, in nanoseconds since the epoch; None if it never did."""
+    """When a task entered a state, in epoch nanoseconds; None if it never did."""
     for times in ("state_ts_ns", "state_ts"):  # the second in Ray 2.32 only
         if times in updates.DESCRIPTOR.fields_by_name:
             known = getattr(updates, times)
@@ -281,8 +281,8 @@ def _why_dead(message: Any) -> str | None:
     if not has(message, "death_info"):
         return None
     reason = _DEATH_REASONS.get(enum(message.death_info, "reason"))
-    told = message.death_info.reason_message
-    return f"{reason}: {told}" if reason and told else told or reason
+    detail = message.death_info.reason_message
+    return f"{reason}: {detail}" if reason and detail else detail or reason
 
 
 def placement_group(message: Any) -> Row:
@@ -307,7 +307,7 @@ def _plain(each: Any) -> Any:
 
 
 def driver_job(message: Any) -> Row:
-    """A row of `jobs` from a `JobTableData` that nobody submitted."""
+    """A row of `jobs` from the `JobTableData` of a driver without a submission."""
     return {
         "type": "DRIVER",
         "job_id": message.job_id.hex(),
@@ -332,19 +332,19 @@ def driver(message: Any) -> Row:
 
 
 def submitted_job(submission_id: str, stored: bytes, driven: Row | None) -> Row:
-    """A row of `jobs` from what the job manager keeps of a submission, as JSON, in the GCS."""
-    told = json.loads(stored)
+    """A row of `jobs` from the job manager's JSON about a submission in the GCS."""
+    job = json.loads(stored)
     return {
         "type": "SUBMISSION",
         "job_id": driven["id"] if driven else None,
         "submission_id": submission_id,
         "driver_info": driven,
-        **{key: told.get(key) for key in _JOB_KEYS},
+        **{key: job.get(key) for key in _JOB_KEYS},
     }
 
 
 def reference(message: Any, stats: Any) -> Row | None:
-    """A row of `objects` from an `ObjectRefInfo` of a worker's stats; None where nothing holds it.
+    """A row of `objects` from an `ObjectRefInfo` of a worker's stats; None if nothing holds the object.
 
     The rules of `ray/dashboard/memory_utils.py`.
     """
@@ -372,13 +372,13 @@ def _reference_kind(message: Any) -> str | None:
         "CAPTURED_IN_OBJECT": len(message.contained_in_owned) > 0,
     }
     kind = next((name for name, is_so in held.items() if is_so), None)
-    # Bytes 0-7 are the task's, 8-19 the actor's own: an actor's creation has only the second.
+    # Bytes 0-7 are the task's id, 8-19 the actor's: an actor's creation task has only the second.
     is_handle = message.object_id[:8] == b"\xff" * 8 and message.object_id[8:20] != b"\xff" * 12
     return "ACTOR_HANDLE" if kind and is_handle else kind
 
 
 def worker_stats(message: Any, reply: Any | None) -> Row:
-    """A row of `worker-stats` from a `WorkerTableData` and the worker's answer, None where it gave none."""
+    """A row of `worker-stats` from a `WorkerTableData` and the worker's reply, if any."""
     address = message.worker_address
     row: Row = {
         "worker_id": address.worker_id.hex(),
@@ -409,7 +409,7 @@ def _unless_nil(identifier: bytes) -> str | None:
 
 
 def resources(message: Any, usage: Any | None) -> Row:
-    """A row of `resources` from a `GcsNodeInfo` and the node's `NodeState`, None where it has none."""
+    """A row of `resources` from a `GcsNodeInfo` and the node's `NodeState`, if any."""
     row: Row = {
         "node_id": message.node_id.hex(),
         "ip": message.node_manager_address,

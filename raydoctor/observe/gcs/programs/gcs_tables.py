@@ -1,14 +1,15 @@
-"""Asks a GCS, and the workers that it knows, for tables: over plain gRPC, with Ray's messages.
+"""Queries a GCS and its workers for tables, over plain gRPC with Ray's messages.
 
-A program, run as a child. Ray itself is never run: importing it costs 0.35 s, connecting with it registers a
-job, and its clients wait 40 s for a dead GCS (2.60.0 measured); this costs 0.1 s in all and fails at once.
+A program, run as a child. It does not use Ray itself: its import takes 0.35 s, its connection registers a
+job, and its clients wait 40 s for a dead GCS (2.60.0 measured); this program takes 0.1 s in total and fails
+immediately.
 
     gcs_tables.py
 
-Standard input has a request a line, `{"address", "access", "timeout", "tables"}`; standard output an answer a
-line: `{"probe": …, "about": …}` once (`about` has the cluster's versions), `{"table", "rows", "total"}` or
-`{"failed", "code", "detail"}` for each table, and `{"answered": true}` after each request. The token comes
-this way because arguments and environments can be read by others.
+Standard input has one request per line, `{"address", "access", "timeout", "tables"}`; standard output one
+reply per line: `{"probe": …, "about": …}` once (`about` has the cluster's versions), `{"table", "rows",
+"total"}` or `{"failed", "code", "detail"}` for each table, and `{"answered": true}` after each request. The
+token is passed this way because other processes can read arguments and environments.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
     from raydoctor.observe.gcs.programs.gcs_tasks import finished, owned_tasks, tasks
     from raydoctor.observe.gcs.programs.gcs_wire import CallError, Wire
-else:  # a program finds what is beside it
+else:  # a program finds only modules in its own folder
     sys.path.insert(0, str(Path(__file__).parents[2] / "collector" / "programs"))
     import gcs_rows
     from gcs_client import LIMIT, Gcs, Row, RowTable, first
@@ -43,12 +44,12 @@ _INTERNAL = "_ray_internal_"
 
 
 def nodes(gcs: Gcs) -> RowTable:
-    """Nodes, dead ones too."""
+    """Nodes, including dead ones."""
     return first([gcs_rows.node(each) for each in gcs.nodes()])
 
 
 def metrics(gcs: Gcs) -> RowTable:
-    """Where the nodes that are alive tell their metrics."""
+    """Addresses of the live nodes' metrics."""
     rows = [
         {
             "node_id": each.node_id.hex(),
@@ -62,14 +63,14 @@ def metrics(gcs: Gcs) -> RowTable:
 
 
 def workers(gcs: Gcs) -> RowTable:
-    """Workers and drivers: those alive first, then the last that ended."""
+    """Workers and drivers: live ones first, then those that ended last."""
     found = gcs.workers()
     kept = sorted(found, key=lambda each: (not each.is_alive, -each.end_time_ms))[:LIMIT]
     return RowTable([gcs_rows.worker(each) for each in kept], len(found))
 
 
 def actors(gcs: Gcs) -> RowTable:
-    """Actors: those not dead first, then the last that died."""
+    """Actors: live ones first, then those that died last."""
     reply = gcs.ask(gcs.call("ActorInfoGcsService", "GetAllActorInfo", show_dead_jobs=True))
     dead = _number_of(reply, "DEAD")
     found = sorted(reply.actor_table_data, key=lambda each: (each.state == dead, -each.end_time))
@@ -94,7 +95,7 @@ def placement_groups(gcs: Gcs) -> RowTable:
 
 
 def jobs(gcs: Gcs) -> RowTable:
-    """Drivers, and submitted jobs with theirs, as the job manager's list has them."""
+    """Drivers, and submitted jobs with their drivers, as in the job manager's list."""
     call = gcs.call(
         "JobInfoGcsService",
         "GetAllJobInfo",
@@ -124,12 +125,12 @@ def _submissions(gcs: Gcs) -> Iterator[tuple[str, bytes]]:
 
 
 def demands(gcs: Gcs) -> RowTable:
-    """What waits for resources, as the autoscaler is told."""
+    """Pending resource requests, as reported to the autoscaler."""
     return first(gcs_rows.demands(_status(gcs)))
 
 
 def resources(gcs: Gcs) -> RowTable:
-    """What each node has, and has left."""
+    """Total and available resources of each node."""
     usage = {each.node_id: each for each in _status(gcs).node_states}
     return first([gcs_rows.resources(each, usage.get(each.node_id)) for each in gcs.nodes()])
 
@@ -140,7 +141,7 @@ def _status(gcs: Gcs) -> Any:
 
 
 def worker_stats(gcs: Gcs) -> RowTable:
-    """What each live worker says of itself; one that does not say anything, though it can be reached."""
+    """The reply of each live worker, and workers that can be reached but do not reply."""
     asked = gcs.stats()
     silent = [each for each, reply, _ in asked if reply is None]
     with ThreadPoolExecutor(32) as pool:
@@ -151,13 +152,13 @@ def worker_stats(gcs: Gcs) -> RowTable:
         if reply is None:
             row["error"] = code
             if code != "DEADLINE_EXCEEDED" or not reached[id(each)]:
-                row["answers"] = None  # gone meanwhile, or behind a firewall: not its fault
+                row["answers"] = None  # it has ended meanwhile, or is behind a firewall
         rows.append(row)
     return first(rows, sum(each.is_alive for each in gcs.workers()))
 
 
 def _is_reached(worker: Any) -> bool:
-    """Whether its port takes connections: the kernel does that for a stopped process, too."""
+    """Whether its port accepts connections, which the kernel does for a stopped process as well."""
     address = worker.worker_address
     try:
         socket.create_connection((address.ip_address, address.port), timeout=0.3).close()
@@ -167,7 +168,7 @@ def _is_reached(worker: Any) -> bool:
 
 
 def objects(gcs: Gcs) -> RowTable:
-    """What holds which object, as `ray memory` shows it, asked of the workers; the largest first."""
+    """References to objects from all workers, as in `ray memory`; largest objects first."""
     rows, total = [], 0
     for _, reply, _ in gcs.stats():
         if reply is None:
@@ -199,7 +200,7 @@ TABLES: dict[str, Callable[[Gcs], RowTable]] = {
 
 
 def answer(gcs: Gcs, tables: list[str]) -> Iterator[Row]:
-    """The answers to one request."""
+    """The replies to one request."""
     gcs.want(tables)
     for name in tables:
         try:
@@ -207,12 +208,12 @@ def answer(gcs: Gcs, tables: list[str]) -> Iterator[Row]:
             yield {"table": name, "rows": found.rows, "total": found.total}
         except CallError as failed:
             yield {"failed": name, "code": failed.code, "detail": failed.detail}
-        except Exception as error:  # a message of another version: the other tables still count
+        except Exception as error:  # a message of another version must not affect the other tables
             yield {"failed": name, "code": type(error).__name__, "detail": str(error)[:300]}
 
 
 def serve(of: Messages) -> Iterator[Row]:
-    """The answers to all requests; those after a failed probe are failed too."""
+    """The replies to all requests; after a failed probe, all tables fail."""
     gcs: Gcs | None = None
     probe: Row = {}
     for line in sys.stdin:
@@ -235,13 +236,13 @@ def main() -> None:
     """Serve until standard input ends."""
     try:
         of = Messages()
-        import_module("grpc")  # where it is missing, that is said before anything is asked
+        import_module("grpc")  # report a missing gRPC before the first request
     except Exception as error:
-        told = {"failed": "", "code": type(error).__name__, "detail": str(error)[:300]}
-        print(json.dumps(told), flush=True)
+        failure = {"failed": "", "code": type(error).__name__, "detail": str(error)[:300]}
+        print(json.dumps(failure), flush=True)
         return
-    for told in serve(of):
-        print(json.dumps(told, separators=(",", ":"), default=str), flush=True)
+    for reply in serve(of):
+        print(json.dumps(reply, separators=(",", ":"), default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tasks of a cluster, as its GCS, its workers and their owners know them: part of `gcs_tables`."""
+"""The tasks of a cluster, from its GCS, its workers and the tasks' owners: part of `gcs_tables`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
     from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, RowTable, first
     from raydoctor.observe.gcs.programs.gcs_wire import Call, TaskFilter, result
-else:  # a program finds what is beside it
+else:  # a program finds only modules in its own folder
     import gcs_rows
     import gcs_wire
     from gcs_client import LIMIT, Gcs, Row, RowTable, first
@@ -17,25 +17,25 @@ else:  # a program finds what is beside it
 
 
 LIMIT_WAITING = 10_000
-"""Tasks that wait, of each state: asked for."""
+"""Waiting tasks that are requested for each state."""
 KEPT_ALIKE = 1_000
-"""Of tasks that wait, have one function and ask for the same: the oldest and the newest are kept."""
+"""Waiting tasks of one function and equal resource requests that are kept: the oldest and the newest."""
 LIMIT_FAILED = 200
 LIMIT_FINISHED = 5_000
-"""Tasks that finished, of all functions: asked for at once, the last ones."""
+"""Last finished tasks of all functions, requested in one call."""
 LIMIT_PEERS = 1_000
-"""Of one function."""
+"""Last finished tasks of one function."""
 _RARE = 5
-"""A function of which fewer are among the last ones is asked for by name."""
+"""A function with fewer tasks among the last finished ones is requested by name."""
 _MOST_RARE = 3
-"""Functions: each question costs up to 0.6 s."""
+"""Largest number of functions that are requested by name: each call takes up to 0.6 s."""
 LIMIT_AT_ONCE = 5_000
-"""Tasks that are not finished: more are asked for state by state."""
+"""Unfinished tasks that are requested in one call; if there are more, they are requested state by state."""
 _WAITING = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")
 
 
 def tasks(gcs: Gcs) -> RowTable:
-    """Tasks that are not finished, the last that failed, and those that run unknown to the GCS."""
+    """Unfinished tasks, the last failed ones, and running tasks that the GCS does not know."""
     replies = _task_replies(gcs)
     names = gcs.of.rpc.TaskStatus
     events = {
@@ -50,12 +50,12 @@ def tasks(gcs: Gcs) -> RowTable:
     gcs.running = frozenset(
         name for row in kept if row["state"] == "RUNNING" and (name := _function(row))
     )
-    untold = len(events) - len(shown) + sum(max(0, reply.num_truncated) for reply in replies)
-    return RowTable(kept, max(len(kept), len(rows) + untold))
+    left_out = len(events) - len(shown) + sum(max(0, reply.num_truncated) for reply in replies)
+    return RowTable(kept, max(len(kept), len(rows) + left_out))
 
 
 def _unlike(events: Collection[Any], names: Any) -> list[Any]:
-    """Those that differ, and enough of those that are alike: making a row takes 50 µs, a queue is long."""
+    """All running tasks, and of each queue of similar waiting tasks a part: building a row takes 50 µs."""
     if len(events) <= KEPT_ALIKE:
         return list(events)
     chosen: list[Any] = []
@@ -69,7 +69,7 @@ def _unlike(events: Collection[Any], names: Any) -> list[Any]:
             chosen.append(event)
     half = KEPT_ALIKE // 2
     for queue in queues.values():
-        # The GCS gives the last first.
+        # The GCS returns the newest first.
         chosen += queue if len(queue) <= KEPT_ALIKE else queue[:half] + queue[-half:]
     return chosen
 
@@ -83,18 +83,18 @@ def _kept(rows: list[Row]) -> list[Row]:
 
 
 def _task_call(gcs: Gcs, limit: int, state: str = "", others: tuple[str, ...] = ()) -> Call:
-    """Tasks in `state`, or in none of `others`, as far as this version can tell them apart.
+    """Tasks in `state`, or in none of `others`, if this version can filter by state.
 
-    A call costs 0.6 s where the GCS holds its 100,000 tasks, whatever it is asked for (2.60.0): it
-    copies them all, and then takes the last first.
+    A call takes 0.6 s if the GCS holds its maximum of 100,000 tasks, for any filter (2.60.0): the GCS copies
+    all of them, and then selects, newest first.
     """
-    if not gcs_wire.filters_states(gcs.of):  # all of them come, and are chosen from here
+    if not gcs_wire.filters_states(gcs.of):  # the reply contains all tasks, which are filtered here
         limit = -1
     return gcs_wire.task_events(gcs.of, TaskFilter(state=state, not_in=others), limit)
 
 
 def _task_replies(gcs: Gcs) -> list[Any]:
-    """As few calls as tell of all: 100,000 that wait must not hide the one that runs."""
+    """As few calls as possible, so that 100,000 waiting tasks do not hide a running one."""
 
     def ask(limits: dict[str, int]) -> list[Any]:
         calls = [_task_call(gcs, limit, state) for state, limit in limits.items()]
@@ -112,7 +112,7 @@ def _task_replies(gcs: Gcs) -> list[Any]:
 
 
 def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
-    """Tasks that a worker says it runs and the GCS does not know: events come late, and may be dropped."""
+    """Tasks that only a worker reports as running: events reach the GCS late, and may be dropped."""
     running = {}
     for worker, reply, _ in gcs.stats():
         for identifier in reply.running_task_ids if reply is not None else ():
@@ -129,14 +129,14 @@ def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
             "worker_id": worker.worker_address.worker_id.hex(),
             "worker_pid": worker.pid,
             "node_id": gcs_rows.node_of(worker.worker_address),
-            "told_by": "worker",
+            "reported_by": "worker",
         }
         for identifier, (worker, stats) in running.items()
     ]
 
 
 def owned_tasks(gcs: Gcs) -> RowTable:
-    """What owners say of their tasks, as far as they are not finished."""
+    """Unfinished tasks, as reported by their owners."""
     replies = [reply for _, reply, _ in gcs.stats(of_tasks=True) if reply is not None]
     found = [each for reply in replies for each in reply.owned_task_info_entries]
     rows = [gcs_rows.owned_task(each) for each in found]
@@ -144,9 +144,9 @@ def owned_tasks(gcs: Gcs) -> RowTable:
 
 
 def finished(gcs: Gcs) -> RowTable:
-    """How long the functions that run now took before: each one's last finished tasks, as far as known.
+    """Durations of the last finished tasks of each function that runs now.
 
-    Asked after the tasks, which tell what runs.
+    Must be requested after the tasks, which determine these functions.
     """
     if not gcs.running:
         return first([])
@@ -163,12 +163,12 @@ def finished(gcs: Gcs) -> RowTable:
 
 
 def _finished_call(gcs: Gcs, limit: int, name: str = "") -> Call:
-    """Tasks that finished, the last first; of one name, as far as this version can tell them apart."""
+    """Finished tasks, newest first; of one name, if this version can filter by name."""
     return gcs_wire.task_events(gcs.of, TaskFilter(name=name, state="FINISHED"), limit)
 
 
 def _function(row: Row) -> str:
-    """Whose peers count: a method's, or a task's by its name, by which those of a library differ."""
+    """The function by which peers are compared: the method, or the task's name, which libraries set."""
     key = "name" if row.get("type") == "NORMAL_TASK" else "func_or_class_name"
     return str(row.get(key) or "")
 
@@ -176,7 +176,7 @@ def _function(row: Row) -> str:
 def _by_function(
     events: Collection[Any], names: Any, wanted: Collection[str]
 ) -> dict[str, list[float]]:
-    """Function -> how long each of its tasks took, the last first."""
+    """Function -> the duration of each of its tasks, newest first."""
     found: dict[str, list[float]] = {}
     for event in events:
         info = event.task_info

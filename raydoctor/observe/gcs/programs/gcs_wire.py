@@ -1,4 +1,4 @@
-"""The one way to Ray's gRPC methods, without Ray: build a request, call a method, take its reply.
+"""Calls Ray's gRPC methods without Ray: builds a request, calls a method, reads its reply.
 
 Used by the programs that query a cluster, by `watch`, and by `raydoctor.poll`, which passes Ray's own
 messages and Ray's own way to open a channel. A request carries only the fields that this version of Ray has.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
     from raydoctor.observe.collector.programs import peers
-else:  # a program finds what is beside it
+else:  # a program finds only modules in its own folder
     import peers
 
 _OPTIONS = (
@@ -73,7 +73,7 @@ class TaskFilter(NamedTuple):
 def task_events(of: Any, tasks: TaskFilter, limit: int = -1) -> Call:
     """`GetTaskEvents`, at most `limit` tasks (-1: all).
 
-    Ray <= 2.40 knows fewer filters (`filters_states`): its reply also holds other tasks.
+    Ray <= 2.40 has fewer filters (`filters_states`): its reply also contains other tasks.
     """
     filters = of.rpc.GetTaskEventsRequest.Filters
     wanted = {
@@ -104,7 +104,7 @@ def filters_states(of: Any) -> bool:
 def worker_stats(
     of: Any, worker: bytes, *, memory: bool = False, tasks: bool = True, limit: int = 0
 ) -> Call:
-    """What a worker holds (`memory`) and runs (`tasks`), and the first `limit` tasks that it owns."""
+    """A worker's objects (`memory`), running tasks (`tasks`), and the first `limit` tasks that it owns."""
     return call_of(
         of,
         "CoreWorkerService",
@@ -134,7 +134,7 @@ def _filter(name: str, value: object, predicate: int = _EQUAL) -> dict[str, obje
 
 
 class _Failed:
-    """In the place of a call that was not made."""
+    """Stands in for a call that could not be made."""
 
     def __init__(self, code: str, error: Exception) -> None:
         self._error = CallError(code, str(error))
@@ -183,7 +183,7 @@ class Wire:
             self._channels.popitem()[1].close()
 
     def _channel(self, address: str) -> Any:
-        """Raises OSError, ValueError. With TLS the certificate proves who listens."""
+        """Raises OSError, ValueError. With TLS, the certificate authenticates the listener."""
         if self._opener is not None:
             return self._opener(address, _OPTIONS)
         if _uses_tls() or address in self._access.typed:

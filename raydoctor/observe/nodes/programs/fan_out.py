@@ -1,28 +1,27 @@
-"""Has a function run on every node that is asked: one small Ray task a node. A program; it runs as a child.
+"""Runs a function on the requested nodes, by one small Ray task per node. A program; it runs as a child.
 
-A driver of its own, because Ray's hangs and crashes must not be ours: the parent ends this process when its
-time is up, and `signal.alarm` does where there is no parent any more. The tasks need no CPU, no memory and
-no object store, so they run while everything is taken; they are pinned, are not retried, and leave nothing
-behind but a finished job and their (almost empty) log files.
+It is a separate driver, so that a hang or crash of Ray does not affect raydoctor: the parent ends this
+process at its time limit, and `signal.alarm` does if the parent is gone. The tasks need no CPU, memory or
+object store, so they also run on a fully used node. They are pinned and not retried. Afterwards one finished
+job and their (almost empty) log files remain.
 
 Standard input: one JSON object:
 
-    {"address", "access", "version",       how to connect, and which raydoctor must be there
+    {"address", "access", "version",       how to connect, and the required version of raydoctor
      "task": "raydoctor: …",               the name of the tasks
-     "function": "MODULE:FUNCTION",        called there with the packed request and the room for its answer
-     "nodes": […], "ask": …, "own": {…},   what is asked: all the same, or each node (id) its own
-     "reach", "each", "seconds",           for a node to run any task (0: no matter), for its answer, for all
+     "function": "MODULE:FUNCTION",        called there with the packed request and the size of its reply
+     "nodes": […], "ask": …, "own": {…},   the request: the same for all, or one for each node (id)
+     "reach", "each", "seconds",           for a node's first task (0: none), for its reply, for everything
      "at_once"}
 
-Standard output: frames, each a JSON line and as many bytes as it says:
+Standard output: frames, each a JSON line followed by its `bytes`:
 
     {"nodes": [{"id": "…", "ip": "10.0.0.7", "alive": true}, …]}
     {"node": "…", "bytes": 21034, "events": 812, …}    then 21,034 bytes: what the function returned
     {"node": "…", "problem": "…"}
-    {"problem": "…"}                                   nothing could be asked
+    {"problem": "…"}                                   no node could be queried
 
-It imports nothing of raydoctor but what is beside it: it sends the nodes a function that imports raydoctor
-there.
+It imports no other module of raydoctor: the function that it sends to the nodes imports raydoctor there.
 """
 
 from __future__ import annotations
@@ -40,27 +39,28 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
     from raydoctor.observe.collector.programs.peers import Access, access_of, check
-else:  # a program, which finds only files beside it
+else:  # a program finds only modules in its own folder
     _PEERS = os.path.join(
         os.path.dirname(os.path.realpath(__file__)), "..", "..", "collector", "programs"
     )
     sys.path.insert(0, _PEERS)
     from peers import Access, access_of, check
 
-    sys.path.remove(_PEERS)  # Ray hands the path on to every worker
+    sys.path.remove(_PEERS)  # Ray passes the path to every worker
 
 NAMESPACE = "_raydoctor"
 CHUNKS, CHUNK_BYTES = 24, 90_000
-"""Returns of each task: one larger than 100 kB (`max_direct_call_object_size`) would go through the object
-store, all together may have 10 MB (`task_rpc_inlined_bytes_limit`)."""
+"""Return values of each task: one larger than 100 kB (`max_direct_call_object_size`) would go through the
+object store; together they may have 10 MB (`task_rpc_inlined_bytes_limit`)."""
 _GRACE_S = 4
-"""Seconds to leave the cluster in good order."""
+"""Seconds to disconnect from the cluster."""
 
 
-def look(
+def call_there(
     request: bytes, version: str, function: str, chunks: int, chunk_bytes: int
 ) -> tuple[bytes, ...]:
-    """The task: pickled by value, so that it can say that raydoctor is not there. No request: only that."""
+    """The task: pickled by value, so that it can report a missing raydoctor. Without a request, only
+    check."""
     import importlib
     import json
     import sys
@@ -71,9 +71,9 @@ def look(
             raise ImportError(f"raydoctor there is {found}, here {version}")
         module, _, name = function.partition(":")
         respond = getattr(importlib.import_module(module), name)
-        told: tuple[bytes, ...] = (b"{}\n", *[b""] * (chunks - 1))
+        reply: tuple[bytes, ...] = (b"{}\n", *[b""] * (chunks - 1))
         if request:
-            told = respond(request, chunks, chunk_bytes)
+            reply = respond(request, chunks, chunk_bytes)
     except Exception as error:
         missing = isinstance(error, ImportError)
         about = {
@@ -82,38 +82,38 @@ def look(
             "python": sys.executable,
         }
         return (json.dumps(about).encode() + b"\n", *[b""] * (chunks - 1))
-    return told
+    return reply
 
 
 class _Out:
-    """Where frames go: what Ray itself prints to standard output must not get between them."""
+    """The output for frames; Ray's own standard output is redirected to standard error."""
 
     def __init__(self) -> None:
         self._stream: IO[bytes] = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
 
-    def put(self, told: dict[str, Any], data: bytes = b"") -> None:
+    def put(self, head: dict[str, Any], data: bytes = b"") -> None:
         """Send a frame."""
-        frame = {**told, "bytes": len(data)} if data else told
+        frame = {**head, "bytes": len(data)} if data else head
         self._stream.write(json.dumps(frame).encode() + b"\n" + data)
         self._stream.flush()
 
 
 class _Asked(NamedTuple):
-    """A node that has a task."""
+    """A node with a running task."""
 
     node: str
     returns: list[Any]
     deadline: float
     is_reached: bool
-    """Whether the task is the one that does it, not the one that sees whether the node runs tasks."""
+    """Whether this is the task with the request, not the first one that checks the node."""
 
 
 def main() -> int:
-    """Read the request, ask, answer."""
+    """Read the request, run the tasks, print the replies."""
     request = json.load(sys.stdin.buffer)
     signal.alarm(int(request["seconds"]) + _GRACE_S)
-    # Ray would put this folder on the path of every worker, where our modules hide others' names.
+    # Ray would add this folder to the path of every worker, where its modules shadow others.
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [place for place in sys.path if os.path.realpath(place or ".") != here]
     access = access_of(request["access"])
@@ -122,7 +122,7 @@ def main() -> int:
     deadline = time.monotonic() + float(request["seconds"])
     try:
         _connect(str(request["address"]), access, str(request["version"]))
-        _ask_all(out, _tell_nodes(out, request["nodes"]), request, deadline)
+        _ask_all(out, _report_nodes(out, request["nodes"]), request, deadline)
     except Exception as error:
         out.put({"problem": _brief(error)})
         return 1
@@ -132,19 +132,19 @@ def main() -> int:
 
 
 def _brief(error: Exception) -> str:
-    """An error in a line."""
-    told = " ".join(str(error).split())
-    return f"{type(error).__name__}: {told[:300]}" if told else type(error).__name__
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__
 
 
 def _authenticate(token: str) -> None:
-    """Ray reads these when it is imported; whoever lists this process's environment does not see them."""
+    """Ray reads these when it is imported; `/proc/PID/environ` does not contain them."""
     if token:
         os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
 
 
 def _connect(address: str, access: Access, version: str) -> None:
-    """Raises RefusedListenerError: Ray opens its own connections, so the listener is checked just before."""
+    """Connect, after a check of the listener, as Ray opens its own connections. Raises
+    RefusedListenerError."""
     import logging
 
     import ray
@@ -162,7 +162,7 @@ def _connect(address: str, access: Access, version: str) -> None:
 
 
 def _disconnect() -> None:
-    """End the job: as long as its driver lives, its workers do."""
+    """End the job: its workers keep running as long as its driver does."""
     if "ray" in sys.modules:
         import ray
 
@@ -170,8 +170,8 @@ def _disconnect() -> None:
             ray.shutdown()
 
 
-def _tell_nodes(out: _Out, wanted: list[str]) -> list[str]:
-    """Tell which nodes there are; those that can be asked come back."""
+def _report_nodes(out: _Out, wanted: list[str]) -> list[str]:
+    """Report which nodes exist; returns those that are alive."""
     import ray
 
     known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
@@ -185,7 +185,7 @@ def _tell_nodes(out: _Out, wanted: list[str]) -> list[str]:
 
 
 def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: float) -> None:
-    """Ask some nodes at a time, until all have answered or were given up."""
+    """Query some nodes at a time, until all have replied or timed out."""
     import ray
 
     tasks = _Tasks(request, deadline)
@@ -209,12 +209,10 @@ def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: flo
     for one in asked.values():
         _give_up(out, one, request)
     for node in waiting:
-        out.put({"node": node, "problem": "there was no time left to ask it"})
+        out.put({"node": node, "problem": "there was no time left to query it"})
 
 
 class _Tasks:
-    """How the tasks are made."""
-
     def __init__(self, request: dict[str, Any], deadline: float) -> None:
         self._request = request
         self._own: dict[str, Any] = request.get("own") or {}
@@ -222,7 +220,7 @@ class _Tasks:
         self._deadline = deadline
 
     def begin(self, node: str, is_reached: bool) -> _Asked:
-        """Ask a node, or see first whether it runs tasks: the same worker then does both."""
+        """Start a node's task, or first the check whether it runs tasks: the same worker then runs both."""
         packed = _packed(self._own[node]) if node in self._own else self._common
         how = (self._request["version"], self._request["function"], CHUNKS, CHUNK_BYTES)
         task = _task(node, str(self._request["task"]))
@@ -237,7 +235,8 @@ def _packed(ask: Any) -> bytes:
 
 
 def _task(node: str, name: str) -> Any:
-    """The task, pinned to a node; it is in no list of tasks, where Ray can do that (2.40 can, 2.9 not)."""
+    """The task, pinned to a node and hidden from lists of tasks if Ray supports it (2.40 does, 2.9 does
+    not)."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     options = {
@@ -258,11 +257,11 @@ def _task(node: str, name: str) -> Any:
 def _remote() -> Any:
     import ray
 
-    return ray.remote(look)
+    return ray.remote(call_there)
 
 
 def _hand_over(out: _Out, one: _Asked) -> bool:
-    """Tell what came back; whether the node runs tasks and is yet to be asked."""
+    """Report a finished task; returns whether it was the first check and succeeded."""
     import ray
 
     try:
@@ -271,10 +270,10 @@ def _hand_over(out: _Out, one: _Asked) -> bool:
         out.put({"node": one.node, "problem": _brief(error)})
         return False
     about, _, data = whole.partition(b"\n")
-    told = json.loads(about)
-    if not one.is_reached and "problem" not in told:
+    head = json.loads(about)
+    if not one.is_reached and "problem" not in head:
         return True
-    out.put({**told, "node": one.node}, data)
+    out.put({**head, "node": one.node}, data)
     return False
 
 
@@ -287,16 +286,16 @@ def _give_up(out: _Out, one: _Asked, request: dict[str, Any]) -> None:
 
 
 def _too_late(request: dict[str, Any], is_reached: bool) -> str:
-    """What it says of a node that it did not answer."""
+    """The problem of a node that timed out."""
     reach = request.get("reach")
     if reach and is_reached:
-        return f"it runs tasks, but gave no answer within {float(request['each']):g} s"
+        return f"it runs tasks, but did not reply within {float(request['each']):g} s"
     seconds = float(reach or request["each"])
-    return f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
+    return f"its raylet ran no task within {seconds:g} s: it is frozen or overloaded"
 
 
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # Ray's threads may still be at work; nothing here has to be tidied up by them.
+    # Ray's threads may still run; no cleanup of theirs is needed.
     os._exit(code)

@@ -1,8 +1,8 @@
-"""What runs on every node, inside a Ray task: its own logs -> events, without secrets, in a few kilobytes.
+"""Runs on every node inside a Ray task: turns its logs into redacted events, a few kilobytes in total.
 
-Works as `raydoctor diagnose` does on that machine, but returns events instead of a report. It is bounded: in
-time by a watchdog that ends the searches it started, in size by `MOST_BYTES`. Imports Ray only to ask the
-worker that it runs in for its session's folder (`ray._private.worker._global_node`, Ray 2.9 to 2.60).
+It works like `raydoctor diagnose` on that machine, but returns events instead of a report. A watchdog limits
+its time by ending the searches that it started; `MOST_BYTES` limits its size. It imports Ray only to get the
+session's folder from its worker (`ray._private.worker._global_node`, Ray 2.9 to 2.60).
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from raydoctor.read.portable import NodeReading
 MOST_BYTES = 8 << 20
 """Of one node's events, before compression."""
 _HIDDEN = "<secret:record-0>"
-"""For a field that a record's context, not its own looks, gives away."""
+"""For a field that is recognised as a secret by its record, not by its own form."""
 _PLACEHOLDER = pattern(rb"<secret:([a-z0-9-]+)-(\d+)>")
 _AGAIN_S = 0.1
-"""Seconds between two looks of the watchdog for searches that were started since."""
+"""Seconds between two searches of the watchdog for new child processes."""
 
 
 class NodeRequest(NamedTuple):
-    """What to do here."""
+    """The request to this node."""
 
     signals: tuple[Signal, ...]
     seconds: float
-    """From when on what is still searched is left out."""
+    """Time limit of the search; the rest is left out."""
     most_events: int
     most_packed: int
-    """Bytes that the answer may have."""
+    """Largest size of the compressed reply."""
     known_folder: str
-    """Where the logs lie that the asker has already (`place_of`)."""
+    """The logs that the requesting machine already has (`place_of`)."""
     session: str
     """The session's folder."""
     tag: str = ""
-    """Tells this node's placeholders for secrets from those of other nodes, which count for themselves."""
+    """Distinguishes this node's placeholders for secrets from those of other nodes, numbered separately."""
 
 
 class NodeReply(NamedTuple):
-    """What this node tells: `about` for the asker, `data` for the capture (compressed)."""
+    """The reply: `about` for the requesting machine, `data` for the capture (compressed)."""
 
     about: Mapping[str, Any]
     data: bytes = b""
@@ -65,7 +65,7 @@ class NodeReply(NamedTuple):
 
 
 def unpack(packed: Sequence[Sequence[Any]]) -> tuple[Signal, ...]:
-    """Signals as `nodes.py` sends them: rules of others (`--rules DIR`) are not installed there."""
+    """Signals as `nodes.py` sends them: rules from `--rules DIR` are not installed on the node."""
     return tuple(
         Signal(kind, find, pattern, tuple(roles), "", extent, symptom, tuple(fold), with_header)
         for kind, find, pattern, roles, extent, symptom, fold, with_header in packed
@@ -76,7 +76,7 @@ def unpack(packed: Sequence[Sequence[Any]]) -> tuple[Signal, ...]:
 
 
 def answer(wanted: NodeRequest) -> NodeReply:
-    """Read this node's logs. What goes wrong is told in `about["problem"]`."""
+    """Read this node's logs. A failure is in `about["problem"]`."""
     began = time.monotonic()
     place = place_of(wanted.session)
     about: dict[str, Any] = {"place": place, "raydoctor": __version__}
@@ -105,7 +105,7 @@ def _read(capture: Capture, signals: Sequence[Signal]) -> NodeReading:
 
 
 def _packed(reading: NodeReading, wanted: NodeRequest) -> tuple[bytes, int]:
-    """The reading compressed, with as many events as fit; and how many those are."""
+    """The compressed reading with as many events as fit, and their number."""
     most = min(wanted.most_events, max(1, len(reading.events)))
     own = rb"<secret:\1-%s-\2>" % wanted.tag.encode() if wanted.tag else rb"\g<0>"
     while most:
@@ -115,13 +115,13 @@ def _packed(reading: NodeReading, wanted: NodeRequest) -> tuple[bytes, int]:
         if len(data) <= MOST_BYTES and len(packed) <= wanted.most_packed:
             return packed, len(trimmed.events)
         most //= 2
-    why = "even one event of each kind is more than may be sent"
+    why = "one event of each kind already exceeds the size limit"
     empty = NodeReading((), (), gaps=(Gap("", why, portable.COPY),))
     return zlib.compress(portable.dump(empty, __version__)), 0
 
 
 def _own_place() -> tuple[str, str]:
-    """The session's folder of the raylet whose worker this is, and the beginning of its node's id."""
+    """The session's folder of this worker's raylet, and the first digits of its node's id."""
     import ray
     from ray._private import worker
 
@@ -134,9 +134,9 @@ def _own_place() -> tuple[str, str]:
 
 @contextmanager
 def _watchdog(seconds: float) -> Iterator[threading.Event]:
-    """Ends the searches (`rg`) of this process once the time is up; reading goes on with what they found.
+    """Ends the searches (`rg`) of this process after the time limit; reading continues with their results.
 
-    Ray's own time-out would end this worker and leave its searches behind.
+    Ray's own timeout would end this worker and leave its searches running.
     """
     late, done = threading.Event(), threading.Event()
 
@@ -167,7 +167,7 @@ def _end_searches() -> None:
 
 
 def _without_complaints(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
-    """Without what is said of searches that ended early: the watchdog ended them."""
+    """Without the gaps of searches that the watchdog ended."""
     return tuple(gap for gap in gaps if gap.about != "search")
 
 
@@ -180,7 +180,7 @@ def _redactor() -> Redactor:
 
 
 def without_secrets(reading: NodeReading, redactor: Redactor) -> NodeReading:
-    """A reading whose records hold no secret, nor their fields what their records no longer hold."""
+    """A reading with redacted records, and fields without the values that were redacted there."""
     return replace(
         reading,
         events=tuple(_clean(event, redactor) for event in reading.events),
@@ -211,7 +211,7 @@ def _clean(event: Event, redactor: Redactor) -> Event:
 
 
 def _clean_field(name: str, value: str, before: str, after: str, redactor: Redactor) -> str:
-    """A field's value; it was cut from its record, and with that from what shows that it is a secret."""
+    """A field's redacted value; the field alone lacks the context that identifies a secret."""
     clean = str(redactor.redact_json({name: value})[name])
     return _HIDDEN if value in before and clean not in after else clean
 
@@ -220,17 +220,17 @@ def _clean_field(name: str, value: str, before: str, after: str, redactor: Redac
 
 
 def respond(request: bytes, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
-    """What the task returns: `answer` cut into pieces that travel inside the reply.
+    """What the task returns: the reply of `answer`, split into chunks that Ray returns inline.
 
-    What is larger than 100 kB would go through the object store, which may be what is broken.
+    Larger values than 100 kB would go through the object store, which may be broken.
     """
-    told = json.loads(zlib.decompress(request))
+    asked = json.loads(zlib.decompress(request))
     wanted = NodeRequest(
-        unpack(told["signals"]),
-        float(told["seconds"]),
-        int(told["most_events"]),
+        unpack(asked["signals"]),
+        float(asked["seconds"]),
+        int(asked["most_events"]),
         chunks * chunk_bytes - 4096,
-        str(told["known_folder"]),
+        str(asked["known_folder"]),
         *_own_place(),
     )
     given = answer(wanted)

@@ -10,11 +10,11 @@ from typing import Any
 from raydoctor.model.errors import RaydoctorError
 
 _ABOUT = 1024
-"""Bytes for what is said beside the answer."""
+"""Bytes for the header of the reply."""
 
 
 def respond(request: bytes, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
-    """What the task returns: the function's answer, cut into pieces that travel inside the reply."""
+    """What the task returns: the function's value, split into chunks that Ray returns inline."""
     asked = json.loads(zlib.decompress(request))
     about: dict[str, Any] = {}
     data = b""
@@ -24,7 +24,10 @@ def respond(request: bytes, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
         about = {"problem": str(error), "hint": error.hint}
     room = chunks * chunk_bytes - _ABOUT
     if len(data) > room:
-        about, data = {"problem": f"its answer has {len(data):,} bytes, {room:,} can be sent"}, b""
+        about, data = (
+            {"problem": f"its reply has {len(data):,} bytes, more than the limit of {room:,}"},
+            b"",
+        )
     whole = json.dumps(about).encode() + b"\n" + data
     return tuple(whole[n * chunk_bytes : (n + 1) * chunk_bytes] for n in range(chunks))
 

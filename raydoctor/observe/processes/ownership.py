@@ -1,15 +1,16 @@
-"""Whose each process of this machine is: Ray's daemons, workers, drivers, what they started, what is left.
+"""Ownership of each process of this machine: Ray's daemons, workers, drivers, their children, leftovers.
 
-It is read off what a process cannot lose (measured with Ray 2.9.3, 2.40 and 2.60): a worker or driver has its
-own log open (`python-core-worker-<worker id>_<pid>.log`; a fork of it has its parent's), a worker is a child
-of its raylet, and what a task starts inherits `RAY_RAYLET_PID` and `RAY_JOB_ID`, mostly also the worker's
-output files. Only these variables are read, of nothing but possible orphans and their possible origins.
+Ownership is established from resources that a process keeps (measured with Ray 2.9.3, 2.40 and 2.60): a
+worker or driver has its own log open (`python-core-worker-<worker id>_<pid>.log`; a fork has its parent's), a
+worker is a child of its raylet, and processes that a task starts inherit `RAY_RAYLET_PID` and `RAY_JOB_ID`,
+usually also the worker's output files. Only these variables are read, and only of possible orphans and their
+possible origins.
 
-A process is said to have *outlived* its raylet, worker or task only where that follows: what detached itself
-may belong to any busy worker of that raylet that is older than itself, and then nothing is said.
+A process has *outlived* its raylet, worker or task only if that is certain: a detached process may belong to
+any older busy worker of its raylet, and then it is not reported.
 
-A thorough look also finds what has lost its environment and its output (`traces.py`), and who is in the
-session (setsid) of an orphan, as only what that one started can be.
+A thorough survey also finds processes that have lost their environment and output (`traces.py`), and those in
+the session (setsid) of an orphan, which only its descendants can be in.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from raydoctor.observe.processes.traces import Trace
 _CORE_LOG = pattern(r"python-core-(worker|driver)-([0-9a-f]+)_(\d+)\.log")
 _OUTPUT = pattern(r"worker-([0-9a-f]+)-([0-9a-f]+)-(\d+)\.(?:out|err)")
 _MARK = "RAYDOCTOR_TASK"
-"""What a task under `raydoctor.tracked` gives to what it starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
+"""Variable for processes started under `raydoctor.tracked`: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 _VARIABLES = ("RAY_RAYLET_PID", "RAY_JOB_ID", _MARK)
 _IDLE = "ray::IDLE"
 _OURS = "ray::raydoctor:"
-"""A worker that a task of ours has (`there.py`, `nodes.py`), as the kernel names it: 15 characters."""
+"""A worker that runs raydoctor's own task (`there.py`, `nodes.py`); the kernel keeps 15 characters."""
 _NO_JOB = "ffffffff"
 
 
 class Log(NamedTuple):
-    """What an open log says about the process that wrote it."""
+    """The process that wrote a log, according to the log's name."""
 
     session: str
     kind: str
-    """`worker` or `driver`; empty where only the output of a worker is open."""
+    """`worker` or `driver`; empty if only the output of a worker is open."""
     worker: str
     job: str
     pid: int
@@ -49,34 +50,34 @@ class Log(NamedTuple):
 
 @dataclass(slots=True)
 class Machine:
-    """The process table, and what is known of each process in it."""
+    """The process table, and the ownership of each process in it."""
 
     processes: dict[int, Process]
     daemons: dict[int, Daemon]
     log: dict[int, Log] = field(default_factory=dict)
-    """Worker's or driver's log that it has open."""
+    """Process -> the worker's or driver's log that it has open."""
     output: dict[int, Log] = field(default_factory=dict)
-    """Worker whose output files its standard output or error is."""
+    """Process -> the worker that owns its standard output or error."""
     children: dict[int, list[int]] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
-    """`daemon`, `worker`, `driver` or `child`; what is not Ray's has none."""
+    """Process -> `daemon`, `worker`, `driver` or `child`; only for processes of Ray."""
     orphans: list[int] = field(default_factory=list)
     traces: dict[int, Trace] = field(default_factory=dict)
-    """What ties an orphan to Ray that has neither its variables nor a worker's files; thorough looks only."""
+    """Orphan -> its other tie to Ray, if it has neither the variables nor a worker's files; thorough only."""
     leaders: dict[int, int] = field(default_factory=dict)
-    """Orphan that is known by nothing but its session -> the orphan that leads it; thorough looks only."""
+    """Orphan that is tied only by its session -> the orphan that leads the session; thorough only."""
     outlived: dict[int, str] = field(default_factory=dict)
-    """`raylet`, `worker` or `task`."""
+    """Process -> `raylet`, `worker` or `task`."""
     variables: dict[int, dict[str, str] | None] = field(default_factory=dict)
 
     def environment(self, pid: int) -> dict[str, str] | None:
-        """These variables of a process, read once; None where they may not be read."""
+        """The variables in `_VARIABLES` of a process, read once; None if they are not readable."""
         if pid not in self.variables:
             self.variables[pid] = proc.environment(pid, _VARIABLES)
         return self.variables[pid]
 
     def variable(self, pid: int, name: str) -> str:
-        """One of them, where it has been read."""
+        """One of these variables, if it has been read."""
         return (self.variables.get(pid) or {}).get(name, "")
 
     def below(self, pid: int) -> Iterator[int]:
@@ -89,9 +90,9 @@ class Machine:
 
     def line(self, pid: int) -> Iterator[int]:
         """A process and its ancestors, up to the daemon, worker, driver or orphan that it came from."""
-        seen: set[int] = set()
-        while pid in self.kinds and pid not in seen:
-            seen.add(pid)
+        visited: set[int] = set()
+        while pid in self.kinds and pid not in visited:
+            visited.add(pid)
             yield pid
             if pid in self.daemons or self.kinds[pid] in ("worker", "driver"):
                 return
@@ -103,8 +104,8 @@ class Machine:
         return daemon is not None and daemon.kind == "raylet" and daemon.state != "Z"
 
 
-def look(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
-    """The process table of now. `folders` are sessions whose workers a thorough look knows by their logs."""
+def survey_machine(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
+    """The current process table. `folders`: sessions whose logs identify workers in a thorough survey."""
     processes = proc.table()
     machine = Machine(processes, {s.daemon.pid: s.daemon for s in daemons.find(processes)})
     machine.children.update(proc.by_parent(processes))
@@ -120,14 +121,14 @@ def look(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
 
 
 def sessions(machine: Machine) -> set[str]:
-    """Folders of the sessions that anything runs of."""
+    """Folders of the sessions that have a running process."""
     logs = (*machine.log.values(), *machine.output.values())
     return {log.session for log in logs} | {
         d.session_dir for d in machine.daemons.values() if d.state != "Z" and d.session_dir
     }
 
 
-# ------------------------------------------------------------------ what files say
+# ------------------------------------------------------------------ open files
 
 
 def _read_files(machine: Machine, pid: int) -> None:
@@ -138,7 +139,7 @@ def _read_files(machine: Machine, pid: int) -> None:
         name = posixpath.basename(path)
         if core := _CORE_LOG.fullmatch(name):
             kind, worker, writer = core.groups()
-            # A driver's id begins with that of its job: `01000000ffff…`.
+            # A driver's id begins with its job's id: `01000000ffff…`.
             job = worker[:8] if kind == "driver" else ""
             machine.log[pid] = Log(session, kind, worker, job, int(writer))
         elif number in (1, 2) and (out := _OUTPUT.fullmatch(name)):
@@ -147,12 +148,12 @@ def _read_files(machine: Machine, pid: int) -> None:
 
 
 def is_driver(pid: int) -> bool:
-    """Whether it has a driver's log open: it is one, or a fork of one."""
+    """Whether it has a driver's log open: it is a driver, or a fork of one."""
     names = (posixpath.basename(path) for path in proc.files(pid).values())
     return any((core := _CORE_LOG.fullmatch(name)) and core[1] == "driver" for name in names)
 
 
-# ------------------------------------------------------------------ who is what
+# ------------------------------------------------------------------ kinds
 
 
 def _classify(machine: Machine) -> None:
@@ -172,15 +173,15 @@ def _classify(machine: Machine) -> None:
 
 
 def _is_own(machine: Machine, process: Process, log: Log) -> bool:
-    """Whether a process writes this log itself, and has not inherited it by a fork."""
+    """Whether a process writes this log itself, and did not inherit it by a fork."""
     if log.pid == process.pid:
         return True
-    # A container's pids are its own: there the first that has it open is the one.
+    # In a container pids differ: there the topmost process that has it open is the writer.
     return machine.log.get(process.ppid) != log and not proc.same_pids(process.pid)
 
 
 def _claim_below(machine: Machine, pid: int) -> None:
-    """What a known process started is its child, down to what is known itself."""
+    """Descendants of a known process are `child`, down to processes that have a kind."""
     waiting = list(machine.children.get(pid, ()))
     while waiting:
         child = waiting.pop()
@@ -190,7 +191,7 @@ def _claim_below(machine: Machine, pid: int) -> None:
 
 
 def _find_orphans(machine: Machine) -> None:
-    """Children of Ray's whose parent is gone; they now belong to init or to a subreaper right below it."""
+    """Children of Ray without their parent; they now belong to init or to a subreaper right below it."""
     for pid in _detached(machine):
         log = machine.log.get(pid)
         if (
@@ -202,7 +203,7 @@ def _find_orphans(machine: Machine) -> None:
 
 
 def _detached(machine: Machine) -> list[int]:
-    """What is known as nothing yet, and belongs to init or to what init started."""
+    """Processes without a kind that belong to init or to a child of init."""
     top = {0, 1}
     top |= {p.pid for p in machine.processes.values() if p.ppid in top}
     return [
@@ -236,7 +237,7 @@ def _find_traces(machine: Machine, folders: Iterable[str]) -> None:
 
 
 def _find_members(machine: Machine) -> None:
-    """Orphans in the session of another one: a session is nothing but what its leader started."""
+    """Orphans in the session of another one: only descendants of a leader are in its session."""
     leading = {pid for pid in machine.orphans if machine.processes[pid].sid == pid}
     for pid in _detached(machine):
         leader = machine.processes[pid].sid
@@ -245,13 +246,13 @@ def _find_members(machine: Machine) -> None:
             _adopt(machine, pid)
 
 
-# ------------------------------------------------------------------ who outlived whom
+# ------------------------------------------------------------------ outlived processes
 
 
 def _find_outlived(machine: Machine) -> None:
     for pid in machine.orphans:
         if pid not in machine.leaders:
-            _mark(machine, pid, whom_it_outlived(machine, machine.processes[pid]))
+            _mark(machine, pid, outlived_by(machine, machine.processes[pid]))
     for pid, leader in machine.leaders.items():
         _mark(machine, pid, machine.outlived.get(leader, ""))
     for pid, kind in list(machine.kinds.items()):
@@ -266,16 +267,16 @@ def _find_outlived(machine: Machine) -> None:
             _mark(machine, pid, "raylet")
 
 
-def _mark(machine: Machine, pid: int, whom: str) -> None:
-    if whom:
-        machine.outlived[pid] = whom
+def _mark(machine: Machine, pid: int, origin: str) -> None:
+    if origin:
+        machine.outlived[pid] = origin
         for below in machine.below(pid):
             if machine.kinds.get(below) == "child":
-                machine.outlived[below] = whom
+                machine.outlived[below] = origin
 
 
-def whom_it_outlived(machine: Machine, orphan: Process) -> str:
-    """`raylet`, `worker` or `task`, where it follows; else empty."""
+def outlived_by(machine: Machine, orphan: Process) -> str:
+    """What an orphan has certainly outlived: `raylet`, `worker` or `task`; else empty."""
     if not _has_raylet(machine, orphan):
         return "raylet"
     origins = _possible_origins(machine, orphan)
@@ -285,28 +286,27 @@ def whom_it_outlived(machine: Machine, orphan: Process) -> str:
 
 
 def _has_raylet(machine: Machine, process: Process) -> bool:
-    """Whether the raylet that it came from runs."""
     machine.environment(process.pid)
-    told = machine.variable(process.pid, "RAY_RAYLET_PID")
+    pid = machine.variable(process.pid, "RAY_RAYLET_PID")
     if trace := machine.traces.get(process.pid):
         return trace.session in sessions_of_raylets(machine)
-    if not told.isdigit():
+    if not pid.isdigit():
         log = machine.output.get(process.pid) or machine.log.get(process.pid)
         return log is None or log.session in sessions_of_raylets(machine)
-    # A younger raylet has the pid anew; a second of slack, as the kernel's start times are rounded.
-    raylet = machine.daemons.get(int(told))
-    return machine.is_raylet(int(told)) and (
+    # A younger raylet has reused the pid; one second of tolerance, as start times are rounded.
+    raylet = machine.daemons.get(int(pid))
+    return machine.is_raylet(int(pid)) and (
         raylet is not None and raylet.started_at <= process.started_at + 1.0
     )
 
 
 def sessions_of_raylets(machine: Machine) -> set[str]:
-    """Folders of the sessions that a raylet of this machine runs for."""
+    """Folders of the sessions with a running raylet on this machine."""
     return {d.session_dir for d in machine.daemons.values() if machine.is_raylet(d.pid)}
 
 
 def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
-    """Living workers and drivers that may have started it; one, where its files or its group tell."""
+    """Running workers and drivers that may have started it; only one if its files or group identify it."""
     if log := machine.output.get(orphan.pid) or machine.log.get(orphan.pid):
         writer = machine.log.get(log.pid)
         lives = machine.kinds.get(log.pid) == "worker" and writer and writer.worker == log.worker
@@ -322,14 +322,14 @@ def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
         for pid, kind in machine.kinds.items()
         if kind in ("worker", "driver")
         and machine.processes[pid].started_at <= orphan.started_at
-        # Workers are of one job: this one has run nothing but our own task.
+        # A worker serves one job: this one has only run raydoctor's own task.
         and not machine.processes[pid].name.startswith(_OURS)
         and _may_have_started(machine, pid, orphan)
     ]
 
 
 def _marked(machine: Machine, mark: str) -> list[int]:
-    """The worker of this identity, if it lives."""
+    """The worker of this identity, if it runs."""
     pid, begun = [*mark.split(":"), "", ""][1:3]
     process = machine.processes.get(int(pid)) if pid.isdigit() else None
     if process is None or process.state == "Z":
@@ -338,35 +338,35 @@ def _marked(machine: Machine, mark: str) -> list[int]:
 
 
 def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
-    """Whether what the orphan inherited, if anything, can be this worker's or driver's."""
+    """Whether the orphan's inherited variables, if any, can be from this worker or driver."""
     if is_idle(machine, pid) and pid in machine.output and traces.has_run_nothing(pid):
         return False
-    inherited, told = machine.environment(orphan.pid), machine.environment(pid)
-    if orphan.pid in machine.traces or told is None or not inherited:
-        return True  # who cannot be read may have been it
-    if inherited.get("RAY_RAYLET_PID") != told.get("RAY_RAYLET_PID"):
+    inherited, own = machine.environment(orphan.pid), machine.environment(pid)
+    if orphan.pid in machine.traces or own is None or not inherited:
+        return True  # an unreadable environment excludes nothing
+    if inherited.get("RAY_RAYLET_PID") != own.get("RAY_RAYLET_PID"):
         return False
     job = inherited.get("RAY_JOB_ID", "")
-    if job == _NO_JOB:  # of a worker that was started before any job asked for one
-        return told.get("RAY_JOB_ID", _NO_JOB) == _NO_JOB
+    if job == _NO_JOB:  # from a worker that was started before any job requested one
+        return own.get("RAY_JOB_ID", _NO_JOB) == _NO_JOB
     return not job or _job(machine, pid) in (_NO_JOB, job)
 
 
 def _job(machine: Machine, pid: int) -> str:
-    """The one job that a worker has worked for, where it is told.
+    """The job of a worker, if known.
 
-    One that was started before any job asked for a worker has none in what it was started with; but in its
-    output, in what it gave to its children, and an actor's in its log.
+    A worker that was started before any job requested one has no job in its environment, but in its output
+    and its children's environment, and for an actor in its log.
     """
     children = (machine.environment(child) or {} for child in machine.below(pid))
-    told = [(machine.environment(pid) or {}).get("RAY_JOB_ID", _NO_JOB)]
-    told.append(traces.job_of_worker(pid) or _NO_JOB)
-    told += [each.get("RAY_JOB_ID", _NO_JOB) for each in children]
-    job = next((each for each in told if each != _NO_JOB), "")
+    jobs = [(machine.environment(pid) or {}).get("RAY_JOB_ID", _NO_JOB)]
+    jobs.append(traces.job_of_worker(pid) or _NO_JOB)
+    jobs += [each.get("RAY_JOB_ID", _NO_JOB) for each in children]
+    job = next((each for each in jobs if each != _NO_JOB), "")
     log = machine.log.get(pid)
     return job or (traces.job_of_actor(log.session, log.worker, log.pid) if log else "") or _NO_JOB
 
 
 def is_idle(machine: Machine, pid: int) -> bool:
-    """Whether a worker runs no task and is no actor: it then calls itself so."""
+    """Whether a worker runs no task and has no actor, according to its title."""
     return machine.kinds.get(pid) == "worker" and machine.processes[pid].name.startswith(_IDLE)

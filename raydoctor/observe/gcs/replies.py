@@ -1,4 +1,4 @@
-"""What a cluster told, whichever way it was asked."""
+"""Replies of a cluster, from the dashboard, the GCS or a metrics port."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 
 class Reply(NamedTuple):
-    """A table that was asked for, or why it did not come."""
+    """A requested table, or the reason why it is missing."""
 
     name: str
     rows: list[dict[str, Any]]
     total: int = 0
     why: str = ""
-    """Empty where it came."""
+    """Why the table is missing or incomplete; empty if it is complete."""
     at: float = 0.0
     source: str = "gcs"
 
@@ -27,4 +27,4 @@ class Probe(NamedTuple):
     seconds: float
     detail: str = ""
     refusal: str = ""
-    """Why the token was not taken: `missing` or `wrong`; empty where it was taken, or none was needed."""
+    """Why the token was rejected: `missing` or `wrong`; empty if it was accepted or not needed."""
