@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.helpers.captures import FIXTURES, capture_of
+
 LINES = Path(__file__).with_name("lines")
 BEGAN = 1_795_246_000
 NODE = "c0a2e48139bba0b5259e7cc66a1ab9f151f1abc659890443014ba815"
@@ -149,6 +151,19 @@ def _repeat(head: bytes, body: Template, size: int) -> Iterator[bytes]:
         block = block[: max(size - written, 1)] if written + len(block) > size else block
         written += len(block)
         yield block
+
+
+def healthy(path: Path, size: int, files: int) -> Tree:
+    """A healthy session's own files over and over: many lines with a literal, and no failure."""
+    tree = Tree(path)
+    logs = capture_of(FIXTURES / "healthy--ray-2.60.0--1-node") / "logs"
+    for name in HEAD:
+        tree.add(name, _repeat(b"", Template((logs / name).read_bytes()), size // files))
+    bodies = [Template(log.read_bytes()) for log in sorted(logs.glob("python-core-worker-*.log"))]
+    for n in range(files - len(HEAD)):
+        name = f"python-core-worker-{n:056x}_{n + 400}.log"
+        tree.add(name, _repeat(b"", bodies[n % len(bodies)], size // files))
+    return tree
 
 
 def storm(path: Path, size: int) -> Tree:

@@ -81,6 +81,16 @@ def quiet(folder: Path, scale: float) -> bool:
     )
 
 
+def healthy(folder: Path, scale: float) -> bool:
+    """250 files of a healthy session's own lines, 1 GB, against a bare `rg`."""
+    tree = inputs.healthy(folder / "healthy", int(GB * scale), 250)
+    mine, rg = alternate(
+        [[RAYDOCTOR, "diagnose", str(tree.path)], bare_rg(folder, tree.path)], runs=5
+    )
+    met = mine.seconds <= 2.5 and mine.peak_bytes <= 150 * MB
+    return say(f"diagnose, {tree.bytes / GB:.1f} GB healthy", mine, rg, "2.5 s, 150 MB", met)
+
+
 def storm(folder: Path, scale: float) -> bool:
     """Every fourth line an error, 1 GB, against the same `rg`; counts must be exact."""
     tree = inputs.storm(folder / "storm", int(GB * scale))

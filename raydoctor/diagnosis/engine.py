@@ -312,7 +312,7 @@ def _diagnosis(
         severity=candidate.severity,
         headline=finding.headline,
         count=finding.count,
-        chain=finding.chain,
+        chain=tuple(dict.fromkeys(finding.chain)),
         remedies=tuple(r for remedy in remedies if (r := _for_version(remedy, version))),
         subjects=finding.subjects,
         gaps=finding.gaps,

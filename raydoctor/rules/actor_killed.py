@@ -65,7 +65,7 @@ _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
     explains=("actor",),
     caused_by=("process", "worker"),
     daemons_record=True,
-    looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
+    looks_for=(CALL_FAILED, RAY_EXCEPTION, *LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
 )
 def actor_killed(case: Case) -> Iterator[Finding]:
     """One finding per way of ending and class."""

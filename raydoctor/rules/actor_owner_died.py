@@ -82,7 +82,7 @@ class _Orphan(NamedTuple):
     daemons_record=True,
     looks_for=(
         CALL_FAILED,
-        LEFT,
+        *LEFT,
         RAY_EXCEPTION,
         OWNER_FAILED,
         DESTROYED,

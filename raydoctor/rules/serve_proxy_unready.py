@@ -64,7 +64,7 @@ UNREADY = (
     rank=44,
     explains=("actor", "serve-proxy"),
     caused_by=(),
-    looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, LEFT),
+    looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, *LEFT),
 )
 def serve_proxy_unready(case: Case) -> Iterator[Finding]:
     """One finding per node."""

@@ -91,7 +91,7 @@ class _Trouble:
     rank=44,
     explains=("actor", "serve-replicas"),
     caused_by=("actor", "process", "runtime-env", "worker"),
-    looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, LEFT),
+    looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, *LEFT),
 )
 def serve_replica_failed(case: Case) -> Iterator[Finding]:
     """One finding per deployment and kind of failure."""

@@ -45,15 +45,19 @@ CALL_FAILED = Signal(
     extent="record",
 )
 
-LEFT = Signal(
-    "actor.left",
-    "Client::Disconnect, exit_type=INTENDED_",
-    r"^Raylet(?:Ipc)?Client::Disconnect, exit_type=INTENDED_\w+, exit_detail=(?P<detail>.*?(?:killed by `ray\.kill`|"
-    r"exit_actor\(\) is called|references to the actor were removed).*?), has creation_task_exception",
-    ("core-worker",),
-    "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. The "
-    "actor is dead because it was killed by `ray.kill`., has creation_task_exception_pb_bytes=0",
+LEFT = tuple(
+    Signal(
+        "actor.left",
+        reason,
+        r"^Raylet(?:Ipc)?Client::Disconnect, exit_type=INTENDED_\w+, exit_detail="
+        rf"(?P<detail>.*?{re.escape(reason)}.*?), has creation_task_exception",
+        ("core-worker",),
+        "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. "
+        f"The actor is dead {reason}., has creation_task_exception_pb_bytes=0",
+    )
+    for reason in (BY_KILL, BY_SCOPE, BY_EXIT)
 )
+"""How an actor's worker ended on purpose. Healthy workers disconnect as often, so the literals name the reason."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from raydoctor.model.values import Event
 
 EXITING = Signal(
     "worker.exiting",
-    "Worker exits with an exit code ",
+    "SYSTEM_ERROR",
     r"SYSTEM_ERROR.{0,2000}?Worker exits with an exit code (?P<left>.*)",
     ("core-worker",),
     "Executing worker exit: SYSTEM_ERROR - Worker exits unexpectedly. Worker exits with an exit code 3. (timeout: -1ms)",
