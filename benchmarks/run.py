@@ -135,6 +135,7 @@ CASES: dict[str, Callable[[Path, float], bool]] = {
     "startup": startup,
     "small": small,
     "quiet": quiet,
+    "healthy": healthy,
     "storm": storm,
     "many": many,
     "live": clusters.thousand,
