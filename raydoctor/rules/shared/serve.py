@@ -125,8 +125,8 @@ RAISED = Signal(
     extent="record",
 )
 """A replica's exception inside FAILED's record: for consoles that lost the record's beginning."""
-_STATUS = r"^\s*(?:RuntimeError: )?(?:Deploying application (?P<app>\S+) failed: )?(?:Deployment (?P<deployment>\S+) is UNHEALTHY: )?"
-_STATUS += r"(?:message: *)?[\"'|>-]{0,3} *"
+_STATUS = r"^ {0,60}(?:RuntimeError: )?(?:Deploying application (?P<app>\S+) failed: )?(?:Deployment (?P<deployment>\S+) is UNHEALTHY: )?"
+_STATUS += r"(?:message: {0,4})?[\"'|>-]{0,3} ?"
 STATUS = (
     Signal(
         "serve.status",
