@@ -272,7 +272,7 @@ def memory_use(case: Case, killed: Collection[str]) -> list[MemoryUse]:
 def _bytes(text: str) -> float:
     number = text.rstrip("BKMGTPi")
     unit = text.removeprefix(number)
-    return float(number) * 1024 ** (_UNITS.index(unit) if unit in _UNITS else 0)
+    return float(number) * float(1024 ** (_UNITS.index(unit) if unit in _UNITS else 0))
 
 
 def memory_link(use: MemoryUse) -> Link:

@@ -1,0 +1,166 @@
+"""The workers of a Ray Train run did not start within the time limit: their resources were not free at once.
+
+## What you see
+`(TrainController pid=…) Retrying the launch of the training worker group. The previous launch attempt encountered the
+following failure:`, and `The worker group startup timed out after 30.0 seconds waiting for 8 workers` (2.41 and later). Or
+`Insufficient cluster resources to launch training workers` (2.49 and later), with what the group requires and what the
+cluster has.
+
+## Why
+The controller requests one placement group for all workers and waits 30 s for it, or as long as
+`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S` says. The group is created only if the resources of all workers are free at the same time.
+- The cluster is smaller than the request: a node has not joined, or a GPU is not declared.
+- Another job, a leftover placement group or the driver's own actors hold a part of the resources.
+- An autoscaling cluster needs longer than the limit to start a node. Then a later attempt succeeds.
+
+## Confirm
+- `ray status` while it waits: `Total Demands` lists the group, `Total Usage` what is taken.
+- `Attempting to start training worker group of size 8 with the following resources: [{'GPU': 1}] * 8` shows the request.
+
+## Fix
+Add the missing nodes, end what holds the resources, or request fewer or smaller workers. If the cluster must grow first, raise
+`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`.
+
+## Not this when
+- A later attempt started its workers: the warning healed.
+- The controller recorded its decision about the failure (2.49 and later): `train-worker-failed` reports it, with the request.
+- The reason is known (`infeasible-request`, `cluster-starved`): it is listed above this finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link
+from raydoctor.rules.shared import train, waiting
+
+SHORT = Signal(
+    "train.group_short",
+    "} but the cluster only has a maximum of {",
+    r"(?:^|\n)The worker group requires \{\"(?P<resource>[^\"\n]{1,200})\": (?P<required>[\d.]+)\} but the cluster only has a maximum of "
+    r"\{\"[^\"\n]{1,200}\": (?P<available>[\d.]+)\} resources",
+    ("train", "worker-echo", *DRIVER),
+    'The worker group requires {"GPU": 8.0} but the cluster only has a maximum of {"GPU": 4.0} resources.',
+    symptom=True,
+)
+_OFTEN = 3
+"""Attempts in a row from which on the group is not expected to start by itself."""
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=78,
+    explains=("train-run",),
+    caused_by=("waiting",),
+    looks_for=(SHORT, *train.SIGNALS, train.GROUP_STARTED, waiting.INFEASIBLE),
+)
+def train_group_timeout(case: Case) -> Iterator[Finding]:
+    """One finding for all attempts of a run whose controller recorded no decision about them."""
+    short = train.logged(case, SHORT.kind)
+    failed = [attempt for run in train.runs(case) for attempt in run.attempts]
+    if not short and any("startup timed out" in attempt.event["what"] for attempt in failed):
+        return
+    timeouts = _since_last_start(case, train.timeouts(case))
+    if short or timeouts:
+        yield _finding(case, short, timeouts)
+
+
+def _since_last_start(case: Case, timeouts: list[Event]) -> list[Event]:
+    """Timeouts after the last group that started."""
+    starts = train.logged(case, train.GROUP_STARTED.kind)
+    return [e for e in timeouts if not any(_is_before(e, start) for start in starts)]
+
+
+def _is_before(event: Event, other: Event) -> bool:
+    if event.source == other.source:
+        return event.line < other.line
+    return event.at is not None and other.at is not None and event.at <= other.at
+
+
+def _finding(case: Case, short: list[Event], timeouts: list[Event]) -> Finding:
+    count = max(evidence.total(timeouts), 1)
+    runs = train.runs(case) if short else []
+    own = Entity("train-run", f"{(short or timeouts)[0].source.path} group")
+    return Finding(
+        _headline(case, short, timeouts),
+        (
+            *(Link(e, f"the controller compares the request for {e['resource']} with the cluster") for e in short[:1]),
+            *(Link(e, f"an attempt to start {e['workers']} workers timed out") for e in timeouts[:1]),
+            *(Link(e, f"the last of {count} attempts") for e in timeouts[1:][-1:]),
+        ),
+        explains=(own, *(train.entity(run) for run in runs)),
+        caused_by=(Entity("waiting", "cluster"),),
+        count=count,
+        severity="error" if short or count >= _OFTEN else "warning",
+        remedies=train.room_remedies(),
+        covers=(*short, *timeouts, *(a.event for r in runs for a in r.attempts), *(e for r in runs for e in r.raised)),
+    )  # fmt: skip
+
+
+def _headline(case: Case, short: list[Event], timeouts: list[Event]) -> str:
+    if short:
+        event = short[-1]
+        needs, has = (f"{float(event[name]):g}" for name in ("required", "available"))
+        return f"Ray Train cannot start its workers: they need {needs} {event['resource']} together, and the cluster has at most {has}"
+    event = timeouts[-1]
+    request = train.requested(case)
+    attempts = evidence.total(timeouts)
+    text = f"Ray Train waited {float(event['seconds']):g} s for the resources of {event['workers']} workers"
+    text += f" ({request})" if request else ""
+    return f"{text} in vain{f', {attempts} times' if attempts > 1 else ''}"
+
+
+# ------------------------------------------------------------------ examples
+
+_TIMED_OUT = (
+    "(TrainController pid=100) Retrying the launch of the training worker group. The previous launch attempt encountered the "
+    f"following failure:\n(TrainController pid=100) {train.TIMEOUT.sample}\n"
+)
+_NO_NODE = (
+    "(autoscaler +34s) Error: No available node types can fulfill resource request {'GPU': 1.0}. Add suitable node types to this "
+    "cluster to resolve this issue.\n"
+)
+_ATTEMPT = f"(TrainController pid=100) {train.ATTEMPT.sample}\n"
+_SHORT = (
+    "(TrainController pid=100) [FailurePolicy] RAISE\n(TrainController pid=100)   Source: controller\n"
+    "(TrainController pid=100)   Error count: 1 (max allowed: 0)\n(TrainController pid=100) Error: Training failed due to controller "
+    "error:\n(TrainController pid=100) Insufficient cluster resources to launch training workers.\n"
+    f"(TrainController pid=100) {SHORT.sample}\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "three attempts in a console of Ray 2.46",
+        {"driver.log": (_ATTEMPT + _TIMED_OUT) * 3},
+        roots=("train-group-timeout",),
+        says=("8 workers (8 × {'CPU': 1, 'GPU': 1}) in vain, 3 times", "ray status"),
+    ),
+    Example(
+        "the same, and the autoscaler reports again and again that no node fits",
+        {"driver.log": _TIMED_OUT + 2 * _NO_NODE},
+        roots=("infeasible-request",),
+        consequences=("train-group-timeout",),
+    ),
+    Example(
+        "the cluster is smaller than the group, and the controller gives up",
+        {"driver.log": _ATTEMPT + _SHORT},
+        roots=("train-group-timeout",),
+        says=("they need 8 GPU together, and the cluster has at most 4",),
+    ),
+    Example(
+        "a second attempt starts, after a node was added",
+        {"driver.log": f"{_ATTEMPT}{_TIMED_OUT}{_ATTEMPT}(TrainController pid=100) {train.GROUP_STARTED.sample}\n"},
+    ),
+    Example(
+        "a task and a program quote the messages",
+        {
+            "driver.log": f"(report pid=12) {train.TIMEOUT.sample}\nfaq: 'The worker group startup timed out after 30.0 seconds waiting for 8 "
+            f"workers' means that GPUs are taken\n(report pid=12) {SHORT.sample}\n",
+        },
+    ),
+)  # fmt: skip
