@@ -130,10 +130,11 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
 
 def _of_console(case: Case) -> Iterator[Finding]:
     """Failures of which a console has only a status, or the rest of the controller's record."""
-    ready = max((e.line for e in case.of(serve.READY.kind)), default=0)
+    ready = case.of(serve.READY.kind)
     of_kind = (serve.controllers(case, serve.RAISED.kind), case.of(serve.STATUS[0].kind))
     for events in of_kind:
-        said = [Said(e, e["app"], e["deployment"], "") for e in events if e.line > ready]
+        left = [e for e in events if not any(evidence.is_before(e, r) for r in ready)]
+        said = [Said(e, e["app"], e["deployment"], "") for e in left]
         if said:
             best = max(said, key=lambda one: bool(one.deployment))
             raised = next((r for one in said if (r := _raised(one.event["what"]))), None)

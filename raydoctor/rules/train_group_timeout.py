@@ -73,13 +73,7 @@ def train_group_timeout(case: Case) -> Iterator[Finding]:
 def _since_last_start(case: Case, timeouts: list[Event]) -> list[Event]:
     """Timeouts after the last group that started."""
     starts = train.logged(case, train.GROUP_STARTED.kind)
-    return [e for e in timeouts if not any(_is_before(e, start) for start in starts)]
-
-
-def _is_before(event: Event, other: Event) -> bool:
-    if event.source == other.source:
-        return event.line < other.line
-    return event.at is not None and other.at is not None and event.at <= other.at
+    return [e for e in timeouts if not any(evidence.is_before(e, start) for start in starts)]
 
 
 def _finding(case: Case, short: list[Event], timeouts: list[Event]) -> Finding:

@@ -110,26 +110,18 @@ def train_preempted(case: Case) -> Iterator[Finding]:
     """One finding for all preempted nodes of a capture's runs."""
     kinds = (DETECTED.kind, TOLD.kind, INTERRUPTED.kind, LOST.kind)
     ends = case.of(FINISHED.kind)
-    seen = [e for e in _own(case, *kinds) if not any(_is_before(e, end) for end in ends)]
+    seen = [
+        e for e in train.logged(case, *kinds) if not any(evidence.is_before(e, end) for end in ends)
+    ]
     runs = [run for run in train.runs(case) if run.attempts[-1].is_preempted]
     if seen or runs:
         yield _finding(case, seen, runs)
 
 
-def _own(case: Case, *kinds: str) -> list[Event]:
-    return train.logged(case, *kinds)
-
-
-def _is_before(event: Event, other: Event) -> bool:
-    if event.source == other.source:
-        return event.line < other.line
-    return event.at is not None and other.at is not None and event.at <= other.at
-
-
 def _finding(case: Case, seen: list[Event], runs: list[TrainRun]) -> Finding:
     decisions = [run.attempts[-1].event for run in runs]
     texts = [*(e.message for e in seen), *(e["what"] for e in decisions)]
-    texts += [e.message for e in _own(case, LOST_NODE.kind)] if seen else []
+    texts += [e.message for e in train.logged(case, LOST_NODE.kind)] if seen else []
     nodes = list(dict.fromkeys(n for text in texts for n in _NODES.findall(text) if text))
     ranks = sorted(
         {int(r) for t in texts for m in _RANKS.findall(t) for r in m.split(",") if r.strip()}
@@ -150,7 +142,7 @@ def _finding(case: Case, seen: list[Event], runs: list[TrainRun]) -> Finding:
         count=max(len(nodes), 1),
         severity="error" if gave_up else "warning",
         remedies=_remedies(runs),
-        covers=(*seen, *decisions, *_own(case, LOST_NODE.kind), *(e for run in runs for e in run.raised)),
+        covers=(*seen, *decisions, *train.logged(case, LOST_NODE.kind), *(e for run in runs for e in run.raised)),
     )  # fmt: skip
 
 
@@ -176,9 +168,9 @@ def _saved(case: Case, seen: list[Event], decisions: list[Event]) -> Event | Non
     """The last checkpoint between the notice and the end; without a notice, the last one."""
     notices = [e for e in seen if e.kind in (DETECTED.kind, TOLD.kind)]
     ends = [*(e for e in seen if e not in notices), *decisions]
-    for event in reversed(_own(case, CHECKPOINT.kind)):
-        late = not notices or not _is_before(event, notices[0])
-        if late and not any(_is_before(end, event) for end in ends):
+    for event in reversed(train.logged(case, CHECKPOINT.kind)):
+        late = not notices or not evidence.is_before(event, notices[0])
+        if late and not any(evidence.is_before(end, event) for end in ends):
             return event
     return None
 

@@ -220,14 +220,8 @@ def stale_calls(case: Case) -> dict[str, list[Event]]:
         name: events
         for name, events in found.items()
         if (evidence.total(events) > 1 or not events[0]["seqno"])
-        and not any(_is_before(events[-1], end) for end in ends)
+        and not any(evidence.is_before(events[-1], end) for end in ends)
     }
-
-
-def _is_before(event: Event, other: Event) -> bool:
-    if event.source == other.source:
-        return event.line < other.line
-    return event.at is not None and other.at is not None and event.at <= other.at
 
 
 class MemoryUse(NamedTuple):
