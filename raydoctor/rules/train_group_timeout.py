@@ -92,7 +92,7 @@ def _finding(case: Case, short: list[Event], timeouts: list[Event]) -> Finding:
         count=count,
         severity="error" if short or count >= _OFTEN else "warning",
         remedies=train.room_remedies(),
-        covers=(*short, *timeouts, *(a.event for r in runs for a in r.attempts), *(e for r in runs for e in r.raised)),
+        covers=(*train.echoes(case), *short, *timeouts, *(a.event for r in runs for a in r.attempts), *(e for r in runs for e in r.raised)),
     )  # fmt: skip
 
 

@@ -142,7 +142,7 @@ def _finding(case: Case, seen: list[Event], runs: list[TrainRun]) -> Finding:
         count=max(len(nodes), 1),
         severity="error" if gave_up else "warning",
         remedies=_remedies(runs),
-        covers=(*seen, *decisions, *train.logged(case, LOST_NODE.kind), *(e for run in runs for e in run.raised)),
+        covers=(*train.echoes(case), *seen, *decisions, *train.logged(case, LOST_NODE.kind), *(e for run in runs for e in run.raised)),
     )  # fmt: skip
 
 

@@ -76,7 +76,11 @@ def _finding(case: Case, run: TrainRun) -> Finding:
         count=len(run.attempts),
         severity=severity,
         remedies=tuple(_remedies(run)),
-        covers=(*_covered(run), *(train.timeouts(case) if last.by_controller else ())),
+        covers=(
+            *_covered(run),
+            *(train.timeouts(case) if last.by_controller else ()),
+            *train.echoes(case),
+        ),
         gaps=(_FIRST,) if last.ranks and last.ranks[0].lost_its_peer else (),
     )
 

@@ -262,6 +262,12 @@ def logged(case: Case, *kinds: str) -> list[Event]:
     ]
 
 
+def echoes(case: Case) -> list[Event]:
+    """A console's echoes of records that Ray Train's own logs contain."""
+    found = case.of(DECISION.kind, TIMEOUT.kind) if "train" in case.roles else []
+    return [e for e in found if e["who"].startswith(_PROCESSES)]
+
+
 _PROCESSES = ("TrainController", "RayTrainWorker", "PreemptionWatcher")
 
 
