@@ -128,7 +128,7 @@ def _finding(case: Case, seen: list[Event], runs: list[TrainRun]) -> Finding:
     )
     ranks = ranks or sorted({int(r) for e in decisions for r in _RANK.findall(e["what"])})
     saved = _saved(case, seen, decisions)
-    gave_up = any(run.attempts[-1].gave_up for run in runs)
+    gave_up = any(run.attempts[-1].gave_up for run in runs) or any(map(_is_raised, seen))
     is_over = bool(runs) or any(e.kind in (INTERRUPTED.kind, LOST.kind) for e in seen)
     named = next((f" {run.name}" for run in runs if run.name), "")
     own = Entity("train-run", f"preempted {(seen or decisions)[0].source.path}")
@@ -144,6 +144,11 @@ def _finding(case: Case, seen: list[Event], runs: list[TrainRun]) -> Finding:
         remedies=_remedies(runs),
         covers=(*train.echoes(case), *seen, *decisions, *train.logged(case, LOST_NODE.kind), *(e for run in runs for e in run.raised)),
     )  # fmt: skip
+
+
+def _is_raised(event: Event) -> bool:
+    """Whether the driver got the exception: the run did not restart."""
+    return event.kind == INTERRUPTED.kind and not event["who"] and "PreemptionError: " in event.text
 
 
 def _ip(case: Case, node: str) -> str | None:

@@ -95,7 +95,11 @@ def _headline(case: Case, run: TrainRun) -> str:
     if not last.ranks:
         request = train.requested(case) if "startup timed out" in last.event["what"] else ""
         group = f" (the group requests {request})" if request else ""
-        return f"{named}{end}: {_first_line(last.event['what'])}{group}"
+        says = (
+            _first_line(last.event["what"])
+            or f"the {'controller' if last.by_controller else 'worker group'} failed"
+        )
+        return f"{named}{end}: {says}{group}"
     what = "lost a peer" if last.ranks[0].lost_its_peer else "failed first"
     ranks = _ranks(last.ranks, train.world_size(case, last))
     text = f"{named}{end} because {ranks} {what}: {_why(last.ranks[0])}"
@@ -139,12 +143,14 @@ def _repeats(run: TrainRun) -> str:
     )
 
 
+_FRAMES = ("Training failed due to", "[Rank ", "ray.train.")
+"""Lines around the errors of a group."""
+
+
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith("Training failed due to")]
-    return _cut(
-        next(iter(causes), "the controller failed").partition(" Potential causes include")[0]
-    )
+    causes = [line for line in lines if not line.startswith(_FRAMES)]
+    return _cut(next(iter(causes), "").partition(". Potential causes include")[0])
 
 
 def _cut(text: str) -> str:
@@ -413,6 +419,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("train-worker-failed",),
         says=("was restarted: The worker group startup timed out", "requests 8 × {'GPU': 1}"),
+    ),
+    Example(
+        "a console that dropped the lines that several ranks print, and the controller retries",
+        {
+            "driver.log": "(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: worker group\n"
+            "(TrainController pid=100)   Error count: 1 (max allowed: 3)\n(TrainController pid=100) Error: Training failed due to "
+            "worker errors:\n(TrainController pid=100) [Rank 1 Error Snippet]:\n(TrainController pid=100) \n"
+        },
+        roots=("train-worker-failed",),
+        says=("The training run was restarted: the worker group failed",),
     ),
     Example(
         "a console of Ray 2.46 with the exception of rank 1",

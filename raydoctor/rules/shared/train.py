@@ -263,8 +263,8 @@ def logged(case: Case, *kinds: str) -> list[Event]:
 
 
 def echoes(case: Case) -> list[Event]:
-    """A console's echoes of records that Ray Train's own logs contain."""
-    found = case.of(DECISION.kind, TIMEOUT.kind) if "train" in case.roles else []
+    """A console's echoes of the controller's records."""
+    found = case.of(DECISION.kind, TIMEOUT.kind)
     return [e for e in found if e["who"].startswith(_PROCESSES)]
 
 
@@ -313,7 +313,10 @@ def room_remedies() -> tuple[Remedy, ...]:
 def runs(case: Case) -> list[TrainRun]:
     """Failed runs in the order of their first failure."""
     raised = case.of("train.raised")
-    by_name = evidence.grouped(logged(case, "train.decision"), lambda e: e["run_name"])
+    decisions = logged(case, "train.decision")
+    if raised and all(e["who"] for e in decisions):
+        decisions = []  # the exception is whole, while echoes lose the lines that several ranks print
+    by_name = evidence.grouped(decisions, lambda e: e["run_name"])
     if not by_name and raised:
         printed_only = [TrainRun("", [_attempt(case, event, [])], [event]) for event in raised]
         return [*printed_only, *_runs_of_v1(case)]
@@ -360,6 +363,8 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> TrainAttempt:
     text = event["what"].partition("\nray.train.")[0]
     parts = _SNIPPET.split(text)
     for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
+        if event["who"] and not snippet.strip():
+            continue  # another rank has printed the same lines
         numbers = [int(n) for n in ranks.split(",")]
         attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
     # The loss of a peer is recorded before the peer's own end, if only by milliseconds.
