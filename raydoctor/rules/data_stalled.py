@@ -29,7 +29,8 @@ other actors hold: `execution_options.exclude_resources`. If the function is rea
 
 ## Not this when
 A function of the pipeline raised an exception (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
-`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average.
+`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average. The
+note becomes a warning if a console repeats it to its end.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.case.signals import GCS, RAYLET, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -59,6 +60,9 @@ _STALE = data.STALE[0].kind
 _KINDS = tuple(dict.fromkeys(signal.kind for signal in (*data.STALLS, data.STALE[0])))
 _WARNINGS = {data.NOT_ENOUGH.kind, data.SHUFFLE.kind, data.AGGREGATORS.kind, _STALE}
 
+_OFTEN = 3
+"""Warnings of slow tasks, which Ray Data checks every 30 s: "if this message persists", it says, the tasks may be hung."""
+
 
 @dataclass(slots=True)
 class _Stall:
@@ -69,6 +73,8 @@ class _Stall:
     """By kind, the earliest first."""
     active: str = ""
     finished: str = ""
+    persists: bool = False
+    """Whether Ray Data warned of slow tasks again and again, up to the end of what is known."""
 
     def first(self, kind: str) -> Event | None:
         """The first record of a kind."""
@@ -84,7 +90,7 @@ class _Stall:
         """An error if Ray Data ended the pipeline, a note if the pipeline may only be slow."""
         if {"data.no_progress", "data.no_actors"} & set(self.events):
             return "error"
-        return "warning" if _WARNINGS & set(self.events) else "info"
+        return "warning" if self.persists or _WARNINGS & set(self.events) else "info"
 
 
 @rule(
@@ -106,7 +112,19 @@ def data_stalled(case: Case) -> Iterator[Finding]:
     for operator, events in data.stale_calls(case).items():
         stalls.setdefault(operator, _Stall(operator)).events[_STALE] = events
     for stall in stalls.values():
+        stall.persists = _persists(case, stall.events.get(data.SLOW_TASK.kind, []))
         yield _finding(case, stall)
+
+
+def _persists(case: Case, slow: list[Event]) -> bool:
+    """Whether a console without the daemons' logs repeats the warning, and no pipeline finished after it."""
+    is_console = case.roles.isdisjoint((*GCS, *RAYLET))
+    ends = case.of(data.FINISHED.kind)
+    return (
+        is_console
+        and evidence.total(slow) >= _OFTEN
+        and not any(evidence.is_before(slow[-1], end) for end in ends)
+    )
 
 
 def _stall_of(event: Event) -> _Stall:
@@ -409,6 +427,20 @@ EXAMPLES: tuple[Example, ...] = (
             + 3 * f"(Cache pid=704) {data.STALE[0].sample}\n"
             + f"2026-11-21 10:49:01,100\tINFO streaming_executor.py:300 -- {data.FINISHED.sample}\n",
         },
+    ),
+    Example(
+        "a console in which the warning of slow tasks persists",
+        {"driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3},
+        roots=("data-stalled",),
+        says=("has been running for 128 s or more",),
+    ),
+    Example(
+        "the same, and the pipeline finishes",
+        {
+            "driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3
+            + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n"
+        },
+        roots=("data-stalled",),
     ),
     Example(
         "a program prints the messages, and a pipeline runs",

@@ -397,6 +397,12 @@ EXAMPLES: tuple[Example, ...] = (
         says=("The worker of Loader (pid 129) crashed: SIGBUS", "df -h /dev/shm"),
     ),
     Example(
+        "a console that kept one line of the report",
+        {"driver.log": _BUS.partition("\n")[0] + "\n" + _DIED},
+        roots=("worker-native-crash",),
+        says=("The worker of Loader (pid 129) crashed: SIGBUS",),
+    ),
+    Example(
         "the same, after Ray had found /dev/shm too small",
         {
             "driver.log": f"2026-11-21 07:55:01,100\tWARNING services.py:2022 -- {_SMALL}{_BUS}{_DIED}"

@@ -158,7 +158,7 @@ def of_exit(case: Case, exit_: WorkerExit) -> Crash | None:
 
     A program can print the same text. It counts only with the header of Ray's C++ logs or with Python's stack below it,
     and only if its time fits the recorded exit. In a console without the daemons' logs, where such lines are often lost,
-    it also counts if both reports name the same signal.
+    either report counts.
     """
     events = [e for e in _reports_of(case, exit_) if _in_time(e, exit_)]
     return _crash(events, exit_) or (_crash_of_console(events, exit_) if is_console(case) else None)
@@ -170,13 +170,13 @@ def is_console(case: Case) -> bool:
 
 
 def _crash_of_console(events: list[Event], exit_: WorkerExit) -> Crash | None:
-    """A crash of which a driver's echo has kept the handler's first line and faulthandler's, without a stack."""
-    fatal = [e for e in events if e.kind == "crash.python"]
-    signals = {_SIGNAL_OF.get(e["what"]) for e in fatal}
-    handlers = [e for e in events if e.kind == "crash.printed" and e["signal"] in signals]
-    if not handlers:
+    """A crash of which a driver's echo has kept only the first line of a report, of a process whose end is recorded."""
+    handlers = [e for e in events if e.kind == "crash.printed"]
+    fatal = [e for e in events if e.kind == "crash.python" and e["what"] in _SIGNAL_OF]
+    if not handlers and not fatal:
         return None
-    return Crash(handlers[0]["signal"], (*handlers, *fatal), handlers[0], exit=exit_)
+    signal = handlers[0]["signal"] if handlers else _SIGNAL_OF[fatal[0]["what"]]
+    return Crash(signal, (*handlers, *fatal), next(iter(handlers), None), exit=exit_)
 
 
 def of_echoes(case: Case) -> Iterator[Crash]:
