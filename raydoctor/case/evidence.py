@@ -70,6 +70,13 @@ def last_before(case: Case, event: Event, *kinds: str) -> Event | None:
     return max(before, key=lambda e: e.offset, default=None)
 
 
+def is_before(event: Event, other: Event) -> bool:
+    """Whether an event is before another: by place in the same file, else by time; false if unknown."""
+    if event.source == other.source:
+        return event.line < other.line
+    return event.at is not None and other.at is not None and event.at <= other.at
+
+
 def deaths(exits: Iterable[WorkerExit]) -> int:
     """How many workers exited, including those that a folded storm only counts."""
     return sum(exit_.count for exit_ in exits)

@@ -188,7 +188,6 @@ IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
         "serve-queue",
         "serve-replicas",
         "setting",
-        "train-run",
         "unavailable",
         "versions",
     }

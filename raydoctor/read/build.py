@@ -41,6 +41,7 @@ _NAMED = frozenset(
         "worker.calls",
         "stack.printed",
         "debugger.open",
+        "data.stale_calls",
         "debugger.waits",
         "async.blocking_get",
         "async.slow_step",

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from raydoctor.capture.console.prefixes import HEADER
+from raydoctor.capture.console.prefixes import HEADER, NAMED
 from raydoctor.model.patterns import pattern
 
 MAX_RECORD_LINES = 250
@@ -56,7 +56,7 @@ _KERNEL = (
 )
 _PREFIX = pattern(
     r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?"
-    r"|[^()]{0,300}(?:\([^()]{0,300}\))?[^()]{0,300}?pid=\d{1,10}(?:, ip=[^()]{1,100})?)\) ?"
+    rf"|{NAMED}?pid=\d{{1,10}}(?:, ip=[^()]{{1,100}})?)\) ?"
 )
 _PREFIX_PARTS = pattern(r"^(?P<name>.*?)[ ,]{0,9}\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
 _REPEATED = pattern(

@@ -27,7 +27,8 @@ with 2.40, 2.50 and 2.60 (measured). There only the handle that `.remote()` retu
 ## Not this when
 The process that created the actor died (`actor-owner-died`), or the actor's own process was killed or crashed
 (`worker-vanished`, `worker-native-crash`). An actor that ended on purpose is not reported if no call failed, or if the
-program caught the error.
+program caught the error. The exception is a capture that contains only this actor's log, without any
+record of its callers: there, the last reference's end is a warning.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION, WORKER_DIED
+from raydoctor.case.signals import ACTOR_PLACED, DRIVER, GCS, RAY_EXCEPTION, RAYLET, WORKER_DIED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
@@ -54,6 +55,12 @@ LOST_REFERENCE = Signal(
     symptom=True,
 )
 
+_CALLER = Gap(
+    "output of the driver",
+    "the actor's own log does not show which call on it failed, or waits",
+    "Add the driver's output, and gcs_server.out of the head node.",
+    optional=True,
+)
 _EITHER = " (or the process that created it died: only the GCS log distinguishes the two)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
 
@@ -78,6 +85,30 @@ def actor_killed(case: Case) -> Iterator[Finding]:
         yield _finding(case, kind, found)
     if lost := case.of("actor.lost_reference"):
         yield _lost(lost)
+    if not groups:
+        yield from _of_its_own_log(case)
+
+
+_SHOW_CALLS = frozenset((*DRIVER, *GCS, *RAYLET, "core-driver"))
+"""Logs that show whether a call on the actor failed, or that its job had ended."""
+
+
+def _of_its_own_log(case: Case) -> Iterator[Finding]:
+    """The end of the only actor whose log was given: a reader who picks that log asks why the actor ended."""
+    ends = [end for end in case.of(LEFT.kind) if actors.BY_SCOPE in end["detail"]]
+    if len({(end.source.path, end.pid) for end in ends}) != 1 or case.roles & _SHOW_CALLS:
+        return
+    names = [n for e in ends[0].entities if e.kind == "worker" for n in case.names.get(e.value, ())]
+    actor = Death("", class_name=names[-1] if names else "", pid=ends[0].pid)
+    yield Finding(
+        f"{_subject(actor)} was ended by Ray because no handle kept it alive: a call or ray.get on it fails or waits in vain",
+        (Link(ends[0], f"{actor.label} records why it exits: {ends[0]['detail']}"),),
+        subjects=(Subject("actor", None, actor.class_name or None, actor.pid),),
+        severity="warning",
+        remedies=_remedies(actors.BY_SCOPE, actor),
+        covers=tuple(ends),
+        gaps=(_CALLER,),
+    )
 
 
 def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
@@ -225,7 +256,12 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
             f"Keep the handle that created {cls} as long as the actor is in use",
             (
                 paste.python(
-                    "self.{handle:name} = {actor:name}.remote(…)   # not a local variable, and not only ray.get_actor(…)",
+                    "{handle:name} = {actor:name}.remote(…)   # at the top level of the driver's module, or",
+                    handle=name,
+                    actor=cls,
+                ),
+                paste.python(
+                    "self.{handle:name} = {actor:name}.remote(…)   # in an object that lives as long: not a local variable, and not only ray.get_actor(…)",
                     handle=name,
                     actor=cls,
                 ),
@@ -241,6 +277,11 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
 _A = "c4647def073eea9d8fbb251801000000"
 _W = "a07fa00a6cf9b3258fd6316159a56d965c516ff1108012ab20f3bd9b"
 _N = "d6ee7b2fc9aa6e457ead8e404153759d8d28b085e2ec49238aa515d8"
+_LOST_SCOPE = (
+    "[2026-11-21 07:41:07,079 I 386 405] {writer}::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because "
+    "the actor is killed. The actor is dead because all references to the actor were removed{more}., has "
+    "creation_task_exception_pb_bytes=0\n"
+)
 _KILLED = "it was killed by `ray.kill`."
 _LEFT_TEXT = (
     "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: Worker exits by an user request. "
@@ -267,6 +308,7 @@ _OWN_END = (
     f"exit_detail=Worker exits because the actor is killed. The actor is dead because {_KILLED}, has "
     "creation_task_exception_pb_bytes=0\n"
 )
+_OWN_SCOPE = _LOST_SCOPE.format(writer="raylet_client.cc:162: RayletClient", more="")
 _CALLER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
 _CALL = (
     f"[2026-11-21 07:41:08,073 W 12 12] task_manager.cc:1678: Task attempt c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail "
@@ -309,6 +351,33 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n"
         },
         roots=("actor-killed",),
+    ),
+    Example(
+        "only the log of an actor whose last handle is gone, of Ray 2.40",
+        {_OWN_LOG: _OWN_SCOPE},
+        roots=("actor-killed",),
+        says=("(pid 386) was ended by Ray because no handle kept it alive", "at the top level of"),
+    ),
+    Example(
+        "the same record in a pasted text, of Ray 2.60",
+        {
+            "driver.log": _LOST_SCOPE.format(
+                writer="raylet_ipc_client.cc:133: RayletIpcClient",
+                more=" including lineage ref count",
+            )
+        },
+        roots=("actor-killed",),
+    ),
+    Example(
+        "the same record beside the daemons' logs: the program needed the actor no longer",
+        {**_GCS, _OWN_LOG: _OWN_SCOPE},
+    ),
+    Example(
+        "the logs of two actors that the program needed no longer",
+        {
+            _OWN_LOG: _OWN_SCOPE,
+            _OWN_LOG.replace(_W, _N).replace("386", "387"): _OWN_SCOPE.replace("386", "387"),
+        },
     ),
     Example(
         "the program caught the error",

@@ -6,6 +6,8 @@ A progress bar that does not move, or one of these messages:
 - `Operator … is running but has no outputs for 60.4 seconds` (2.9+)
 - `A task … has been running …, which is longer than the average task duration` (2.49+)
 - `ExecutionTimeoutError: Dataset execution made no progress`, after half an hour (2.58+). Older versions wait forever.
+- `GetTimeoutError: Timed out while starting actors` (2.9+), `Only 3 out of 8 hash-shuffle aggregators are ready` (2.48+)
+- `(MapWorker(…) pid=…) Cancelling stale RPC with seqno 41 < 43`, again and again
 
 ## Why
 - No resources are free: actors of the same program, of another job, or of the pipeline's own pools hold the CPUs or
@@ -13,6 +15,8 @@ A progress bar that does not move, or one of these messages:
 - One operator requests more than the cluster has: `num_gpus=1` without a GPU, or more shuffle aggregators than CPUs.
 - A task is hung or slow: a UDF waits for a service, a block is huge, or Ray kills tasks for memory and retries them.
 - Nothing consumes the output, and the object store is full: backpressure.
+- The connection to an actor of the pool broke, and the pipeline sends the same call again. The actor has already run it,
+  and cancels it as stale. Up to Ray 2.44 a call that is sent again keeps its number, so that this may never end.
 
 ## Confirm
 - The progress bar or `logs/ray-data/ray-data.log`: the operator with queued blocks and no active task; `pending`
@@ -25,7 +29,8 @@ other actors hold: `execution_options.exclude_resources`. If the function is rea
 
 ## Not this when
 A function of the pipeline raised an exception (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
-`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average.
+`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average. The
+note becomes a warning if a console repeats it to its end.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.case.signals import GCS, RAYLET, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -44,12 +49,19 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subje
 from raydoctor.rules.shared import data
 
 _DOC = "https://docs.ray.io/en/latest/data/execution-configurations.html"
+_RETRIES = "https://github.com/ray-project/ray/pull/51904"
 _TIPS = "https://docs.ray.io/en/latest/data/performance-tips.html"
 _RUNNING = pattern(
     r"^  - (?P<operator>.+?): (?P<active>\d+) active task\(s\), (?P<finished>\d+) finished, ",
     re.MULTILINE,
 )
-_KINDS = tuple(signal.kind for signal in data.STALLS)
+_LISTED = pattern(r"\bOperators still running:\s*(?:- )?(?P<operator>[^\n,]+)")
+_STALE = data.STALE[0].kind
+_KINDS = tuple(dict.fromkeys(signal.kind for signal in (*data.STALLS, data.STALE[0])))
+_WARNINGS = {data.NOT_ENOUGH.kind, data.SHUFFLE.kind, data.AGGREGATORS.kind, _STALE}
+
+_OFTEN = 3
+"""Warnings of slow tasks, which Ray Data checks every 30 s: "if this message persists", it says, the tasks may be hung."""
 
 
 @dataclass(slots=True)
@@ -61,6 +73,8 @@ class _Stall:
     """By kind, the earliest first."""
     active: str = ""
     finished: str = ""
+    persists: bool = False
+    """Whether Ray Data warned of slow tasks again and again, up to the end of what is known."""
 
     def first(self, kind: str) -> Event | None:
         """The first record of a kind."""
@@ -74,9 +88,9 @@ class _Stall:
     @property
     def severity(self) -> Severity:
         """An error if Ray Data ended the pipeline, a note if the pipeline may only be slow."""
-        if "data.no_progress" in self.events:
+        if {"data.no_progress", "data.no_actors"} & set(self.events):
             return "error"
-        return "warning" if {"data.not_enough", "data.shuffle_needs"} & set(self.events) else "info"
+        return "warning" if self.persists or _WARNINGS & set(self.events) else "info"
 
 
 @rule(
@@ -85,18 +99,32 @@ class _Stall:
     rank=85,
     explains=("data-operator",),
     caused_by=("task", "waiting"),
-    looks_for=(*data.STALLS, WORKER_EXIT),
+    looks_for=(*data.STALLS, *data.STALE, data.FINISHED, data.RUN_FAILED, WORKER_EXIT),
 )
 def data_stalled(case: Case) -> Iterator[Finding]:
     """One finding per operator."""
     stalls: dict[str, _Stall] = {}
-    for kind in _KINDS:
+    for kind in dict.fromkeys(signal.kind for signal in data.STALLS):
         for event in data.records(case, kind):
             stall = _stall_of(event)
             known = stalls.setdefault(stall.operator, stall)
             known.events.setdefault(kind, []).append(event)
+    for operator, events in data.stale_calls(case).items():
+        stalls.setdefault(operator, _Stall(operator)).events[_STALE] = events
     for stall in stalls.values():
+        stall.persists = _persists(case, stall.events.get(data.SLOW_TASK.kind, []))
         yield _finding(case, stall)
+
+
+def _persists(case: Case, slow: list[Event]) -> bool:
+    """Whether a console without the daemons' logs repeats the warning, and no pipeline finished after it."""
+    is_console = case.roles.isdisjoint((*GCS, *RAYLET))
+    ends = case.of(data.FINISHED.kind)
+    return (
+        is_console
+        and evidence.total(slow) >= _OFTEN
+        and not any(evidence.is_before(slow[-1], end) for end in ends)
+    )
 
 
 def _stall_of(event: Event) -> _Stall:
@@ -105,9 +133,11 @@ def _stall_of(event: Event) -> _Stall:
         # No operator is active: the first idle one blocks the operators after it.
         waits = next((r for r in running if r["active"] == "0"), running[0])
         return _Stall(data.operator(waits["operator"]), {}, waits["active"], waits["finished"])
-    name = event["operator"] or (
-        "the hash shuffle" if event.kind == "data.shuffle_needs" else "the pipeline"
-    )
+    listed = _LISTED.search(event["what"])
+    if listed:
+        return _Stall(data.operator(listed["operator"].strip()))
+    is_shuffle = event.kind in (data.SHUFFLE.kind, data.AGGREGATORS.kind)
+    name = event["operator"] or ("the hash shuffle" if is_shuffle else "the pipeline")
     return _Stall(data.operator(name))
 
 
@@ -122,27 +152,75 @@ def _finding(case: Case, stall: _Stall) -> Finding:
         subjects=(Subject("operator", None, stall.operator),),
         severity=stall.severity,
         remedies=tuple(_remedies(stall)),
-        covers=tuple(stall.all),
+        covers=(*stall.all, *_outcome(case, stall)),
     )
 
 
+def _outcome(case: Case, stall: _Stall) -> list[Event]:
+    """Records that only repeat that the pipeline ended."""
+    if stall.severity != "error":
+        return []
+    seen = {(e.source.path, e.line) for e in stall.all}
+    repeated = [e for e in case.of("driver.exception") if (e.source.path, e.line) in seen]
+    return [*case.of(data.RUN_FAILED.kind), *repeated]
+
+
 def _headline(stall: _Stall) -> str:
-    operator = stall.operator
+    return _end(stall) or _lack(stall) or _delay(stall)
+
+
+def _end(stall: _Stall) -> str:
+    """The headline of a pipeline that Ray Data ended, else empty."""
     if event := stall.first("data.no_progress"):
         tasks = f" ({stall.active} active tasks, {stall.finished} finished)" if stall.active else ""
-        return f"Ray Data ended the pipeline after {event['seconds']} s without progress at {operator}{tasks}"
+        return f"Ray Data ended the pipeline after {event['seconds']} s without progress at {stall.operator}{tasks}"
+    if stall.first("data.no_actors"):
+        return "Ray Data ended the pipeline because the actors of its pool did not start: the cluster does not have enough free resources"
+    return ""
+
+
+def _lack(stall: _Stall) -> str:
+    """The headline of an operator that does not get its resources, else empty."""
     if stall.first("data.not_enough"):
-        return f"Ray Data cannot run any task of {operator}: the cluster does not have enough free resources"
+        return f"Ray Data cannot run any task of {stall.operator}: the cluster does not have enough free resources"
     if event := stall.first("data.shuffle_needs"):
         needs = (
             f"{_number(event['required'])} {event['unit']} for {event['aggregators']} aggregators"
         )
         return f"A hash shuffle of Ray Data needs {needs}, but the cluster has {_number(event['total'])}"
+    if event := stall.first("data.aggregators"):
+        cpus = f" (it needs {_number(event['required'])} CPUs, {_number(event['free'])} are free)"
+        return (
+            f"Only {event['ready']} of {event['aggregators']} aggregators of a hash shuffle have started after "
+            f"{float(event['seconds']):.0f} s{cpus if event['required'] else ''}"
+        )
+    return ""
+
+
+def _delay(stall: _Stall) -> str:
+    """The headline of an operator that may be hung, or only slow."""
+    if stall.first(_STALE):
+        return _stale_headline(stall)
     if event := stall.first("data.idle"):
-        return f"Operator {operator} had no output for {float(event['seconds']):.0f} s: it may be stalled, or only slow"
+        return f"Operator {stall.operator} had no output for {float(event['seconds']):.0f} s: it may be stalled, or only slow"
     event = stall.all[0]
     longest = max(float(e["seconds"]) for e in stall.all)
-    return f"A task of {operator} has been running for {longest:.0f} s or more, but the average is {_number(event['average'])} s"
+    return f"A task of {stall.operator} has been running for {longest:.0f} s or more, but the average is {_number(event['average'])} s"
+
+
+def _stale_headline(stall: _Stall) -> str:
+    events = stall.events[_STALE]
+    pids = list(dict.fromkeys(e.pid for e in events if e.pid is not None))
+    actor = (
+        f"an actor of {stall.operator}"
+        if len(pids) != 1
+        else f"an actor of {stall.operator} (pid {pids[0]})"
+    )
+    refused = [e for e in events if e["seqno"]]
+    if not refused:
+        return f"{actor[:1].upper()}{actor[1:]} waited in vain for call {events[0]['expected']}, and cancelled the calls after it"
+    count = evidence.many(evidence.total(refused), "call")
+    return f"{actor[:1].upper()}{actor[1:]} cancelled {count} that the pipeline had sent again: the pipeline may never end"
 
 
 def _number(text: str) -> str:
@@ -153,6 +231,9 @@ def _links(stall: _Stall) -> Iterator[Link]:
     shows = {
         "data.not_enough": f"the cluster does not have enough resources for a task of {stall.operator}",
         "data.shuffle_needs": "the shuffle requests more than the cluster has",
+        "data.no_actors": "the actors of the pool did not start in time, and Ray Data ended the pipeline",
+        "data.aggregators": "the shuffle waits for its aggregators",
+        _STALE: "the actor counts this call as done, or as cancelled",
         "data.idle": f"{stall.operator} runs and produces no output",
         "data.slow_task": f"a task of {stall.operator} takes longer than usual",
         "data.no_progress": "no operator made progress, and Ray Data ended the pipeline",
@@ -176,6 +257,9 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
                 since=(2, 48),
             )
         return
+    if list(stall.events) == [_STALE]:
+        yield from _stale_remedies(stall)
+        return
     yield Remedy(
         f"Find out what holds the resources that {stall.operator} needs",
         (
@@ -197,12 +281,38 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
             (
                 paste.python(
                     "ds.context.execution_no_progress_timeout_s = {seconds}   # -1: no timeout",
-                    seconds=max(3600, 2 * int(event["timeout"])),
+                    seconds=max(3600, 2 * int(event["timeout"] or event["seconds"])),
                 ),
             ),
             doc=_DOC,
             since=(2, 58),
         )
+
+
+def _stale_remedies(stall: _Stall) -> Iterator[Remedy]:
+    events = stall.events[_STALE]
+    pid = next((e.pid for e in events if e.pid is not None), None)
+    ip = next((e["ip"] for e in events if e["ip"]), "")
+    yield Remedy(
+        "Upgrade Ray: since 2.45 a call that is sent again gets a new number",
+        ('pip install -U "ray[data]"',),
+        doc=_RETRIES,
+        until=(2, 45),
+    )
+    if pid is not None:
+        yield Remedy(
+            f"End the actor, so that the pool starts another one{f' (on node {ip})' if ip else ''}",
+            (paste.shell("kill {pid}   # on its node: the pipeline repeats its blocks", pid=pid),),
+            risk="disruptive",
+        )
+    yield Remedy(
+        "Find out why the connection between the driver and the actor broke: an overloaded node, or the network",
+        (
+            "ray summary tasks   # calls of MapWorker that fail again and again",
+            "uptime; free -m   # on the actor's node",
+        ),
+        doc=_TIPS,
+    )
 
 
 # ------------------------------------------------------------------ examples
@@ -211,6 +321,8 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
 _LOG = "2026-11-21 10:48:33,745\t{level} streaming_executor.py:371 -- "
 _WARNING = _LOG.replace("{level}", "WARNING")
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+_MAP_WORKER = "MapWorker(ReadParquet->MapBatches(Embed))"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -250,6 +362,85 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("data-stalled",),
         says=("61 s", "2.1 s"),
+    ),
+    Example(
+        "the timeout in other words, in a console of a job",
+        {
+            "driver.log": "2026-11-21 10:48:33,745\tERROR streaming_executor.py:400 -- ⚠️  Dataset train_7_0 execution failed\n"
+            f"{data.TIMED_OUT.sample}\n"
+        },
+        roots=("data-stalled",),
+        says=(
+            "after 1800 s without progress at ReadParquet->MapBatches(f)",
+            "execution_no_progress_timeout_s = 3600",
+        ),
+    ),
+    Example(
+        "the actors of a pool do not start",
+        {
+            "driver.log": "Traceback (most recent call last):\n"
+            f'  File "/app/etl.py", line 12, in <module>\n    ds.materialize()\n{data.NO_ACTORS.sample}\n'
+        },
+        roots=("data-stalled",),
+        says=("the actors of its pool did not start",),
+    ),
+    Example(
+        "aggregators that wait for CPUs, in the driver's output",
+        {"driver.log": f"{_WARNING}{data.AGGREGATORS.sample}\n"},
+        roots=("data-stalled",),
+        says=("Only 3 of 8 aggregators", "needs 8 CPUs, 0 are free"),
+    ),
+    Example(
+        "an actor that cancels each call that is sent again, in a console",
+        {
+            "driver.log": "".join(
+                f"({_MAP_WORKER} pid=702, ip=10.0.0.2) [2026-11-21 10:48:{n},679 E 702 702] actor_scheduling_queue.cc:135: "
+                f"Cancelling stale RPC with seqno {n} < {n + 2}\n"
+                for n in (41, 42, 43)
+            )
+        },
+        roots=("data-stalled",),
+        says=(
+            "An actor of ReadParquet->MapBatches(Embed) (pid 702) cancelled 3 calls",
+            "kill 702",
+            "2.45",
+        ),
+    ),
+    Example(
+        "the same in the actor's own files, whose name says what it runs; the daemons report nothing",
+        {
+            f"logs/worker-{'5d' * 28}-01000000-702.out": f":job_id:01000000\n:actor_name:{_MAP_WORKER}\n",
+            f"logs/worker-{'5d' * 28}-01000000-702.err": "[2026-11-21 10:48:12,679 E 702 702] actor_scheduling_queue.cc:160: Timed out "
+            "waiting for seq_no 43 in concurrency group , after waiting for 30 seconds. Cancelling all queued tasks. This means an "
+            "expected task failed to arrive at the actor via RPC.\n",
+            **_LOGS,
+        },
+        roots=("data-stalled",),
+        says=("waited in vain for call 43",),
+    ),
+    Example(
+        "a call that is cancelled once, calls to another actor, and a pipeline that finished",
+        {
+            "driver.log": f"({_MAP_WORKER} pid=702) [2026-11-21 10:48:12,679 E 702 702] actor_scheduling_queue.cc:135: {data.STALE[0].sample}\n"
+            + 2
+            * f"(MapWorker(Map(g)) pid=703) [2026-11-21 10:48:13,679 E 703 703] actor_scheduling_queue.cc:135: {data.STALE[0].sample}\n"
+            + 3 * f"(Cache pid=704) {data.STALE[0].sample}\n"
+            + f"2026-11-21 10:49:01,100\tINFO streaming_executor.py:300 -- {data.FINISHED.sample}\n",
+        },
+    ),
+    Example(
+        "a console in which the warning of slow tasks persists",
+        {"driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3},
+        roots=("data-stalled",),
+        says=("has been running for 128 s or more",),
+    ),
+    Example(
+        "the same, and the pipeline finishes",
+        {
+            "driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3
+            + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n"
+        },
+        roots=("data-stalled",),
     ),
     Example(
         "a program prints the messages, and a pipeline runs",

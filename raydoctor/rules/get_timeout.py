@@ -69,11 +69,17 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
 )  # fmt: skip
 def get_timeout(case: Case) -> Iterator[Finding]:
     """One finding for all timeouts at the same `ray.get`."""
-    plain = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
-    nested = [e for e in case.of("driver.exception") if e["inner"] == "GetTimeoutError"]
+    timeouts = [e for e in case.of("driver.exception") if not _is_pipelines(case, e)]
+    plain = [e for e in timeouts if e["type"] == "GetTimeoutError"]
+    nested = [e for e in timeouts if e["inner"] == "GetTimeoutError"]
     groups = evidence.grouped(plain or nested, lambda e: _wait(case, e))
     for wait, events in groups.items():
         yield _finding(case, wait, events, nested)
+
+
+def _is_pipelines(case: Case, event: Event) -> bool:
+    """Whether Ray Data raised it: another finding accounts for the pipeline."""
+    return any(entity.kind == "data-operator" for entity in case.explained_with(event))
 
 
 class _TimedOutGet(NamedTuple):

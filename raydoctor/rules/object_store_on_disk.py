@@ -3,7 +3,8 @@
 ## What you see
 Everything works, but slowly. Either Ray warns at its start: `The object store is using /tmp/ray instead of /dev/shm
 because /dev/shm has only 67108864 bytes available. This will harm performance!` (above 10 GB Ray refuses to start: `The
-configured object store size (… GB) exceeds /dev/shm size`). Or raylet.out contains, while Ray runs, `Shared memory store
+configured object store size (… GB) exceeds /dev/shm size`). Or the raylet warns `System memory request exceeds memory
+available in /dev/shm` and makes the store smaller. Or raylet.out contains, while Ray runs, `Shared memory store
 full, falling back to allocating from filesystem: 20971774`, and the driver's output contains nothing.
 
 ## Why
@@ -35,7 +36,7 @@ from typing import Any
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import DRIVER
+from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -75,6 +76,17 @@ IN_TMP = Signal(
 """The raylet's own line: with `ray start` the warning is not written to a file."""
 
 
+SHRUNK = Signal(
+    "store.shrunk", "System memory request exceeds memory available in ",
+    r"^System memory request exceeds memory available in (?P<dir>\S+)\. The request is for (?P<asked>\d+) bytes, and the amount "
+    r"available is (?P<available>\d+) bytes\.", (*RAYLET, "raylet-echo", *DRIVER),
+    "System memory request exceeds memory available in /dev/shm. The request is for 10200547328 bytes, and the amount available is "
+    "9663676416 bytes. You may be able to free up space by deleting files in /dev/shm. If you are inside a Docker container, you may "
+    "need to pass an argument with the flag '--shm-size' to 'docker run'.", fold=("dir",),
+)  # fmt: skip
+"""`store_runner.cc`, level W, in all versions: `available` is nine tenths of what is free there, and the store's new size."""
+
+
 @rule(
     tier="root",
     severity="warning",
@@ -82,7 +94,7 @@ IN_TMP = Signal(
     explains=("store",),
     caused_by=("spilling",),
     daemons_record=True,
-    looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
+    looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, SHRUNK, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
 )  # fmt: skip
 def object_store_on_disk(case: Case) -> Iterator[Finding]:
     """One finding for a store that is not in shared memory, and one per node whose store overflowed."""
@@ -90,6 +102,7 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
         yield _refused(case, event)
     if found := _outside(case):
         yield found
+    yield from _shrunk(case)
     yield from _overcommitted(case)
     for node, fallbacks in store.by_node(case, case.of("store.fallback")).items():
         size = sum(int(e["bytes"]) * e.count for e in fallbacks)
@@ -144,10 +157,44 @@ def _outside(case: Case) -> Finding | None:
             *(Link(e, f"the raylet placed the store in {e['dir']}") for e in chosen[:1]),
             *(Link(e, f"the store's directory is on {e['filesystem']}, mounted at {e['mount']}") for e in seen[:1]),
         ),
-        explains=(Entity("store", "place"),),
+        explains=(Entity("store", store.PLACE),),
         remedies=_IN_SHM if is_set else _larger_shm(_wanted(warned, capacity)),
         covers=(*warned, *chosen),
     )  # fmt: skip
+
+
+def _shrunk(case: Case) -> Iterator[Finding]:
+    """Stores that the raylet made smaller than requested, of all nodes: the smallest is shown."""
+    events = case.of(SHRUNK.kind)
+    if not events:
+        return
+    event = min(events, key=lambda e: int(e["available"]))
+    asked, available = int(event["asked"]), int(event["available"])
+    free = size_of(available / _SHARE)
+    yield Finding(
+        f"The object store has {size_of(available)} instead of the {size_of(asked)} that were requested: "
+        f"{event['dir']} had only {free} free when Ray started",
+        (Link(event, f"the raylet reduced the store to nine tenths of the {free} that were free"),),
+        explains=(Entity("store", store.SHRUNK),),
+        count=evidence.total(events),
+        remedies=_larger_shm(f"{asked / _SHARE * 1.05 / 1e9:.2f}gb")
+        if event["dir"] == "/dev/shm"
+        else (_ROOM,),
+        covers=tuple(events),
+    )
+
+
+_SHARE = 0.9
+"""The part of the free space that the raylet gives to the store (`store_runner.cc`)."""
+_ROOM = Remedy(
+    "Free space in the store's directory, or put the store into /dev/shm",
+    (
+        "df -h /tmp /dev/shm",
+        "docker run --shm-size=SIZE …   # a third of the memory; Kubernetes: an emptyDir with medium: Memory",
+    ),
+    risk="disruptive",
+    doc=store.MEMORY_DOC,
+)
 
 
 def _room(case: Case) -> float:
@@ -321,6 +368,28 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("object-store-on-disk",),
         says=("10.2 GiB", "64.0 MiB", "--shm-size=12.10gb"),
+    ),
+    Example(
+        "the raylet finds /dev/shm a little too small, and a console has its warning",
+        {
+            "driver.log": f"[2026-11-21 07:53:06,435 W 39 39] (raylet) store_runner.cc:83: {SHRUNK.sample}\n"
+        },
+        roots=("object-store-on-disk",),
+        says=("9.0 GiB instead of the 9.5 GiB", "10.0 GiB free", "--shm-size=11.90gb"),
+    ),
+    Example(
+        "the same warning, echoed by a driver, about a store whose directory was set",
+        {
+            "driver.log": f"(raylet, ip=10.0.0.3) {SHRUNK.sample.replace('available in /dev/shm', 'available in /mnt/store')}\n"
+        },
+        roots=("object-store-on-disk",),
+        says=("/mnt/store had only",),
+    ),
+    Example(
+        "a task and a program quote the warnings",
+        {
+            "driver.log": f"(check pid=12) {SHRUNK.sample}\nWARN saw: {SHRUNK.sample}\n(check pid=12) {NOT_IN_SHM.sample}\n",
+        },
     ),
     Example(
         "one block falls back while spilling catches up, the store is in /dev/shm, and a task prints the warning",

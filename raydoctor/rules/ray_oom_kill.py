@@ -35,6 +35,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import data
 from raydoctor.rules.shared.oom.kills import (
     MONITOR_STARTED,
     OOM_KILL,
@@ -56,7 +57,7 @@ from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
     explains=("memory", "process", "worker"),
     caused_by=("oom-loop",),
     daemons_record=True,
-    looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
+    looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED, data.HIGH_MEMORY),
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
@@ -76,6 +77,8 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
     chain = list(dict.fromkeys(Link(r.event, _kill(r)) for r in shown))
     if exits:
         chain += evidence.exit_links(exits[0], most=1)
+    uses = data.memory_use(case, {n for v in victims for n in (v.function, v.name) if n})
+    chain += [data.memory_link(use) for use in uses[:1]]
     if driver := next((e for e in repeats if e.kind == "driver.exception"), None):
         chain.append(Link(driver, f"the driver got {driver['type']}"))
     return Finding(
@@ -92,7 +95,7 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
         ),
         count=killed,
         severity=evidence.severity(case, exits) if exits else None,
-        remedies=remedies(worst),
+        remedies=(*(data.memory_remedy(use) for use in uses[:2]), *remedies(worst)),
         caused_by=tuple(Entity("oom-loop", v.function) for v in victims),
         covers=(
             *(r.event for r in episode),
@@ -218,6 +221,38 @@ EXAMPLES: tuple[Example, ...] = (
             "memory=",
             "num_cpus=",
         ),
+    ),
+    Example(
+        "tasks of Ray Data that use more memory than they request",
+        {
+            "driver.log": f"2026-11-21 07:54:30,100\tWARNING issue_detector_manager.py:50 -- \n\n{data.HIGH_MEMORY.sample}\n",
+            "logs/raylet.out": _OLD.replace("task_name=train", "task_name=_map_task").replace(
+                "name=train", "name=_map_task"
+            ),
+            "logs/gcs_server.out": "",
+        },
+        roots=("ray-oom-kill",),
+        says=(
+            "Request 5.1 GiB of memory for each task of ReadRange->MapBatches(embed)",
+            "memory=5502926848",
+        ),
+    ),
+    Example(
+        "the same in a console of Ray 2.60, which knows the largest use",
+        {
+            "driver.log": "2026-11-21 07:54:30,100\tWARNING issue_detector_manager.py:71 -- \n\n"
+            "Operator 'Map(embed)' uses 4.1GiB of memory per worker on average (up\nto 6.0GiB), but Ray only requests 0.0B per worker at the "
+            "start of the\npipeline.\n\nTo avoid out-of-memory errors, consider setting `memory=8053063680`\n(7.5GiB) in the appropriate "
+            "function or method call.\n\n(raylet) Task _map_task failed. There are infinite retries remaining, so the task will be retried. "
+            f"Error: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2, ID: {_N}) was "
+            "14.40GB / 15.00GB (0.960000), which exceeds the memory usage threshold of 0.950000.\n"
+        },
+        roots=("ray-oom-kill",),
+        says=("Request 7.5 GiB", "1.25 × the 6.0GiB", "memory=8053063680"),
+    ),
+    Example(
+        "the warning alone: no task was killed",
+        {"driver.log": f"{data.HIGH_MEMORY.sample}\n"},
     ),
     Example(
         "the killed task is not the cause: the driver holds the memory",

@@ -4,7 +4,8 @@
 `RuntimeError: Deploying application … failed`, or `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`.
 `logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health check
 response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests to such a
-replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the replica to replace it.
+replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the replica to replace it. `serve status` shows
+`The deployment failed to start 3 times in a row` or `A replica's health check failed`.
 
 ## Why
 - Constructor: `__init__` (or `reconfigure`) raised an exception. Serve tries three times per replica, then marks the
@@ -69,8 +70,10 @@ class _Trouble:
     def kind(self) -> str:
         """`constructor`, `health` or `crash`."""
         kinds = {said.event.kind for said in self.said}
-        if "serve.replica_failed" in kinds:
+        if kinds & {"serve.replica_failed", "serve.raised"}:
             return "constructor"
+        if kinds == {"serve.status"}:
+            return "health" if self.first.event["check"] else "constructor"
         return "crash" if kinds == {"serve.replica_crashed"} else "health"
 
     @property
@@ -103,13 +106,17 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
             (said.app, said.deployment, "failed", place), _Trouble(raised=raised)
         )
         group.said.append(said)
+    crashed = {said.replica for said in serve.said(case, "serve.replica_crashed")}
     for kind in (
         "serve.health_timeout",
         "serve.health_failed",
         "serve.unhealthy",
+        "serve.stopped",
         "serve.replica_crashed",
     ):
         for said in serve.said(case, kind):
+            if kind == "serve.stopped" and said.replica in crashed:
+                continue
             what = "crash" if kind == "serve.replica_crashed" else "health"
             group = groups.setdefault((said.app, said.deployment, what, ""), _Trouble())
             group.said.append(said)
@@ -117,11 +124,30 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
     for trouble in groups.values():
         if trouble.kind != "health" or _matters(trouble):
             yield _finding(case, trouble)
+    if not groups and "serve" not in case.roles:
+        yield from _of_console(case)
+
+
+def _of_console(case: Case) -> Iterator[Finding]:
+    """Failures of which a console has only a status, or the rest of the controller's record."""
+    ready = case.of(serve.READY.kind)
+    of_kind = (serve.controllers(case, serve.RAISED.kind), case.of(serve.STATUS[0].kind))
+    for events in of_kind:
+        left = [e for e in events if not any(evidence.is_before(e, r) for r in ready)]
+        said = [Said(e, e["app"], e["deployment"], "") for e in left]
+        if said:
+            best = max(said, key=lambda one: bool(one.deployment))
+            raised = next((r for one in said if (r := _raised(one.event["what"]))), None)
+            yield _finding(
+                case, _Trouble([best, *(one for one in said if one is not best)], raised)
+            )
+            return
 
 
 def _matters(trouble: _Trouble) -> bool:
     """Whether Serve acted: it does so after three late answers in a row."""
-    return any(said.event.kind == "serve.unhealthy" for said in trouble.said)
+    acted = {"serve.unhealthy", "serve.stopped"}
+    return any(said.event.kind in acted for said in trouble.said)
 
 
 def _raised(text: str) -> Raised | None:
@@ -161,9 +187,15 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
         subjects=(Subject("deployment", None, first.deployment or None),),
         count=trouble.count,
         remedies=tuple(_remedies(trouble)),
+        severity="warning" if _may_recover(trouble) else None,
         covers=tuple(_covered(case, trouble, actors)),
         gaps=(_STACK,) if trouble.kind == "health" and trouble.raised is None else (),
     )
+
+
+def _may_recover(trouble: _Trouble) -> bool:
+    """Whether a status is all that is known, and Serve still tries."""
+    return all(said.event["check"] or said.event["retries"] for said in trouble.said)
 
 
 def _environments(case: Case, trouble: _Trouble) -> Iterator[Entity]:
@@ -198,7 +230,10 @@ def _headline(trouble: _Trouble) -> str:
     what = _cut(str(raised)) if raised else ""
     where = f", in {raised.place}" if raised and raised.place else ""
     if trouble.kind == "constructor":
-        return f"{subject} could not be started: {what or 'the constructor raised an exception'}{where}"
+        source = _first_step(trouble)
+        return (
+            f"{subject} could not be started: {what or f'its {source} raised an exception'}{where}"
+        )
     if trouble.kind == "crash":
         return f"{subject} crashed"
     silent = [said.event for said in trouble.said if said.event.kind == "serve.health_timeout"]
@@ -207,6 +242,14 @@ def _headline(trouble: _Trouble) -> str:
         checks = evidence.many(evidence.total(silent), "health check")
         return f"{subject} did not answer {checks} within {seconds:g} s, so Serve replaced {_them(trouble)}"
     return f"{subject} failed health checks{f': {what}{where}' if what else ''}, so Serve replaced {_them(trouble)}"
+
+
+def _first_step(trouble: _Trouble) -> str:
+    """What failed at the start: `initialize` runs the constructor, then the user's `check_health`."""
+    if any("in _call_user_health_check" in said.event["what"] for said in trouble.said):
+        return "health check"
+    is_known = trouble.first.event.kind != "serve.status"
+    return "constructor" if is_known else "constructor or first health check"
 
 
 def _them(trouble: _Trouble) -> str:
@@ -223,7 +266,10 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.health_timeout": "the replica did not answer a health check",
         "serve.health_failed": "check_health raised an exception",
         "serve.unhealthy": "after the third failed check in a row Serve replaces the replica",
+        "serve.stopped": "the controller replaces the replica that failed its health checks",
         "serve.replica_crashed": "the controller finds a replica's process gone",
+        "serve.raised": "the controller quotes the exception of a replica that was starting",
+        "serve.status": "Serve's status of the deployment",
     }
     kinds: set[str] = set()
     for said in trouble.said:
@@ -273,6 +319,12 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         yield Remedy(
             f"Fix the {raised.name}{place}" if place else f"Fix the cause of {raised.name}",
             steps if trouble.kind == "constructor" else (),
+            doc=_DOC,
+        )
+    if trouble.kind == "constructor" and not raised:
+        yield Remedy(
+            "Read the exception in the controller's log: the replica's own log does not contain it",
+            ("less /tmp/ray/session_latest/logs/serve/controller_*.log", "serve status"),
             doc=_DOC,
         )
     if trouble.kind == "health" and not raised:
@@ -333,6 +385,22 @@ _UNHEALTHY = "".join(
 _OLD = "WARNING 2026-11-21 10:45:51,344 controller 389 deployment_state.py:823 - Replica scores#Scorer#aBcDeF failed the health check 3 times in a row, marking it unhealthy.\n"
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+_CUT = "".join(
+    f"(ServeController pid=389) {line}\n"
+    for line in (
+        "    raise RuntimeError(traceback.format_exc()) from None",
+        *_FAILED.splitlines()[7:9],
+        "    await self.check_health()",
+        '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1498, in _call_user_health_check',
+        "    await self._call_func_or_gen(self._user_health_check)",
+    )
+)
+_CAUSE = (
+    '(ServeController pid=389)   File "/app/translate.py", line 51, in ping\n'
+    "(ServeController pid=389)     raise ConnectionError('no answer from the database')\n"
+    "(ServeController pid=389) ConnectionError: no answer from the database\n"
+)
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -415,6 +483,72 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-failed",),
         consequences=("serve-replica-failed",),
         says=("RuntimeEnvSetupError",),
+    ),
+    Example(
+        "a console that begins inside the controller's record: the first health check of a starting replica failed",
+        {"driver.log": _CUT},
+        roots=("serve-replica-failed",),
+        says=("its health check raised an exception", "controller_*.log"),
+    ),
+    Example(
+        "a console with the rest of two such records and their exception",
+        {"driver.log": _CUT + _CAUSE + _CUT + _CAUSE},
+        roots=("serve-replica-failed",),
+        says=("ConnectionError: no answer from the database", "ping (translate.py:51)"),
+    ),
+    Example(
+        "the output of serve status",
+        {
+            "driver.log": "applications:\n  translation:\n    status: DEPLOY_FAILED\n    message: 'Failed to update the deployments "
+            "[''Translator''].'\n    deployments:\n      Translator:\n        status: DEPLOY_FAILED\n        message: 'The deployment "
+            "failed to start 3 times in a row. This may be due to a problem with its constructor or initial health check failing. See "
+            "controller logs for details. Error:\n\n          ray::ServeReplica:translation:Translator.initialize_and_get_metadata()'\n"
+        },
+        roots=("serve-replica-failed",),
+    ),
+    Example(
+        "an exception that quotes the status",
+        {
+            "driver.log": "Traceback (most recent call last):\nRuntimeError: Deployment Translator is UNHEALTHY: A replica's health "
+            "check failed. This deployment will be UNHEALTHY until the replica recovers or a new deploy happens.\n"
+        },
+        roots=("serve-replica-failed",),
+        says=("A replica of Translator failed health checks",),
+    ),
+    Example(
+        "a pasted log of the controller, of which only the last line was taken",
+        {
+            "driver.log": f"WARNING 2026-11-21 10:45:51,345 controller 389 -- {serve.STOPPED.sample}\n"
+        },
+        roots=("serve-replica-failed",),
+        says=("Translator (application translation) failed health checks",),
+    ),
+    Example(
+        "Ray 2.9 replaces a replica, and a console shows the controller's second line",
+        {
+            "driver.log": "(ServeController pid=389) WARNING 2026-11-21 10:45:51,345 controller 389 deployment_state.py:2120 - Replica "
+            "scores#Scorer#aBcDeF of deployment Scorer in application 'scores' failed health check, stopping it.\n"
+        },
+        roots=("serve-replica-failed",),
+        says=("A replica of Scorer (application scores) failed health checks",),
+    ),
+    Example(
+        "a start that failed once, and an application that became ready",
+        {
+            "driver.log": f"  {serve.STATUS[1].sample}\n2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n"
+        },
+    ),
+    Example(
+        "two late answers to health checks before a good one, and a program that quotes a status",
+        {
+            "driver.log": "".join(
+                f"(ServeController pid=389) {line}\n" for line in _UNHEALTHY.splitlines()[:2]
+            )
+            + "(ServeController pid=389) INFO 2026-11-21 10:45:50,344 controller 389 -- Replica(id='g7278tvw', deployment='Translator', "
+            "app='translation') passed the health check after 2 consecutive failures.\n"
+            "alert rule: fires if serve says 'The deployment failed to start 3 times in a row. This may be due to a problem with …'\n"
+            f"(report pid=12) {serve.STATUS[0].sample}\n",
+        },
     ),
     Example(
         "a task prints a controller's record, and a healthy replica stops",

@@ -70,13 +70,17 @@ def _finding(case: Case, run: TrainRun) -> Finding:
     return Finding(
         _headline(case, run),
         tuple(_links(run)),
-        explains=(Entity("train-run", run.name or f"{last.event.source.path}:{last.event.line}"),),
+        explains=(train.entity(run),),
         caused_by=tuple(_causes(run)),
         subjects=tuple(_subjects(run)),
         count=len(run.attempts),
         severity=severity,
         remedies=tuple(_remedies(run)),
-        covers=tuple(_covered(run)),
+        covers=(
+            *_covered(run),
+            *(train.timeouts(case) if last.by_controller else ()),
+            *train.echoes(case),
+        ),
         gaps=(_FIRST,) if last.ranks and last.ranks[0].lost_its_peer else (),
     )
 
@@ -89,7 +93,13 @@ def _headline(case: Case, run: TrainRun) -> str:
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
     if not last.ranks:
-        return f"{named}{end}: {_first_line(last.event['what'])}"
+        request = train.requested(case) if "startup timed out" in last.event["what"] else ""
+        group = f" (the group requests {request})" if request else ""
+        says = (
+            _first_line(last.event["what"])
+            or f"the {'controller' if last.by_controller else 'worker group'} failed"
+        )
+        return f"{named}{end}: {says}{group}"
     what = "lost a peer" if last.ranks[0].lost_its_peer else "failed first"
     ranks = _ranks(last.ranks, train.world_size(case, last))
     text = f"{named}{end} because {ranks} {what}: {_why(last.ranks[0])}"
@@ -133,10 +143,14 @@ def _repeats(run: TrainRun) -> str:
     )
 
 
+_FRAMES = ("Training failed due to", "[Rank ", "ray.train.")
+"""Lines around the errors of a group."""
+
+
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith("Training failed due to")]
-    return _cut(next(iter(causes), "the controller failed"))
+    causes = [line for line in lines if not line.startswith(_FRAMES)]
+    return _cut(next(iter(causes), "").partition(". Potential causes include")[0])
 
 
 def _cut(text: str) -> str:
@@ -207,7 +221,7 @@ def _remedies(run: TrainRun) -> Iterator[Remedy]:
     first = last.ranks[0] if last.ranks else None
     if first is None:
         if "startup timed out" in last.event["what"]:
-            yield _more_time()
+            yield from train.room_remedies()
         return
     worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
     files = [paste.shell("less logs/worker-{worker}-*.err", worker=worker)] if worker else []
@@ -232,15 +246,6 @@ def _remedies(run: TrainRun) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
-
-
-def _more_time() -> Remedy:
-    return Remedy(
-        "Allow the workers 600 s to start if the cluster must grow first",
-        ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",),
-        doc=_DOC,
-        since=(2, 41),
-    )
 
 
 # ------------------------------------------------------------------ examples
@@ -403,6 +408,50 @@ EXAMPLES: tuple[Example, ...] = (
             "waiting for 8 workers",
             "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
         ),
+    ),
+    Example(
+        "the same in a console",
+        {
+            "driver.log": "(TrainController pid=100) Attempting to start training worker group of size 8 with the following resources: "
+            "[{'GPU': 1}] * 8\n(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: controller\n"
+            "(TrainController pid=100)   Error count: 1 (max allowed: inf)\n(TrainController pid=100) Error: Training failed due to "
+            "controller error:\n(TrainController pid=100) The worker group startup timed out after 30.0 seconds waiting for 8 workers.\n"
+        },
+        roots=("train-worker-failed",),
+        says=("was restarted: The worker group startup timed out", "requests 8 × {'GPU': 1}"),
+    ),
+    Example(
+        "a console that dropped the lines that several ranks print, and the controller retries",
+        {
+            "driver.log": "(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: worker group\n"
+            "(TrainController pid=100)   Error count: 1 (max allowed: 3)\n(TrainController pid=100) Error: Training failed due to "
+            "worker errors:\n(TrainController pid=100) [Rank 1 Error Snippet]:\n(TrainController pid=100) \n"
+        },
+        roots=("train-worker-failed",),
+        says=("The training run was restarted: the worker group failed",),
+    ),
+    Example(
+        "a console of Ray 2.46 with the exception of rank 1",
+        {
+            "driver.log": "".join(
+                f"(TrainController pid=100) {line}\n"
+                for line in (
+                    "Terminating training worker group after encountering failure(s) on 1 worker(s):\n[Rank 1]\n"
+                    + _ROW
+                ).splitlines()
+            )
+        },
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 failed first: ValueError",),
+    ),
+    Example(
+        "a task and a program print a controller's decision",
+        {
+            "driver.log": "(report pid=12) [FailurePolicy] RAISE\n(report pid=12)   Source: worker group\n"
+            "(report pid=12)   Error count: 1 (max allowed: 0)\n(report pid=12) Error: none\n"
+            "what [FailurePolicy] RAISE means: see the guide\n"
+        },
     ),
     Example(
         "only the driver's output is available",

@@ -9,7 +9,8 @@ Segmentation fault` with a stack. If the driver crashes, its job ends with it.
 A Python exception does not end a process like this: a C, C++, Rust or CUDA library does.
 
 - SIGSEGV: native code accessed memory outside its mapped memory.
-- SIGBUS: a mapped page cannot be backed (a truncated file, a full `/dev/shm`).
+- SIGBUS: a mapped page cannot be backed (a truncated file, a full `/dev/shm`). If the logs show that `/dev/shm` is too
+  small, `object-store-on-disk` is listed above the crash.
 - SIGILL: the binary was built for another CPU.
 - SIGFPE: native code divided an integer by zero.
 - SIGABRT: a library detected an internal error and called `abort()`. It prints its reason above the report.
@@ -38,15 +39,16 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
-from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import subjects
+from raydoctor.rules.shared import store, subjects
 from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
     of_driver,
+    of_echoes,
     of_exit,
     of_lone_output,
     of_worker,
@@ -70,14 +72,14 @@ _MEANING = {
     severity="error",
     rank=30,
     explains=("job", "process", "worker"),
-    caused_by=(),
+    caused_by=("store",),
     daemons_record=True,
     looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )
 def worker_native_crash(case: Case) -> Iterator[Finding]:
     """One finding per signal, function and place; a crashed driver gets its own."""
     groups: dict[tuple[str, str, str], list[Crash]] = {}
-    for crash in [*_recorded(case), *_unrecorded(case)]:
+    for crash in [*_recorded(case), *_unrecorded(case), *of_echoes(case)]:
         key = (crash.signal, crash.name, str(crash.place or crash.symbol))
         groups.setdefault(key, []).append(crash)
     for crashes in groups.values():
@@ -147,13 +149,23 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
         f"{label} crashed: {_what(best)}",
         tuple(chain),
         explains=evidence.exit_entities(exits),
-        caused_by=tuple(Entity("node", e.node) for e in exits if e.node and _lost_raylet(case, e)),
+        caused_by=(
+            *(Entity("node", e.node) for e in exits if e.node and _lost_raylet(case, e)),
+            *(_small_memory(best) if best.signal == "SIGBUS" else ()),
+        ),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=count,
         severity=evidence.severity(case, exits),
         remedies=_remedies(best),
         covers=(*(e for c in crashes for e in c.events), *evidence.exit_events(exits), *crashed),
     )
+
+
+def _small_memory(crash: Crash) -> tuple[Entity, ...]:
+    """Findings about /dev/shm: a write to a mapped page that cannot be backed raises SIGBUS."""
+    machines = {e.source.node for e in crash.events}
+    found = (store.PLACE, store.SHRUNK, *(f"shm:{node}" for node in sorted(machines)))
+    return tuple(Entity("store", value) for value in found)
 
 
 def _lost_raylet(case: Case, exit_: WorkerExit) -> bool:
@@ -328,6 +340,10 @@ _REPORT = (
     + _STACK
 )
 
+_BUS = "(Loader pid=129) *** SIGBUS received at time=1795247733 on cpu 3 ***\n(Loader pid=129) Fatal Python error: Bus error\n"
+_DIED = f"(raylet) {WORKER_DIED.sample.replace('Worker PID: 379', 'Worker PID: 129')}\n"
+_SMALL = "WARNING: The object store is using /tmp instead of /dev/shm because /dev/shm has only 67108864 bytes available.\n"
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task's worker crashes inside numpy",
@@ -373,6 +389,43 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-native-crash",),
         says=("The driver (pid 7) crashed", "frames.py:32"),
+    ),
+    Example(
+        "a SIGBUS in a console that kept neither header nor stack",
+        {"driver.log": _BUS + _DIED},
+        roots=("worker-native-crash",),
+        says=("The worker of Loader (pid 129) crashed: SIGBUS", "df -h /dev/shm"),
+    ),
+    Example(
+        "a console that kept one line of the report",
+        {"driver.log": _BUS.partition("\n")[0] + "\n" + _DIED},
+        roots=("worker-native-crash",),
+        says=("The worker of Loader (pid 129) crashed: SIGBUS",),
+    ),
+    Example(
+        "the same, after Ray had found /dev/shm too small",
+        {
+            "driver.log": f"2026-11-21 07:55:01,100\tWARNING services.py:2022 -- {_SMALL}{_BUS}{_DIED}"
+        },
+        roots=("object-store-on-disk",),
+        consequences=("worker-native-crash",),
+    ),
+    Example(
+        "a SIGBUS in a console that does not report the end of the process",
+        {
+            "driver.log": "(Loader pid=129, ip=10.0.0.2) [2026-11-21 07:55:33,507 E 129 140] logging.cc:361: *** SIGBUS "
+            "received at time=1795247733 on cpu 3 ***\n(Loader pid=129, ip=10.0.0.2) Fatal Python error: Bus error\n"
+        },
+        roots=("worker-native-crash",),
+        says=("Loader (pid 129) crashed: SIGBUS",),
+    ),
+    Example(
+        "a console in which a task prints a report, and a process that ended for another reason",
+        {
+            "driver.log": "(triage pid=12) *** SIGBUS received at time=1795247733 on cpu 3 ***\n"
+            "(triage pid=12) most crash reports end in Fatal Python error: Bus error\n" + _DIED,
+        },
+        roots=("worker-vanished",),
     ),
     Example(
         "a task prints a crash report from an archive and is then killed",

@@ -37,9 +37,9 @@ _RAYS = pattern(
 )
 """Headers that Ray's processes write."""
 _DAEMON = r"(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()\n]{0,100})?"
-_PARENTHESES = pattern(
-    r"\((?P<who>[^()\n]{0,300}(?:\([^()\n]{0,300}\)[^()\n]{0,300})?)\)(?P<gap>[ \t]?)"
-)
+NAMED = r"(?:[^()\n]{0,300}\([^()\n]{0,300}(?:\([^()\n]{0,300}\)[^()\n]{0,300}){0,20}\)){0,20}[^()\n]{0,300}"
+"""Text in parentheses, with two more levels: `MapWorker(ReadParquet->Map(f)->MapBatches(g)) pid=12`."""
+_PARENTHESES = pattern(rf"\((?P<who>{NAMED})\)(?P<gap>[ \t]?)")
 _OF_PROCESS = pattern(rf"(?:{_DAEMON}|(?:.*[^\w])?pid=\d{{1,10}}(?:, ip=[^()\n]{{1,100}})?)")
 _RANK_OF_PROCESS = pattern(r", rank=(?P<rank>\d{1,7})\b")
 _RANK = pattern(

@@ -23,7 +23,8 @@ _CONTROLS = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _JOINED = pattern(
     r"(?<=[^\s(])(?="
     r"\((?:raylet|gcs_server|autoscaler)(?:,? [^()\n]{0,80})?\) "
-    r"|\([A-Za-z_][\w.:<>-]{0,120}(?:\([^()\n]{0,120}\))? pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
+    r"|\([A-Za-z_][\w.:<>-]{0,120}(?:\([^()\n]{0,120}(?:\([^()\n]{0,120}\)[^()\n]{0,120}){0,9}\)"
+    r"[\w.:<>-]{0,120}){0,9} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:INFO|WARNING|ERROR) \w+\.py:\d+ -- "
     r"|Traceback \(most recent call last\):(?:$|(?=[(\[\d]|Traceback \()))"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
+from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -156,10 +157,40 @@ def of_exit(case: Case, exit_: WorkerExit) -> Crash | None:
     """The crash that ended a worker: reports in its own files, or echoed by the driver.
 
     A program can print the same text. It counts only with the header of Ray's C++ logs or with Python's stack below it,
-    and only if its time fits the recorded exit.
+    and only if its time fits the recorded exit. In a console without the daemons' logs, where such lines are often lost,
+    either report counts.
     """
     events = [e for e in _reports_of(case, exit_) if _in_time(e, exit_)]
-    return _crash(events, exit_)
+    return _crash(events, exit_) or (_crash_of_console(events, exit_) if is_console(case) else None)
+
+
+def is_console(case: Case) -> bool:
+    """Whether the capture is the output of programs, without a log of the GCS or a raylet."""
+    return case.roles.isdisjoint((*GCS, *RAYLET))
+
+
+def _crash_of_console(events: list[Event], exit_: WorkerExit) -> Crash | None:
+    """A crash of which a driver's echo has kept only the first line of a report, of a process whose end is recorded."""
+    handlers = [e for e in events if e.kind == "crash.printed"]
+    fatal = [e for e in events if e.kind == "crash.python" and e["what"] in _SIGNAL_OF]
+    if not handlers and not fatal:
+        return None
+    signal = handlers[0]["signal"] if handlers else _SIGNAL_OF[fatal[0]["what"]]
+    return Crash(signal, (*handlers, *fatal), next(iter(handlers), None), exit=exit_)
+
+
+def of_echoes(case: Case) -> Iterator[Crash]:
+    """Crashes in a console whose ends it does not record, each with both reports and one header of Ray's C++ logs."""
+    if not is_console(case):
+        return
+    echoed = [e for e in case.of("crash.printed", "crash.python") if e["who"] and e.pid]
+    for (ip, pid), events in evidence.grouped(echoed, lambda e: (e["ip"], e.pid)).items():
+        if any(exit_.pid == pid for exit_ in case.all_exits):
+            continue
+        end = WorkerExit("", "SYSTEM_ERROR", "", [], events[0].at, ip=ip, pid=pid)
+        crash = _crash(events, end)
+        if crash and crash.handler and any(e.kind == "crash.python" for e in events):
+            yield crash
 
 
 def of_worker(case: Case, end: WorkerExit) -> Crash | None:

@@ -1,4 +1,4 @@
-"""Ray Data's records of failed blocks and stalled pipelines: signals for two rules.
+"""Ray Data's records of failed blocks and stalled pipelines: signals for three rules.
 
 Texts of `data/_internal/execution/` and `issue_detection/` of 2.9 to 2.60, in `logs/ray-data/ray-data*.log` and in the
 driver's output, where the same logger prints.
@@ -7,13 +7,17 @@ driver's output, where the same logger prints.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from math import ceil
+from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
+from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event
+from raydoctor.model.text import size
+from raydoctor.model.values import Event, Link, Remedy
 from raydoctor.rules.shared.task_error import Printed, parse_failure
 
 _ROLES = ("data", *DRIVER)
@@ -59,6 +63,26 @@ NO_PROGRESS = Signal(
     symptom=True,
 )
 """2.58 and later, after half an hour: Ray Data aborts the pipeline."""
+TIMED_OUT = Signal(
+    "data.no_progress",
+    "ExecutionTimeoutError: ",
+    r"^(?:\w+\.){1,6}ExecutionTimeoutError: (?P<what>(?!Dataset execution made no progress)[^\n]{0,400}?progress for (?:at least )?"
+    r"(?P<seconds>\d+) ?s\b.*)",
+    DRIVER,
+    "ray.data.exceptions.ExecutionTimeoutError: No operator made progress for 1800s. Operators still running: ReadParquet->MapBatches(f)",
+    extent="record",
+    symptom=True,
+)
+"""The same exception in other words than those of 2.58 to 2.60."""
+NO_ACTORS = Signal(
+    "data.no_actors",
+    "Timed out while starting actors. ",
+    r"^ray\.exceptions\.GetTimeoutError: Timed out while starting actors\. This may mean that the cluster does not have enough resources",
+    DRIVER,
+    "ray.exceptions.GetTimeoutError: Timed out while starting actors. This may mean that the cluster does not have enough resources for "
+    "the requested actor pool.",
+)
+"""2.9 and later, after `wait_for_min_actors_s`: Ray Data aborts the pipeline."""
 NOT_ENOUGH = Signal(
     "data.not_enough",
     "The job may hang forever unless the cluster scales up.",
@@ -98,10 +122,72 @@ SHUFFLE = Signal(
     "Insufficient CPU resources in cluster for hash shuffle operation. Required: 8.0 CPUs for 8 aggregators, but cluster only has 4.0 total "
     "CPUs.",
 )
-STALLS = (NO_PROGRESS, NOT_ENOUGH, IDLE, SLOW_TASK, SHUFFLE)
+AGGREGATORS = Signal(
+    "data.aggregators",
+    " hash-shuffle aggregators are ready after ",
+    r"^Only (?P<ready>\d+) out of (?P<aggregators>\d+) hash-shuffle aggregators are ready after (?P<seconds>[\d.]+) secs\."
+    r"(?:.{0,200}?\(available CPUs: (?P<free>[\d.]+), required CPUs: (?P<required>[\d.]+)\))?",
+    _ROLES,
+    "Only 3 out of 8 hash-shuffle aggregators are ready after 300.0 secs. This might indicate resource contention for cluster resources "
+    "(available CPUs: 0.0, required CPUs: 8.0). Cluster only has 1.20 GiB available memory, required memory: 8.00 GiB.",
+)
+"""2.48 and later, after five minutes."""
+_CALLED = ("worker-echo", "worker-err", "core-worker")
+STALE = (
+    Signal(
+        "data.stale_calls",
+        "Cancelling stale RPC with seqno ",
+        r"^Cancelling stale RPC with seqno (?P<seqno>\d+) < (?P<expected>\d+)",
+        _CALLED,
+        "Cancelling stale RPC with seqno 41 < 43",
+    ),
+    Signal(
+        "data.stale_calls",
+        "ancelling all queued tasks",
+        r"^[tT]imed out waiting for (?:seq_no )?(?P<expected>\d+)(?: in concurrency group [^,\n]{0,200}, after waiting for "
+        r"(?P<seconds>\d+) seconds)?[.,] [cC]ancelling all queued tasks",
+        _CALLED,
+        "timed out waiting for 43, cancelling all queued tasks",
+    ),
+)
+"""Written by the actor that is called, in all versions: a call came again that the actor counts as done, or one never came."""
+_MAP_WORKER = pattern(r"^MapWorker\((?P<operator>.+)\)$")
+STALLS = (NO_PROGRESS, TIMED_OUT, NO_ACTORS, NOT_ENOUGH, AGGREGATORS, IDLE, SLOW_TASK, SHUFFLE)
+
+FINISHED = Signal(
+    "data.finished",
+    " execution finished in ",
+    r"Dataset (?:\S+ )?execution finished in [\d.]+ seconds",
+    _ROLES,
+    "✔️  Dataset train_7_0 execution finished in 12.30 seconds",
+)
+"""2.32 and later."""
+RUN_FAILED = Signal(
+    "data.run_failed",
+    " execution failed",
+    r"^\W{0,4}Dataset (?:\S+ )?execution failed",
+    _ROLES,
+    "⚠️  Dataset train_7_0 execution failed",
+)
+
+HIGH_MEMORY = Signal(
+    "data.high_memory",
+    "Operator ",
+    r"^Operator '(?P<operator>[^'\n]{1,500})'\s+uses\s+(?P<average>[\d.]+[KMGTP]?i?B)\s+of\s+memory\s+per\s+(?:task|worker)\s+on\s+average"
+    r"(?:\s+\(up\s+to\s+(?P<largest>[\d.]+[KMGTP]?i?B)\))?,\s+but\s+Ray\s+only\s+requests\s+(?P<requested>[\d.]+[KMGTP]?i?B)(?P<what>.*)",
+    (*_ROLES, "worker-echo"),
+    "Operator 'ReadRange->MapBatches(embed)' uses 4.1GiB of memory per task\non average, but Ray only requests 0.0B per task at the start "
+    "of the\npipeline.\n\nTo avoid out-of-memory errors, consider setting `memory=4.1GiB` in the\nappropriate function or method call.",
+    extent="record",
+    fold=("operator",),
+)
+"""2.49 and later, wrapped at 70 columns; 2.60 adds the largest use, and recommends 1.25 times of it in bytes."""
 
 _TASK = pattern(r"^ray(?:\.exceptions\.RayTaskError|::)", re.MULTILINE)
 _IN_BRACKETS = pattern(r"^\w+\[(?P<name>.+)\]$")
+
+
+_OWN = ("ray.data.", "ray.exceptions.")
 
 
 def operator(name: str) -> str:
@@ -113,9 +199,97 @@ def operator(name: str) -> str:
 def records(case: Case, *kinds: str) -> Iterator[Event]:
     """Records of Ray Data's logger and its own exceptions: other output may be the program's."""
     for event in case.of(*kinds):
-        own = event.source.role == "data" or event.level or event.message.startswith("ray.data.")
+        own = event.source.role == "data" or event.level or event.message.startswith(_OWN)
         if own and not case.torn_down(event):
             yield event
+
+
+def stale_calls(case: Case) -> dict[str, list[Event]]:
+    """Calls that actors of a pipeline refuse as out of order, by operator.
+
+    A single one heals: its caller sends the call again. Without an actor's name a record may be of any program.
+    """
+    found: dict[str, list[Event]] = {}
+    for event in case.of(STALE[0].kind):
+        names = [event["who"], *case.names.get(evidence.worker_of(event), ())]
+        called = next((m["operator"] for name in names if (m := _MAP_WORKER.match(name))), "")
+        if called and not case.torn_down(event):
+            found.setdefault(called, []).append(event)
+    ends = case.of(FINISHED.kind)
+    return {
+        name: events
+        for name, events in found.items()
+        if (evidence.total(events) > 1 or not events[0]["seqno"])
+        and not any(evidence.is_before(events[-1], end) for end in ends)
+    }
+
+
+class MemoryUse(NamedTuple):
+    """What tasks of one operator use, as Ray Data measured it."""
+
+    event: Event
+    operator: str
+    used: str
+    """`4.1GiB`: the largest use of a task, or the average where only that is known."""
+    requested: str
+    request: int
+    """Bytes: 1.25 times what a task uses, as Ray itself recommends since 2.60."""
+
+
+_HEADROOM = 1.25
+_REQUEST = pattern(r"`memory=(\d+)`")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+_MAP_TASKS = ("_map_task", "MapWorker")
+"""The functions and actors that run operators, in Ray's reports of killed workers."""
+
+
+def memory_use(case: Case, killed: Collection[str]) -> list[MemoryUse]:
+    """Operators whose tasks use more memory than Ray reserves for them, each with its last report.
+
+    `killed`: names of the workers that were killed for memory. If they are known, one must be the operator's.
+    """
+    found = {}
+    for event in case.of(HIGH_MEMORY.kind):
+        if killed and not any(event["operator"] in n or n.startswith(_MAP_TASKS) for n in killed):
+            continue
+        used = event["largest"] or event["average"]
+        recommended = _REQUEST.search(event["what"])
+        request = int(recommended[1]) if recommended else ceil(_HEADROOM * _bytes(used))
+        found[event["operator"]] = MemoryUse(
+            event, event["operator"], used, event["requested"], request
+        )
+    return list(found.values())
+
+
+def _bytes(text: str) -> float:
+    number = text.rstrip("BKMGTPi")
+    unit = text.removeprefix(number)
+    return float(number) * float(1024 ** (_UNITS.index(unit) if unit in _UNITS else 0))
+
+
+def memory_link(use: MemoryUse) -> Link:
+    """The report as evidence."""
+    return Link(
+        use.event,
+        f"a task of {use.operator} uses {use.used} of memory, and Ray reserves {use.requested} for it",
+    )
+
+
+def memory_remedy(use: MemoryUse) -> Remedy:
+    """Reserve what a task uses, so that Ray starts fewer of them at once."""
+    return Remedy(
+        f"Request {size(use.request)} of memory for each task of {use.operator}: 1.25 × the {use.used} that one uses",
+        (
+            paste.python("ds.map_batches(…, memory={bytes})", bytes=use.request),
+            paste.python(
+                'ray.data.read_parquet(…, ray_remote_args={{"memory": {bytes}}})   # if the operator reads',
+                bytes=use.request,
+            ),
+        ),
+        doc="https://docs.ray.io/en/latest/data/performance-tips.html",
+    )
 
 
 def errors(case: Case) -> Iterator[Printed]:

@@ -69,6 +69,15 @@ UNHEALTHY = Signal(
     f"Replica {SAMPLE} failed the health check 3 times in a row, marking it unhealthy.",
     fold=("deployment", "tag"),
 )
+STOPPED = Signal(
+    "serve.stopped",
+    " failed health check, ",
+    rf"^(?:Replica )?{_REPLICA}(?: of deployment \S+ in application '[^'\n]*')? failed health check, (?:forcefully )?stopping it",
+    CONTROLLER,
+    f"Replica {SAMPLE} failed health check, stopping it.",
+    fold=("deployment", "tag"),
+)
+"""Also of a replica whose process is gone, behind CRASHED."""
 CRASHED = Signal(
     "serve.replica_crashed",
     " crashed, marking it unhealthy immediately.",
@@ -105,15 +114,67 @@ DEPLOY_FAILED = Signal(
     "RuntimeError: Deploying application translation failed: Failed to update the deployments ['Translator'].",
     symptom=True,
 )
+RAISED = Signal(
+    "serve.raised",
+    "RuntimeError: Traceback (most recent call last):",
+    r"^RuntimeError: (?P<what>Traceback \(most recent call last\):\n.*/serve/_private/replica\.py\".*)",
+    ("worker-echo",),
+    "RuntimeError: Traceback (most recent call last):\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 728, in initialize\n    await self.check_health()\n'
+    "ValueError: x",
+    extent="record",
+)
+"""A replica's exception inside FAILED's record: for consoles that lost the record's beginning."""
+_STATUS = r"^ {0,60}(?:RuntimeError: )?(?:Deploying application (?P<app>\S+) failed: )?(?:Deployment (?P<deployment>\S+) is UNHEALTHY: )?"
+_STATUS += r"(?:message: {0,4})?[\"'|>-]{0,3} ?"
+STATUS = (
+    Signal(
+        "serve.status",
+        "This may be due to a problem with ",
+        rf"{_STATUS}The [dD]eployment failed to start (?P<times>\d+) times in a row(?: during a rolling update)?\. This may be due "
+        r"to a problem with (?P<what>.*)",
+        DRIVER,
+        "message: 'The deployment failed to start 3 times in a row. This may be due to a problem with its constructor or initial health "
+        "check failing. See controller logs for details. Error:",
+        extent="record",
+    ),
+    Signal(
+        "serve.status",
+        "A replica failed to start with exception. ",
+        rf"{_STATUS}A replica failed to start with exception\. (?P<retries>Retrying)(?P<what>.*)",
+        DRIVER,
+        "message: 'A replica failed to start with exception. Retrying 1 more time(s). Error:",
+        extent="record",
+    ),
+    Signal(
+        "serve.status",
+        "s health check failed. This deployment will be UNHEALTHY until",
+        rf"{_STATUS}A replica's (?P<check>health check) failed\. This deployment will be UNHEALTHY until",
+        DRIVER,
+        "message: A replica's health check failed. This deployment will be UNHEALTHY until the replica recovers or a new deploy happens.",
+    ),
+)
+"""Messages of `serve status`, and of the RuntimeError that quotes one."""
+READY = Signal(
+    "serve.ready",
+    " is ready",
+    r"^(?:Application|Deployment) '(?P<ready>[^'\n]*)' is ready(?: at |\.)",
+    DRIVER,
+    "Application 'translation' is ready at http://127.0.0.1:8000/.",
+)
 SIGNALS = (
     FAILED,
     NOT_ALLOCATED,
     NO_ANSWER,
     CHECK_FAILED,
     UNHEALTHY,
+    STOPPED,
     CRASHED,
     *APP_FAILED,
     DEPLOY_FAILED,
+    RAISED,
+    *STATUS,
+    READY,
 )
 
 
@@ -150,6 +211,9 @@ def said(case: Case, *kinds: str) -> Iterator[Said]:
 def controllers(case: Case, *kinds: str) -> Iterator[Event]:
     """Records of the controller itself, without tasks' output and without echoes of the log."""
     for event in case.of(*kinds):
+        if event.source.is_excerpt and event.level and not event["who"]:
+            yield event  # a pasted log of the controller
+            continue
         echo = event.source.role != "serve"
         if not case.torn_down(event) and not (
             echo and ("serve" in case.roles or event["who"] != "ServeController")

@@ -25,6 +25,9 @@ _MIB = 1024**2
 RAYLET_TOLD = (*RAYLET, "event", "raylet-echo")
 """Raylet errors: its own log, the event file, and the driver's copy of `raylet.err`."""
 
+PLACE, SHRUNK = "place", "shrunk"
+"""Entities of kind `store`: one that is not in /dev/shm, and one that is smaller than requested."""
+
 DISK_OVER = (
     Signal(
         "disk.over_threshold", "% full, available space: ",

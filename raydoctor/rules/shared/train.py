@@ -20,27 +20,42 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event
+from raydoctor.model.values import Event, Remedy
 from raydoctor.rules.shared.task_error import Printed, TaskFailure, function_of, parse_failure
 from raydoctor.rules.shared.traceback import parse
 
+_DOC = "https://docs.ray.io/en/latest/train/user-guides/using-gpus.html"
 _ROW = (
     "[Rank 1 Error Snippet]:\nTraceback (most recent call last):\n"
     "  File \"/app/train.py\", line 34, in parse\n    return float(row)\nValueError: could not convert string to float: 'n/a'\n"
 )
+_LOGGED = ("train", "worker-echo")
+"""Logs of the controller and the workers, and a console that echoes them."""
 DECISION = Signal(
     "train.decision",
     "[FailurePolicy] ",
     r"^\[FailurePolicy\] (?:Decision: (?:FailureDecision\.)?(?P<decision_a>\w+), Error source: (?P<source_a>[\w ]+), Error count "
     r"/ maximum errors allowed: (?P<count_a>\d+)/(?P<limit_a>[\w.-]+), Error: |(?P<decision_b>\w+)\n  Source: (?P<source_b>[\w ]+)"
     r"\n  Error count: (?P<count_b>\d+) \(max allowed: (?P<limit_b>[\w.-]+)\)\nError: )(?P<what>.*)",
-    ("train",),
+    _LOGGED,
     "[FailurePolicy] RAISE\n  Source: worker group\n  Error count: 1 (max allowed: 0)\n"
     f"Error: Training failed due to worker errors:\n{_ROW}",
     extent="record",
     symptom=True,
 )
+OLD_DECISION = Signal(
+    "train.decision",
+    " training worker group after encountering",
+    r"^(?P<decision_a>Restarting|Terminating) training worker group after encountering\s+failures?(?:\(s\))? on \d+ worker\(s\):\n(?P<what>.*)",
+    _LOGGED,
+    "Terminating training worker group after encountering failure(s) on 1 worker(s):\n[Rank 1]\nTraceback (most recent call last):\n"
+    '  File "/app/train.py", line 34, in parse\nValueError: x',
+    extent="record",
+    symptom=True,
+)
+"""Up to 2.48."""
 WORKER_ERROR = Signal(
     "train.worker_error",
     "Error in training function:",
@@ -101,9 +116,46 @@ NO_ANSWER = Signal(
     extent="record",
 )
 """From a controller on a busy machine, with a traceback: harmless, according to its own text."""
-SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN, NO_ANSWER)
+ATTEMPT = Signal(
+    "train.attempt",
+    "Attempting to start training worker group of size ",
+    r"^Attempting to start training worker group of size (?P<workers>\d+) with the following resources: \[(?P<each>\{[^{}\n]*\})\] \* \d+",
+    _LOGGED,
+    "Attempting to start training worker group of size 8 with the following resources: [{'CPU': 1, 'GPU': 1}] * 8",
+)
+GROUP_STARTED = Signal(
+    "train.group_started",
+    "Started training worker group of size ",
+    r"^Started training worker group of size \d+",
+    _LOGGED,
+    "Started training worker group of size 8: ",
+)
+"""2.45 and later."""
+TIMEOUT = Signal(
+    "train.group_timeout",
+    "The worker group startup timed out after ",
+    r"(?:^|\n|Error: )The worker group startup timed out after (?P<seconds>[\d.]+) seconds waiting for (?P<workers>\d+) workers",
+    (*_LOGGED, *DRIVER),
+    "The worker group startup timed out after 30.0 seconds waiting for 8 workers. Potential causes include: (1) temporary insufficient "
+    "cluster resources while waiting for autoscaling (ignore this warning in this case), (2) infeasible resource request",
+    symptom=True,
+)
+"""2.41 and later."""
+SIGNALS = (
+    TIMEOUT,
+    DECISION,
+    OLD_DECISION,
+    ATTEMPT,
+    WORKER_ERROR,
+    RAISED,
+    RAISED_V1,
+    TRIAL,
+    PLACED,
+    SHUTDOWN,
+    NO_ANSWER,
+)
 
-_SNIPPET = pattern(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
+_SNIPPET = pattern(r"^\[Rank (?P<ranks>\d+(?:,\d+)*)(?: Error Snippet\]:|\])\n", re.MULTILINE)
 _DEAD = "A worker health check failed."
 _PID = pattern(r"\bpid[=:] ?(\d+)")
 _IP = pattern(r"(?:node_ip='|\n\tip: )([^'\n]+)")
@@ -164,6 +216,13 @@ class TrainAttempt:
         return (_field(self.event, "source") or "worker").startswith("controller")
 
     @property
+    def is_preempted(self) -> bool:
+        """Whether a worker's node was preempted (2.31 and later: the actor's error; 2.58 and later: the controller)."""
+        text = self.event["what"]
+        by_node = "the actor's node was preempted" in text
+        return by_node or "Training was interrupted by node preemption" in text
+
+    @property
     def count(self) -> str:
         """The number of failures that the controller has counted."""
         return _field(self.event, "count")
@@ -194,10 +253,70 @@ def is_loss_of_peer(seen: Printed) -> bool:
     return not seen.failure.is_remote and bool(raised and _PEER.search(raised.message))
 
 
+def logged(case: Case, *kinds: str) -> list[Event]:
+    """Records of Ray Train's own processes; a console's echoes of them only where their logs are missing."""
+    return [
+        e
+        for e in case.of(*kinds)
+        if not e["who"] or ("train" not in case.roles and e["who"].startswith(_PROCESSES))
+    ]
+
+
+def echoes(case: Case) -> list[Event]:
+    """A console's echoes of the controller's records."""
+    found = case.of(DECISION.kind, TIMEOUT.kind)
+    return [e for e in found if e["who"].startswith(_PROCESSES)]
+
+
+_PROCESSES = ("TrainController", "RayTrainWorker", "PreemptionWatcher")
+
+
+def entity(run: TrainRun) -> Entity:
+    """The run; without a name by the place of its last failure."""
+    last = run.attempts[-1].event
+    return Entity("train-run", run.name or f"{last.source.path}:{last.line}")
+
+
+def requested(case: Case) -> str:
+    """What the latest worker group requested, as number and resources; empty if no log contains it."""
+    attempts = logged(case, ATTEMPT.kind)
+    return f"{attempts[-1]['workers']} × {attempts[-1]['each']}" if attempts else ""
+
+
+def timeouts(case: Case) -> list[Event]:
+    """Attempts whose workers did not start in time."""
+    return logged(case, TIMEOUT.kind)
+
+
+def room_remedies() -> tuple[Remedy, ...]:
+    """How to let a worker group start: it needs all of its resources at once."""
+    return (
+        Remedy(
+            "Compare what the group requests with what is free, and end what holds the rest",
+            ("ray status   # Total Usage, Total Constraints and Total Demands",),
+            doc=_DOC,
+        ),
+        Remedy(
+            "Request no more than the cluster has at once",
+            ("ScalingConfig(num_workers=…, resources_per_worker={…})",),
+            doc=_DOC,
+        ),
+        Remedy(
+            "Allow the workers 600 s to start if the cluster must grow first",
+            ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",),
+            doc=_DOC,
+            since=(2, 41),
+        ),
+    )
+
+
 def runs(case: Case) -> list[TrainRun]:
     """Failed runs in the order of their first failure."""
     raised = case.of("train.raised")
-    by_name = evidence.grouped(case.of("train.decision"), lambda e: e["run_name"])
+    decisions = logged(case, "train.decision")
+    if raised and all(e["who"] for e in decisions):
+        decisions = []  # the exception is whole, while echoes lose the lines that several ranks print
+    by_name = evidence.grouped(decisions, lambda e: e["run_name"])
     if not by_name and raised:
         printed_only = [TrainRun("", [_attempt(case, event, [])], [event]) for event in raised]
         return [*printed_only, *_runs_of_v1(case)]
@@ -235,7 +354,8 @@ def _shared(decisions: Sequence[Event], errors: Sequence[Event]) -> Iterator[lis
 
 
 def _attempt(case: Case, event: Event, errors: list[Event]) -> TrainAttempt:
-    attempt = TrainAttempt(event, gave_up=_field(event, "decision") in ("RAISE", ""))
+    decision = _field(event, "decision")
+    attempt = TrainAttempt(event, gave_up=decision in ("RAISE", "Terminating", ""))
     own: dict[int, Event] = {}
     for error in errors:
         if error["world_rank"].isdecimal():
@@ -243,6 +363,8 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> TrainAttempt:
     text = event["what"].partition("\nray.train.")[0]
     parts = _SNIPPET.split(text)
     for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
+        if event["who"] and not snippet.strip():
+            continue  # another rank has printed the same lines
         numbers = [int(n) for n in ranks.split(",")]
         attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
     # The loss of a peer is recorded before the peer's own end, if only by milliseconds.
