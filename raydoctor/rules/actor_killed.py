@@ -95,7 +95,7 @@ _SHOW_CALLS = frozenset((*DRIVER, *GCS, *RAYLET, "core-driver"))
 
 def _of_its_own_log(case: Case) -> Iterator[Finding]:
     """The end of the only actor whose log was given: a reader who picks that log asks why the actor ended."""
-    ends = [end for end in case.of(LEFT.kind) if actors.BY_SCOPE in end["detail"]]
+    ends = [end for end in case.of("actor.left") if actors.BY_SCOPE in end["detail"]]
     if len({(end.source.path, end.pid) for end in ends}) != 1 or case.roles & _SHOW_CALLS:
         return
     names = [n for e in ends[0].entities if e.kind == "worker" for n in case.names.get(e.value, ())]
