@@ -76,7 +76,12 @@ class Rewriter:
 def _pieces(raws: list[str], first: int) -> list[Numbered]:
     """The lines of a block, with joined lines split and wrapped ones extracted."""
     lines: list[Numbered] = []
+    documents = embedded.of_documents(raws)
     for number, raw in enumerate(raws, first):
+        if number - first in documents:
+            texts = documents[number - first]
+            lines += [(number, piece) for each in texts for piece in shape.split(each)]
+            continue
         if shape.is_simple(raw) and not embedded.may_hold(raw):
             lines.append((number, raw))
             continue
