@@ -48,6 +48,11 @@ from raydoctor.rules.shared.oom.kills import (
 )
 from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
 
+_READ_REPORT = Remedy(
+    "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
+    doc=DOC,
+)
+
 
 @rule(
     tier="root",
@@ -157,13 +162,26 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
             subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
             count=evidence.deaths(exits),
             severity=evidence.severity(case, exits),
-            remedies=(
-                Remedy(
-                    "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
-                    doc=DOC,
-                ),
-            ),
+            remedies=(_READ_REPORT,),
             covers=evidence.exit_events(exits),
+        )
+    yield from _only_counted(case, nodes | {e.node for e in exits})
+
+
+def _only_counted(case: Case, known: set[str]) -> Iterator[Finding]:
+    """Nodes of which only Ray's once-a-minute count is left, as in a console; the tasks may have been retried."""
+    counts = (e for e in case.of("oom.summary") if e["node"] not in known and int(e["killed"]))
+    for node, events in evidence.grouped(counts, lambda e: e["node"]).items():
+        killed = sum(int(e["killed"]) * e.count for e in events)
+        yield Finding(
+            f"Ray's memory monitor killed {evidence.many(killed, 'worker')} because node {events[0]['ip']} ran low on memory",
+            (Link(events[0], f"the raylet counts {evidence.many(killed, 'killed worker')}"),),
+            explains=(Entity("memory", f"{node}@{events[0].at or 0:.3f}"),),
+            subjects=(Subject("node", node, events[0]["ip"]),),
+            count=killed,
+            severity="warning",
+            remedies=(_READ_REPORT,),
+            covers=tuple(events),
         )
 
 
@@ -239,6 +257,20 @@ EXAMPLES: tuple[Example, ...] = (
         "Ray's three guesses mention the OOM killer after every sudden death",
         {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
         roots=("worker-vanished",),
+    ),
+    Example(
+        "a console with nothing but Ray's once-a-minute count",
+        {"driver.log": f"(raylet) {OOM_SUMMARY.sample}\nstep 3\n"},
+        roots=("ray-oom-kill",),
+        says=("killed 1 worker because node 127.0.0.1 ran low on memory",),
+    ),
+    Example(
+        "a count of workers that only crashed",
+        {
+            "driver.log": f"(raylet) {OOM_SUMMARY.sample}\n".replace(
+                "1 Workers", "0 Workers"
+            ).replace("0 Workers crashed", "2 Workers crashed")
+        },
     ),
     Example(
         "a task prints the same sentence",
