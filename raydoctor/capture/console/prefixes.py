@@ -79,6 +79,12 @@ _SPACED = pattern(
     rf"({STAMP}) {{1,8}}(DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,8}}(?=[\w./-]+:\d+ -- )"
 )
 """A header of Ray with spaces in place of tabs."""
+_PUSHED = pattern(
+    rf"(?:{STAMP}[\t ]+)?(?:WARNING|ERROR)[\t ]+worker\.py:\d{{1,5}} -- (?="
+    r"A worker died or was killed while executing |The node with node id: "
+    r"|The actor or task with ID |Task was killed due to the node running low on memory)"
+)
+"""What raylets and the GCS push to drivers: up to 2.8 `worker.py` logs it, later it has the prefix `(raylet)`."""
 _OPENINGS = (
     *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
     "EXCEPTION",
@@ -138,7 +144,7 @@ def is_bare(text: str) -> bool:
     if first == "[":
         return is_rays(text)
     if first.isdigit() and text[:4].isdigit():
-        return text[23:24] == "\t" and is_rays(text)
+        return text[23:24] == "\t" and is_rays(text) and " worker.py:" not in text[:45]
     return not (
         (first.isupper() and (text.startswith(_OPENINGS) or text[3:4] == " "))
         or "Traceback (" in text
@@ -154,6 +160,10 @@ def strip(line: str) -> Stripped:
     if found.text[:1].isdigit() and (match := _SPACED.match(found.text)):
         found.text = f"{match[1]}\t{match[2]} {found.text[match.end() :]}"
         found.changed = True
+    if not found.process and (match := _PUSHED.match(found.text)):
+        found.process, found.changed = "(raylet) ", True
+        if not found.text[:1].isdigit():
+            found.text = found.text[match.end() :]
     return found
 
 
