@@ -84,7 +84,7 @@ _PUSHED = pattern(
     r"A worker died or was killed while executing |The node with node id: "
     r"|The actor or task with ID |Task was killed due to the node running low on memory)"
 )
-"""What raylets and the GCS push to drivers: up to 2.8 `worker.py` logs it, later it has the prefix `(raylet)`."""
+"""What raylets and the GCS push to drivers: `worker.py` logs it up to 2.8; later it is `(raylet)`."""
 _OPENINGS = (
     *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
     "EXCEPTION",
