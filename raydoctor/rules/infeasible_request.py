@@ -764,4 +764,14 @@ EXAMPLES: tuple[Example, ...] = (
         "a removed node's own resource",
         {"driver.log": _autoscaler(32, "{'node:10.0.0.9': 0.01}")},
     ),
+    Example(
+        "a driver of Ray 1.8 logs what the raylet pushes, with one pair of brackets for each resource",
+        {
+            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:1228 -- The actor or task with ID 38b7b52b8a7371117241b1a3f60f62e6f940fd5479d1b53b "
+            "cannot be scheduled right now. It requires {GPU: 2.000000}, {CPU: 1.000000} for placement, however the cluster currently "
+            "cannot provide the requested resources.\n"
+        },
+        roots=("infeasible-request",),
+        says=("2 GPU and 1 CPU",),
+    ),
 )

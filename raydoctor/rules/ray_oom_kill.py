@@ -29,16 +29,19 @@ since 2.56 it kills as many as it takes to get below the threshold.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
-from raydoctor.model.values import Finding, Link, Remedy, Subject
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import (
     MONITOR_STARTED,
     OOM_KILL,
     OOM_SUMMARY,
+    REFUSED,
     MemoryUser,
     OomReport,
     episodes,
@@ -61,7 +64,7 @@ _READ_REPORT = Remedy(
     explains=("memory", "process", "worker"),
     caused_by=("oom-loop",),
     daemons_record=True,
-    looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
+    looks_for=(*OOM_KILL, OOM_SUMMARY, REFUSED, MONITOR_STARTED),
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
@@ -69,6 +72,8 @@ def ray_oom_kill(case: Case) -> Iterator[Finding]:
     for episode in episodes(found):
         yield _finding(case, episode)
     yield from _without_report(case, found)
+    for name, events in evidence.grouped(case.of(REFUSED.kind), lambda e: e["name"]).items():
+        yield _refused(name, events)
 
 
 def _finding(case: Case, episode: list[OomReport]) -> Finding:
@@ -166,6 +171,32 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
             covers=evidence.exit_events(exits),
         )
     yield from _only_counted(case, nodes | {e.node for e in exits})
+
+
+_HOLDER = pattern(r"^(?P<pid>\d+)\s+(?P<size>[\d.]+)Gi?B\s+(?P<command>\S[^\n]*)", re.MULTILINE)
+
+
+def _refused(name: str, events: list[Event]) -> Finding:
+    """Tasks that an old Ray refused to run."""
+    first = events[0]
+    top = _HOLDER.search(first["table"])
+    held = f": pid {top['pid']} ({top['command'].strip()}) held {top['size']} GiB" if top else ""
+    return Finding(
+        f"Ray refused to run {evidence.many(evidence.total(events), 'task')} because {first['used']} of {first['limit']} GiB "
+        f"of the memory of node {name} were in use{held}",
+        (Link(first, f"the limit is {first['percent']}%"),),
+        explains=(Entity("memory", name),),
+        subjects=(Subject("node", None, name),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Run fewer tasks at once, or give each one less to hold",
+                ("@ray.remote(num_cpus=2)   # half as many tasks run on a node",),
+                doc=DOC,
+            ),
+        ),
+        covers=tuple(events),
+    )
 
 
 def _only_counted(case: Case, known: set[str]) -> Iterator[Finding]:
@@ -271,6 +302,20 @@ EXAMPLES: tuple[Example, ...] = (
                 "1 Workers", "0 Workers"
             ).replace("0 Workers crashed", "2 Workers crashed")
         },
+    ),
+    Example(
+        "an old Ray refuses a task, and the console wraps the line",
+        {
+            "driver.log": f"Traceback (most recent call last):\n{REFUSED.sample}\n".replace(
+                "on node ", "on node\n"
+            )
+        },
+        roots=("ray-oom-kill", "unsupported-version"),
+        says=("61.0 of 62.0 GiB", "pid 28442 (ray::Loader.load()) held 50.5 GiB"),
+    ),
+    Example(
+        "a program that writes about the exception",
+        {"driver.log": "except ray.memory_monitor.RayOutOfMemoryError: retry()\n"},
     ),
     Example(
         "a task prints the same sentence",

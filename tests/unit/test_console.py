@@ -68,6 +68,22 @@ def test_a_foreign_prefix_is_taken_off(kept: str, level: str, prefix: str) -> No
     assert parsed.level == ("E" if level else "")
 
 
+@pytest.mark.parametrize(
+    "header", ["2023-06-07 15:26:09,573\tWARNING ", "2023-06-07 15:26:09,573 WARNING ", "WARNING "]
+)
+def test_what_old_raylets_pushed_is_their_echo(header: str) -> None:
+    said = "A worker died or was killed while executing a task by an unexpected system error."
+    (line,) = rewritten(f"{header}worker.py:1986 -- {said}")
+    parsed = parse_line(line, "driver")
+    assert (parsed.echo, parsed.message) == ("raylet", said)
+    assert parsed.stamp == header[:23].removesuffix("WARNING ")
+
+
+def test_what_a_driver_logs_itself_is_no_echo() -> None:
+    line = "2023-06-07 15:26:09,573\tWARNING worker.py:1986 -- A worker was asked for"
+    assert rewritten(line) == [line]
+
+
 def test_a_rank_and_a_stamp_are_kept_as_facts() -> None:
     (line,) = rewritten("[rank3]: 2026-11-21 07:35:03.092 | ERROR    | a:b:12 - lost")
     parsed = parse_line(line, "driver")
@@ -124,6 +140,10 @@ TRACE = (
         ("10%|# | 1/9\r20%|## | 2/9(f pid=1) x", "10%|# | 1/9\n20%|## | 2/9\n(f pid=1) x"),
         (f"50%|#####|{RAYLET}", f"50%|#####|\n{RAYLET}"),
         (f"done.{TRACE}", f"done.\n{TRACE}"),
+        (
+            f"{'on cpu 9 ' * 7}***{WARNING.replace(chr(9), '  ')}",
+            f"{'on cpu 9 ' * 7}***\n{WARNING}",
+        ),
         (WARNING.replace("\t", "        "), WARNING),
         ("\n".join(f"    {line}" for line in TRACE.split("\n")), TRACE),
         ("\n".join(f"> {line}" for line in TRACE.split("\n")), TRACE),

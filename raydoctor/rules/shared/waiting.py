@@ -22,12 +22,12 @@ _LEASE = "0000000001000000ffffffffffffffffffffffffffffffffffffffffffffffff"
 
 INFEASIBLE = Signal(
     "request.infeasible", " cannot be scheduled right now. It requires ",
-    rf"^The {_WHO} cannot be scheduled right now\. It requires \{{(?P<needs>[^}}]*)\}} for placement", (*RAYLET, "raylet-echo"),
+    rf"^The {_WHO} cannot be scheduled right now\. It requires \{{(?P<needs>[^}}]*(?:\}}, \{{[^{{}}]*){{0,20}})\}} for placement", (*RAYLET, "raylet-echo"),
     f"The lease with ID {_LEASE} cannot be scheduled right now. It requires {{CPU: 1, GPU: 1}} for placement, however the cluster "
     "currently cannot provide the requested resources. The required resources may be added as autoscaling takes place or placement "
     "groups are scheduled. Otherwise, consider reducing the resource requirements of the lease.",
 )  # fmt: skip
-"""Level W, once when a request is set aside; drivers see it only with RAY_legacy_scheduler_warnings."""
+"""Level W, once when a request is set aside (`{CPU: 1}, {GPU: 1}` before 2.0); drivers see it only with RAY_legacy_scheduler_warnings."""
 
 STARVED = Signal(
     "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
