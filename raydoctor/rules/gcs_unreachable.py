@@ -116,7 +116,7 @@ _NO_HEAD = Signal(
 _POD_WAITS = Signal(
     "gcs.pod_waits",
     "aiting for GCS to be ready.",
-    r"(?:.*\D)?(?P<seconds>\d{1,9}) seconds elapsed: (?:Still w|W)aiting for GCS to be ready\.",
+    r"^(?:.*\D)?(?P<seconds>\d{1,9}) seconds elapsed: (?:Still w|W)aiting for GCS to be ready\.",
     DRIVER,
     "128 seconds elapsed: Still waiting for GCS to be ready. For troubleshooting, refer to the FAQ",
     fold=("seconds",),
