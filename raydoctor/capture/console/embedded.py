@@ -63,12 +63,14 @@ class _Head(NamedTuple):
 
 def may_hold(text: str) -> bool:
     """Whether something may be wrapped in a line: a quick test."""
-    return (
-        text[:1] == "{"
-        or text[:2] in ("[{", "[[")
-        or "\\n" in text
-        or '": "' in text
-        or ('{"' in text and text[-1:] in ("}", "]"))
+    return "\\n" in text or (
+        '"' in text
+        and (
+            text[:1] == "{"
+            or text[:2] in ("[{", "[[")
+            or '": "' in text
+            or ('{"' in text and text[-1:] in ("}", "]"))
+        )
     )
 
 
@@ -164,7 +166,9 @@ def _texts(data: Any, outer: _Head, depth: int) -> Iterator[str]:
                 yield from _nested(each[1], outer, depth)
             else:
                 yield from _texts(each, outer, depth + 1)
-    elif isinstance(data, dict):
+    elif isinstance(data, dict) and any(
+        isinstance(each, str | list | dict) for each in data.values()
+    ):
         if _is_of_cpp(data):
             yield _record_of_cpp(data)
         elif isinstance(data.get("frames"), list) and "exc_type" in data:

@@ -144,7 +144,8 @@ def is_bare(text: str) -> bool:
     if first == "[":
         return is_rays(text)
     if first.isdigit() and text[:4].isdigit():
-        return text[23:24] == "\t" and is_rays(text) and " worker.py:" not in text[:45]
+        pushed = text.startswith(("WARNING worker.py:", "ERROR worker.py:"), 24)
+        return text[23:24] == "\t" and is_rays(text) and not pushed
     return not (
         (first.isupper() and (text.startswith(_OPENINGS) or text[3:4] == " "))
         or "Traceback (" in text
@@ -160,7 +161,8 @@ def strip(line: str) -> Stripped:
     if found.text[:1].isdigit() and (match := _SPACED.match(found.text)):
         found.text = f"{match[1]}\t{match[2]} {found.text[match.end() :]}"
         found.changed = True
-    if not found.process and (match := _PUSHED.match(found.text)):
+    is_drivers = not found.process and " worker.py:" in found.text[:45]
+    if is_drivers and (match := _PUSHED.match(found.text)):
         found.process, found.changed = "(raylet) ", True
         if not found.text[:1].isdigit():
             found.text = found.text[match.end() :]
