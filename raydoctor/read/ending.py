@@ -36,8 +36,19 @@ _NOISE = (
     # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
     *("wandb: ", "srun: ", "slurmstepd: ", "make: *** ", "make[", "ERROR conda.cli.main_run:"),
     *("Exception ignored in", "Warning: WARNING: destroy_process_group() was not called"),
+    "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace",
 )
-_AT_EXIT = pattern(r"resource_tracker: There appear to be \d+ leaked|  warnings\.warn\(")
+_AT_EXIT = pattern(
+    r"resource_tracker: There appear to be \d+ leaked|  warnings\.warn\("
+    r"|torch/distributed/elastic/\S+\.py:\d+\] "
+)
+_HYDRA = "Error executing job with overrides: "
+"""Above the uncaught exception of a program that hydra starts; hydra leaves out its own frames."""
+_OF_CHILD = (
+    "subprocess.CalledProcessError: Command ",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+)
+"""What a launcher (accelerate, torchrun) raises when the program that it started has failed."""
 _FRAME = '  File "'
 _OUTERMOST = pattern(r'  File "[^"]*", line \d+, in (?:<module>|_run_module_as_main)$')
 _FATAL = (
@@ -82,7 +93,8 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         data = stream.read(_TAIL)
         writers = _own_lines(source, data, begin)
         own = writers.get("", [])
-        block = _last_traceback(own, source.is_excerpt)
+        started = _last_traceback(_of_started(own), source.is_excerpt)
+        block = started or _last_traceback(own, source.is_excerpt)
         if not block or _points_elsewhere(block):
             block = _first_of(writers, source.is_excerpt) or block
         shown = block or own[-1:]
@@ -140,15 +152,26 @@ def _fatal(own: list[_Own]) -> list[_Own]:
     return []
 
 
+def _of_started(own: list[_Own]) -> list[_Own]:
+    """The lines above the traceback with which a launcher reports that its program failed; else none."""
+    starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
+    if starts and any(line.text.startswith(_OF_CHILD) for line in own[starts[-1] :]):
+        return own[: starts[-1]]
+    return []
+
+
 def _last_traceback(own: list[_Own], is_cut: bool) -> list[_Own]:
     """The final chain of tracebacks; empty if the output ends otherwise.
 
     `is_cut`: whether the output may have been cut off within it.
     """
     starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
-    if not starts or not _ends_with(own[starts[-1] :], is_cut):
+    if not starts:
         return []
     first = starts[-1]
+    is_hydras = first > 0 and own[first - 1].text.startswith(_HYDRA)
+    if not _ends_with(own[first:], is_cut, is_hydras):
+        return []
     for start in reversed(starts[:-1]):
         if not any(line.text.startswith(_CHAINED) for line in own[start:first]):
             break
@@ -156,11 +179,14 @@ def _last_traceback(own: list[_Own], is_cut: bool) -> list[_Own]:
     return own[first:]
 
 
-def _ends_with(block: list[_Own], is_cut: bool) -> bool:
-    """Whether a block is one traceback of an uncaught exception with nothing after it."""
+def _ends_with(block: list[_Own], is_cut: bool, is_uncaught: bool) -> bool:
+    """Whether a block is one traceback of an uncaught exception with nothing after it.
+
+    `is_uncaught`: whether it certainly is; otherwise its first frame shows it.
+    """
     texts = [line.text for line in block[1:]]
     frames = [n for n, text in enumerate(texts) if text.startswith(_FRAME)]
-    if not frames or not _OUTERMOST.match(texts[frames[0]]):
+    if not frames or not (is_uncaught or _OUTERMOST.match(texts[frames[0]])):
         return False
     raised = [n for n, text in enumerate(texts) if n > frames[-1] and not text.startswith(" ")]
     if not raised:

@@ -39,6 +39,7 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
         f"{FRAMES}ValueError: x\nwandb: View run a at b\nsrun: error: h7: task 0: Exited with exit code 1\n",
         f"{FRAMES}ValueError: x\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: "
         "resource_tracker: There appear to be 1 leaked semaphore objects\n  warnings.warn('resource_tracker\n",
+        f"Error executing job with overrides: ['a=1']\n{CAUGHT}\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
     ],
 )
 def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
@@ -50,6 +51,7 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
     [
         "done\n",
         f"{FRAMES}ValueError: x\nwent on\n",
+        f"Error executing job with overrides: ['a=1']\n{CAUGHT}went on\n",
         CAUGHT,
         f"{FRAMES}ValueError: x\n{CAUGHT}",
         "".join(f"(f pid=12) {line}\n" for line in f"{FRAMES}ValueError: x".splitlines()) + "ok\n",
@@ -117,6 +119,24 @@ def test_an_exception_ends_a_program_with_a_prefix(tmp_path: Path, writer: str) 
 )
 def test_the_first_process_that_ended_counts(tmp_path: Path, text: str) -> None:
     assert end_of(tmp_path, text).text == CAUGHT.rstrip()
+
+
+FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\nt.py FAILED\n-----\nFailures:\n"
+
+
+@pytest.mark.parametrize(
+    "launchers",
+    [
+        f"{FRAMES}subprocess.CalledProcessError: Command '['python', 't.py']' returned non-zero exit status 1.\n",
+        f"E1121 07:35:03.000000 12 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)\n{FRAMES}{FAILED}",
+    ],
+)
+def test_what_the_started_program_raised_counts(tmp_path: Path, launchers: str) -> None:
+    event = end_of(tmp_path, f"{FRAMES}KeyError: 'y'\n{launchers}")
+    assert event["ended_by"] == "traceback"
+    assert event.text.endswith("KeyError: 'y'")
+    alone = end_of(tmp_path, f"step 1\n{launchers}")
+    assert ("CalledProcessError" in alone.text) == ("CalledProcessError" in launchers)
 
 
 def test_a_chain_that_was_logged_is_whole(tmp_path: Path) -> None:
