@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
-from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
@@ -391,5 +391,22 @@ EXAMPLES: tuple[Example, ...] = (
             "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "a console with the handler's report and its first frame",
+        {
+            "driver.log": "(Party pid=379) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n"
+            f"(raylet) {WORKER_DIED.sample}\n(Party pid=379) PC: @     0x7fd011069d5e  (unknown)  link::Context::NextId()\n"
+        },
+        roots=("worker-native-crash",),
+        says=("Party (pid 379) crashed: SIGSEGV",),
+    ),
+    Example(
+        "another process prints a report than the one that died",
+        {
+            "driver.log": "(triage pid=12) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n(triage pid=12) PC: @     "
+            f"0x7fd011069d5e  (unknown)  f()\n(raylet) {WORKER_DIED.sample}\n"
+        },
+        roots=("worker-vanished",),
     ),
 )
