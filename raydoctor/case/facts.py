@@ -284,8 +284,11 @@ def _actor(ledger: Ledger, actor: str) -> ActorInfo:
 
 def _exits(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
     known: dict[str, WorkerExit] = {}
+    unnamed: dict[str, WorkerExit] = {}
     for event in _all(by_kind, "worker.exit", "worker.died"):
-        _sight(known, event["worker"], event, event["exit_type"], event["detail"])
+        exit_type = event["exit_type"] or "SYSTEM_ERROR"  # the raylet pushes no other to drivers
+        own = known if event["worker"] else unnamed
+        _sight(own, event["worker"], event, exit_type, event["detail"])
     for event in by_kind.get("worker.disconnected", ()):
         exit_type = _DISCONNECT_TYPES.get(event["disconnect_type"], "SYSTEM_ERROR")
         worker = event["worker"]
@@ -293,7 +296,7 @@ def _exits(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
             continue
         if worker in known or not exit_type.startswith("INTENDED"):
             _sight(known, worker, event, exit_type, "")
-    ledger.exits = list(known.values())
+    ledger.exits = list((known or unnamed).values())
     for event in by_kind.get("driver.exception", ()):
         _sight_in_exception(ledger, event)
 

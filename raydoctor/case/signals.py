@@ -125,8 +125,8 @@ NODE_DEAD = (
     Signal(
         "node.dead",
         "The node with node id: ",
-        rf"The node with node id: (?P<node>{_N}) and address: (?P<ip>\S+) and node name: (?P<name>\S+) has been "
-        r"marked dead because",
+        rf"The node with node id: (?P<node>{_N}|\S.{{0,60}}?) and address: (?P<ip>\S+|\S.{{0,60}}?) and node name: "
+        r"(?P<name>\S+|\S.{0,60}?) has been marked dead because",
         (*GCS, "event", "raylet-echo", "gcs-echo"),
         f"The node with node id: {_n} and address: 127.0.0.1 and node name: 127.0.0.1 has been marked dead "
         "because the detector has missed too many heartbeats from it.",
@@ -214,11 +214,11 @@ WORKER_EXIT = Signal(
 )
 WORKER_DIED = Signal(
     "worker.died",
-    "A worker died or was killed while executing a task by an unexpected system error.",
-    r"A worker died or was killed while executing a task by an unexpected system error\. .{0,2000}?"
+    "A worker died or was killed while executing ",
+    r"A worker died or was killed while executing (?:task \w{16,64}\.|a task by an unexpected system error\.)(?: .{0,2000}?"
     rf"(?:RayTask ID: (?P<task>[0-9a-f]+)|Lease ID: (?P<lease>[0-9a-f]+)) Worker ID: (?P<worker>{_W}) "
-    rf"Node ID: (?P<node>{_N}) Worker IP address: (?P<ip>\S+) Worker port: \d+ Worker PID: (?P<worker_pid>\d+) "
-    r"Worker exit type: (?P<exit_type>\w+) Worker exit detail: (?P<detail>.*)",
+    rf"Node ID: (?P<node>{_N}) Worker IP address: (?P<ip>\S*) +Worker port: \d+ Worker PID: (?P<worker_pid>\d+)"
+    r"(?: Worker exit type: (?P<exit_type>\w+) Worker exit detail: (?P<detail>.*))?)?",
     PUSHED,
     "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, "
     "check the logs for the dead worker. Lease ID: "
@@ -229,6 +229,7 @@ WORKER_DIED = Signal(
     symptom=True,
     fold=("exit_type",),
 )
+"""Up to 1.8 only the task is named, up to 1.13 no exit type; and a console may cut the record off."""
 WORKER_DISCONNECTED = Signal(
     "worker.disconnected",
     ", graceful=",

@@ -29,6 +29,18 @@ LAUNCH_FAILED = Signal(
     ":event_summary:Failed to launch 2 node(s) of type cpu-small. (VcpuLimitExceeded): You have requested more vCPU capacity than your "
     "current vCPU limit of 8 allows.", fold=("type", "category"),
 )  # fmt: skip
+ATTEMPT_FAILED = Signal(
+    "autoscaler.attempt_failed", "create_instances: Attempt failed with ",
+    r"^create_instances: Attempt failed with An error occurred \((?P<category>\w+)\) when calling the (?P<call>\w+) operation"
+    r"(?: \(reached max retries: \d+\))?: (?P<why>[^\n]*?)(?:, retrying\.)?$", _SAID,
+    "create_instances: Attempt failed with An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation "
+    "(reached max retries: 0): We currently do not have sufficient p4d.24xlarge capacity in the Availability Zone you requested., "
+    "retrying.", fold=("category",),
+)  # fmt: skip
+"""AWS (`_private/aws/node_provider.py`, since 1.0): another subnet is tried next."""
+STARTED = Signal(
+    "autoscaler.started", "Launched ", r"^Launched (?P<count>\d+) nodes", _SAID, "Launched 2 nodes [subnet_id=subnet-1]",
+)  # fmt: skip
 ADDING = Signal(
     "autoscaler.adding", " node(s) of type ", r"Adding (?P<count>\d+) node\(s\) of type (?P<type>[^\s.]+)\.", _SAID,
     ":event_summary:Adding 1 node(s) of type cpu-small.", fold=("type",),

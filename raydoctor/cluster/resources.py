@@ -27,7 +27,7 @@ def amounts(text: str) -> Needs:
 
     The form is recognised by size: no request is for ten thousand CPUs, and fractions are multiples of 0.01.
     """
-    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
+    items = [item.strip("{}").rpartition(": ") for item in text.split(", ") if ": " in item]
     values = {name: float(value) for name, _, value in items if _is_number(value)}
     counts = [v for name, v in values.items() if name not in _BYTES]
     if not counts:

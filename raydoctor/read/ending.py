@@ -4,6 +4,10 @@ A driver's output mixes the program's lines with Ray's (`2026-… INFO worker.py
 `(train pid=12) …`, crash frames). A traceback ended the program if no line of the program follows it and its
 first frame is the module's. A traceback that was caught and printed begins in the function that caught it
 (`traceback.print_exc`, `logging.exception`), or the program continues.
+
+In a console, the program itself may have a prefix: `(main_task pid=12) …`, `[rank0]: …`, vLLM's
+`(EngineCore_DP0 pid=12) ERROR … [core.py:845] …`. Each such process is a writer of its own, and the first
+one that an exception ended counts where no exception ended the unprefixed program.
 """
 
 from __future__ import annotations
@@ -27,9 +31,37 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RAYS_RECORD = pattern(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t[A-Z]+ [\w./-]+\.py:\d+ -- |\[\d{4}-\d\d-\d\d "
 )
-_CRASH = ("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:")
+_NOISE = (
+    *("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:"),
+    # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
+    *("wandb: ", "srun: ", "slurmstepd: ", "make: *** ", "make[", "ERROR conda.cli.main_run:"),
+    *("Exception ignored in", "Warning: WARNING: destroy_process_group() was not called"),
+    "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace",
+)
+_AT_EXIT = pattern(
+    r"resource_tracker: There appear to be \d+ leaked|  warnings\.warn\("
+    r"|torch/distributed/elastic/\S+\.py:\d+\] "
+)
+_HYDRA = "Error executing job with overrides: "
+"""Above the uncaught exception of a program that hydra starts; hydra leaves out its own frames."""
+_OF_CHILD = (
+    "subprocess.CalledProcessError: Command ",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+)
+"""What a launcher (accelerate, torchrun) raises when the program that it started has failed."""
 _FRAME = '  File "'
 _OUTERMOST = pattern(r'  File "[^"]*", line \d+, in (?:<module>|_run_module_as_main)$')
+_FATAL = (
+    *("EngineCore failed to start.", "EngineCore encountered a fatal error."),
+    *("WorkerProc failed", "WorkerProc hit an exception."),
+)
+"""What vLLM's processes log above the exception that ends them (`v1/engine/core.py`,
+`v1/executor/multiproc_executor.py`, 0.8 to 0.20)."""
+_ELSEWHERE = (
+    *("See root cause above.", "See stack trace for root cause."),
+    "please check the stack trace above for the root cause",
+)
+"""In exceptions that report only that another process of the same program failed (vLLM)."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
@@ -59,52 +91,107 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         begin = max(0, size - _TAIL)
         stream.seek(begin)
         data = stream.read(_TAIL)
-        own = list(_own_lines(source, data, begin))
-        if not own:
+        writers = _own_lines(source, data, begin)
+        own = writers.get("", [])
+        started = _last_traceback(_of_started(own), source.is_excerpt)
+        block = started or _last_traceback(own, source.is_excerpt)
+        if not block or _points_elsewhere(block):
+            block = _first_of(writers, source.is_excerpt) or block
+        shown = block or own[-1:]
+        if not shown:
             return
-        ended_by = _last_traceback(own)
-        shown = own[-1:] if ended_by is None else own[ended_by:]
         number = _line_number(stream, shown[0].offset) if size <= _COUNTED else 0
     text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
-    fields = {"ended_by": "traceback" if ended_by is not None else ""}
+    fields = {"ended_by": "traceback" if block else ""}
     yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
 
 
-def _own_lines(source: Source, data: bytes, offset: int) -> Iterator[_Own]:
-    """The program's own lines in the tail, without a partial first line."""
+def _own_lines(source: Source, data: bytes, offset: int) -> dict[str, list[_Own]]:
+    """Lines in the tail by writer, without a partial first line: `` is the program without a prefix."""
+    writers: dict[str, list[_Own]] = {}
     for number, raw in enumerate(data.splitlines(keepends=True)):
         whole = number > 0 or offset == 0
         line = parse_line(raw.decode("utf-8", "replace"), source.role)
-        if whole and line.text.strip() and not _is_rays(line):
-            yield _Own(offset, line.text)
+        writer, text = (f"{line.who} {line.pid}", line.message) if line.echo else ("", line.text)
+        if whole and text.strip() and not _is_rays(line, text):
+            writers.setdefault(writer, []).append(_Own(offset, text))
         offset += len(raw)
+    return writers
 
 
-def _is_rays(line: LogLine) -> bool:
-    return bool(line.echo) or line.text.startswith(_CRASH) or bool(_RAYS_RECORD.match(line.text))
+def _is_rays(line: LogLine, text: str) -> bool:
+    return (
+        line.echo not in ("", "driver")
+        or text.startswith(_NOISE)
+        or bool(_RAYS_RECORD.match(text))
+        or bool(_AT_EXIT.search(text[:200]))
+    )
 
 
-def _last_traceback(own: list[_Own]) -> int | None:
-    """The index at which the final chain of tracebacks begins; None if the output ends otherwise."""
+def _first_of(writers: dict[str, list[_Own]], is_cut: bool) -> list[_Own]:
+    """The traceback that ended a process, and that was printed first."""
+    blocks = [_fatal(lines) or _last_traceback(lines, is_cut) for lines in writers.values()]
+    of_ends = [block for block in blocks if block]
+    causes = [block for block in of_ends if not _points_elsewhere(block)]
+    return min(causes or of_ends, key=lambda block: block[0].offset, default=[])
+
+
+def _points_elsewhere(block: list[_Own]) -> bool:
+    return any(words in block[-1].text for words in _ELSEWHERE)
+
+
+def _fatal(own: list[_Own]) -> list[_Own]:
+    """The traceback that vLLM logged as the end of a process."""
+    for n, line in enumerate(own[:-1]):
+        if line.text.startswith(_FATAL) and own[n + 1].text.startswith(_TRACEBACK):
+            block = own[n + 1 :]
+            for end, each in enumerate(block, 1):
+                goes_on = end < len(block) and block[end].text.startswith(_CHAINED)
+                if not goes_on and not each.text.startswith((" ", _TRACEBACK, *_CHAINED)):
+                    return block[:end]
+    return []
+
+
+def _of_started(own: list[_Own]) -> list[_Own]:
+    """The lines above the traceback with which a launcher reports that its program failed; else none."""
     starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
-    if not starts or not _ends_with(own[starts[-1] :]):
-        return None
+    if starts and any(line.text.startswith(_OF_CHILD) for line in own[starts[-1] :]):
+        return own[: starts[-1]]
+    return []
+
+
+def _last_traceback(own: list[_Own], is_cut: bool) -> list[_Own]:
+    """The final chain of tracebacks; empty if the output ends otherwise.
+
+    `is_cut`: whether the output may have been cut off within it.
+    """
+    starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
+    if not starts:
+        return []
     first = starts[-1]
+    is_hydras = first > 0 and own[first - 1].text.startswith(_HYDRA)
+    if not _ends_with(own[first:], is_cut, is_hydras):
+        return []
     for start in reversed(starts[:-1]):
         if not any(line.text.startswith(_CHAINED) for line in own[start:first]):
             break
         first = start
-    return first
+    return own[first:]
 
 
-def _ends_with(block: list[_Own]) -> bool:
-    """Whether a block is one traceback of an uncaught exception with nothing after it."""
+def _ends_with(block: list[_Own], is_cut: bool, is_uncaught: bool) -> bool:
+    """Whether a block is one traceback of an uncaught exception with nothing after it.
+
+    `is_uncaught`: whether it certainly is; otherwise its first frame shows it.
+    """
     texts = [line.text for line in block[1:]]
     frames = [n for n, text in enumerate(texts) if text.startswith(_FRAME)]
-    if not frames or not _OUTERMOST.match(texts[frames[0]]):
+    if not frames or not (is_uncaught or _OUTERMOST.match(texts[frames[0]])):
         return False
     raised = [n for n, text in enumerate(texts) if n > frames[-1] and not text.startswith(" ")]
-    return len(raised) == 1 or _is_rays_error(texts[raised[0] :] if raised else [])
+    if not raised:
+        return is_cut
+    return len(raised) == 1 or _is_rays_error(texts[raised[0] :])
 
 
 def _is_rays_error(texts: list[str]) -> bool:

@@ -36,7 +36,14 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
+from raydoctor.case.signals import (
+    ACTOR_FAILED,
+    DRIVER,
+    RAY_EXCEPTION,
+    RAYLET,
+    TRACEBACK,
+    WORKER_EXIT,
+)
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -78,6 +85,15 @@ LOGGED = Signal(
     extent="record",
 )
 
+UNPICKLED = Signal(
+    "actor.not_unpickled",
+    "Failed to unpickle actor class '",
+    r"^Failed to unpickle actor class '(?P<class>[^'\n]{1,300})' for actor ID (?P<short_id>[0-9a-f]{8,64})\. Traceback:",
+    DRIVER,
+    "Failed to unpickle actor class 'Trainer' for actor ID 3261819f0100. Traceback:",
+)
+"""Up to 0.8; later the first call raises `The actor with name … failed to import on the worker`."""
+
 
 @dataclass(slots=True)
 class _Failure:
@@ -90,6 +106,8 @@ class _Failure:
     exit: WorkerExit | None = None
     events: list[Event] = field(default_factory=list)
     """The most detailed record first."""
+    is_import: bool = False
+    """Its class could not be unpickled, so that its constructor never ran."""
 
     @property
     def entities(self) -> tuple[Entity, ...]:
@@ -104,7 +122,7 @@ class _Failure:
     explains=("actor", "process", "worker"),
     caused_by=("actor",),
     daemons_record=True,
-    looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED),
+    looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED, UNPICKLED, TRACEBACK),
 )
 def actor_init_failed(case: Case) -> Iterator[Finding]:
     """One finding per class, exception and line of code."""
@@ -140,6 +158,17 @@ def _failures(case: Case) -> list[_Failure]:
             found.append(by_actor[actor])
         by_actor[actor].events.append(event)
         _complete(by_actor[actor], text)
+    for event in case.of(UNPICKLED.kind):
+        below = (
+            e
+            for e in case.of(TRACEBACK.kind)
+            if e.source is event.source and 0 < e.line - event.line <= 2
+        )
+        trace = next(below, None)
+        if event.level and trace:
+            failure = _Failure(event["class"], raised=parse(trace.message), events=[event, trace])
+            failure.is_import = True
+            found.append(failure)
     return found
 
 
@@ -195,7 +224,8 @@ def _headline(failures: list[_Failure]) -> str:
     else:
         subject = f"Actor {first.name}" if first.name else "An actor"
         subject += f" (pid {first.pid})" if first.pid else ""
-    return f"{subject} could not be created: __init__ raised {_exception(first.raised)}"
+    what = "unpickling its class" if first.is_import else "__init__"
+    return f"{subject} could not be created: {what} raised {_exception(first.raised)}"
 
 
 def _exception(raised: Raised | None) -> str:
@@ -217,7 +247,9 @@ def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
     for event in first.events:
         if event.kind != "driver.exception":
             shows = (
-                f"the worker of {name} exited because __init__ raised {_exception(first.raised)}"
+                f"a worker could not unpickle {name}: {_exception(first.raised)}"
+                if first.is_import
+                else f"the worker of {name} exited because __init__ raised {_exception(first.raised)}"
             )
             links.append(Link(event, shows))
             break
@@ -346,5 +378,22 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "Ray 0.8: a worker lacks a module of the actor's class",
+        {
+            "driver.log": f"2026-11-21 10:40:11,306\tWARNING worker.py:1134 -- {UNPICKLED.sample}\nTraceback (most recent call last):\n"
+            '  File "/venv/lib/python3.8/site-packages/ray/cloudpickle/cloudpickle.py", line 1096, in subimport\n'
+            "    __import__(name)\nModuleNotFoundError: No module named 'loader'\n"
+        },
+        roots=("actor-init-failed",),
+        says=(
+            "Actor Trainer",
+            "unpickling its class raised ModuleNotFoundError: No module named 'loader'",
+        ),
+    ),
+    Example(
+        "a program that prints such a line",
+        {"driver.log": f"{UNPICKLED.sample}\nno traceback follows\n"},
     ),
 )

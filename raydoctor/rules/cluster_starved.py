@@ -32,6 +32,7 @@ Actors that are busy are reported only after a minute, as a warning.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
@@ -78,7 +79,7 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
             over = now.tasks_known(case)
             yield _finding(case, resources.amounts(logged[0]["needs"]), logged, lasting, over=over)
     gave_up = waiting.gave_up(case)
-    if not reports and gave_up:
+    if not reports:
         yield from _from_autoscaler(case, gave_up)
 
 
@@ -100,12 +101,19 @@ def _lasting(case: Case, logged: list[Event], *, live: bool) -> list[Event]:
 
 
 def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
-    """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common."""
+    """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common.
+
+    A console that ends with the warning may show a wait that is still going on.
+    """
     if "raylet-out" in case.roles:
         return
     by_shape = evidence.grouped(waiting.one_role(case.of("request.claimed")), lambda e: e["asked"])
     for shape, logged in by_shape.items():
-        yield _finding(case, resources.python_amounts(shape)[0], logged, gave_up, over=False)
+        needs = resources.python_amounts(shape)[0]
+        if gave_up:
+            yield _finding(case, needs, logged, gave_up, over=False)
+        elif waiting.is_last_word(case, logged):
+            yield replace(_finding(case, needs, logged, [], over=False), severity="warning")
 
 
 def _finding(
@@ -510,5 +518,15 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": "NodeManager:\nGrant queue length: 0\nnum_waiting_for_resource: 0\n",
             "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
         },
+    ),
+    Example(
+        "a console ends with the autoscaler's warning",
+        {"driver.log": f"collecting\n(scheduler +2m13s) {waiting.CLAIMED.sample}\n"},
+        roots=("cluster-starved",),
+        says=("1 CPU", "all of it is in use"),
+    ),
+    Example(
+        "a console goes on after the autoscaler's warning",
+        {"driver.log": f"(scheduler +2m13s) {waiting.CLAIMED.sample}\nstep 2\n"},
     ),
 )

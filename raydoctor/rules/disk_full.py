@@ -106,7 +106,8 @@ class _DiskRoom(NamedTuple):
     def usage(self) -> str:
         """`96.3% full (9.2 GiB of 252 GiB free)`."""
         if not self.capacity:
-            return "without any capacity"
+            over = f"over {self.percent:g}% full ({size(self.free)} free)"
+            return over if self.free else "without any capacity"
         used = 100 * (1 - self.free / self.capacity)
         free, capacity = size(self.free), size(self.capacity)
         return f"{used:.1f}% full ({free} of {capacity} free)"
@@ -126,9 +127,10 @@ class _Incident(NamedTuple):
 
 def _logged(event: Event) -> _DiskRoom:
     unit = evidence.GB if event["gb"] else 1
+    percent = float(event["percent"] or _DEFAULT_PERCENT)
     return _DiskRoom(
         event["dir"],
-        float(event["percent"] or _DEFAULT_PERCENT),
+        percent if percent > 1 else 100 * percent,
         float(event["free"] or 0) * unit,
         float(event["capacity"] or 0) * unit,
     )
@@ -567,5 +569,18 @@ EXAMPLES: tuple[Example, ...] = (
                 ),
             ),
         },
+    ),
+    Example(
+        "Ray 2.0 prints a share and no capacity",
+        {
+            "driver.log": "(raylet, ip=10.0.0.2) [2026-11-21 07:50:20,324 E 77 80] (raylet) file_system_monitor.cc:105: /mnt/data/ray is "
+            "over 0.95% full, available space: 50637901824. Object creation will fail if spilling is required.\n"
+        },
+        roots=("disk-full",),
+        says=("over 95% full", "47.2 GiB"),
+    ),
+    Example(
+        "a program reports a disk of its own",
+        {"driver.log": "/mnt/archive is over 90% full, available space: plenty. Clean up soon\n"},
     ),
 )

@@ -68,6 +68,14 @@ REFUSED = (
     ),
     Signal(
         "files.refused",
+        "Failed accept4: Too many open files",
+        r"^Failed accept4: Too many open files",
+        (*RAYLET, *GCS, *_DAEMONS, *DRIVER),
+        "Failed accept4: Too many open files",
+        symptom=True,
+    ),
+    Signal(
+        "files.refused",
         ": Too many open files",
         r"^Raylet failed to accept new connection: Too many open files",
         RAYLET,
@@ -117,7 +125,12 @@ def file_descriptor_limit(case: Case) -> Iterator[Finding]:
 
 
 def _is_from_ray(case: Case, event: Event) -> bool:
-    """Whether a Ray process reports it. A driver counts only together with Ray's warning about the limit."""
+    """Whether a Ray process reports it. A driver counts only together with Ray's warning about the limit.
+
+    Where a console is all there is, so does a line of gRPC with its header.
+    """
+    if event.source.is_excerpt and event.kind == "files.refused":
+        return bool(event.level)
     if event.source.role in DRIVER:
         return bool(case.of(BANNER.kind)) and not _of_task(case, event)
     return not case.torn_down(event)
@@ -357,5 +370,17 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STARTED,
             "logs/gcs_server.out": "",
         },
+    ),
+    Example(
+        "gRPC cannot accept connections, in a console",
+        {
+            "driver.log": "E1121 07:35:03.286716015 1531938 tcp_server_posix.cc:213]    Failed accept4: Too many open files\n"
+            * 2
+        },
+        roots=("file-descriptor-limit",),
+    ),
+    Example(
+        "a program prints the words without gRPC's header",
+        {"driver.log": "Failed accept4: Too many open files\nretrying with fewer clients\n"},
     ),
 )

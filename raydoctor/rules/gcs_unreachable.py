@@ -113,6 +113,27 @@ _NO_HEAD = Signal(
     "Error: Timed out waiting for head node to start.",
     symptom=True,
 )
+_POD_WAITS = Signal(
+    "gcs.pod_waits",
+    "aiting for GCS to be ready.",
+    r"^(?:.*\D)?(?P<seconds>\d{1,9}) seconds elapsed: (?:Still w|W)aiting for GCS to be ready\.",
+    DRIVER,
+    "128 seconds elapsed: Still waiting for GCS to be ready. For troubleshooting, refer to the FAQ",
+    fold=("seconds",),
+)
+_POD_READY = Signal(
+    "gcs.pod_ready", "GCS is ready.", r"^GCS is ready\.", DRIVER, "GCS is ready."
+)  # fmt: skip
+_NO_COMMAND = Signal(
+    "gcs.no_command",
+    "ray: command not found",
+    r"\bray: command not found",
+    DRIVER,
+    "/bin/bash: line 11: ray: command not found",
+)
+"""What KubeRay's init container of a worker pod prints (`common/pod.go`, 0.5 to 1.4)."""
+_LONG_WAIT = 60
+"""Seconds after which a head that is only starting should answer."""
 
 _AROUND = 60.0
 """Seconds before and after the loss in which other daemons' errors belong to it."""
@@ -127,7 +148,7 @@ _AROUND = 60.0
     looks_for=(
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
-        *(NO_ANSWER, NO_CLUSTER_ID, _ON_WORKER, _NO_HEAD, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
+        *(NO_ANSWER, NO_CLUSTER_ID, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
@@ -140,6 +161,40 @@ def gcs_unreachable(case: Case) -> Iterator[Finding]:
     if away and not case.of(GCS_LOST.kind) and "gcs" not in case.ledger.stops:
         yield _interrupted(case, away)
     yield from _never(case)
+    by_file = evidence.grouped(case.of(_POD_WAITS.kind), lambda e: e.source.path)
+    for events in by_file.values():
+        last = max(events, key=lambda e: int(e["seconds"]))
+        ready = any(e.source is last.source for e in case.of(_POD_READY.kind))
+        if int(last["seconds"]) >= _LONG_WAIT and not ready:
+            yield _pod_waits(case, events, last)
+
+
+def _pod_waits(case: Case, events: list[Event], last: Event) -> Finding:
+    """KubeRay's init container, which waits without end."""
+    missing = case.of(_NO_COMMAND.kind)
+    why = "its image has no ray command" if missing else "no GCS answered at the head's service"
+    return Finding(
+        f"A worker pod waited {last['seconds']} s for the GCS and did not start: {why}",
+        (
+            *(Link(e, "the container cannot run `ray health-check`") for e in missing[:1]),
+            Link(last, "the pod's init container is still waiting"),
+        ),
+        explains=(Entity("gcs-away", "pod"),),
+        caused_by=() if missing else (Entity("gcs", "gcs"),),
+        remedies=(
+            Remedy(
+                "Use an image with Ray in the worker group"
+                if missing
+                else "Read why the head's GCS does not run or does not answer",
+                (
+                    "kubectl get raycluster,pods   # the image of each group, the state of the head",
+                    "kubectl logs HEAD_POD -c ray-head; kubectl describe pod HEAD_POD   # Redis, memory, ports",
+                ),
+                doc=GCS_DOC,
+            ),
+        ),
+        covers=(*events, *missing),
+    )
 
 
 def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
@@ -511,5 +566,32 @@ EXAMPLES: tuple[Example, ...] = (
             f"{NO_CLUSTER_ID.sample}\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "the init container of a worker pod waits for minutes",
+        {
+            "driver.log": "\n".join(
+                f"{n} seconds elapsed: Waiting for GCS to be ready." for n in range(1, 120, 7)
+            )
+            + f"\n{_POD_WAITS.sample}\n"
+        },
+        roots=("gcs-unreachable",),
+        says=("waited 128 s", "no GCS answered"),
+    ),
+    Example(
+        "the image of the worker pod has no Ray",
+        {"driver.log": f"{_NO_COMMAND.sample}\n{_POD_WAITS.sample}\n"},
+        roots=("gcs-unreachable",),
+        says=("its image has no ray command",),
+    ),
+    Example(
+        "the head starts slowly",
+        {
+            "driver.log": f"{_POD_WAITS.sample}\nGCS is ready. Any error messages above can be safely ignored.\n"
+        },
+    ),
+    Example(
+        "the first seconds of a start",
+        {"driver.log": "8 seconds elapsed: Waiting for GCS to be ready.\n"},
     ),
 )

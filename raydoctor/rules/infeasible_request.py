@@ -31,7 +31,7 @@ A fitting node joined later: an autoscaling cluster prints the same messages whi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
@@ -63,7 +63,7 @@ _APART = 20.0
     caused_by=("autoscaler", "node", "node-types"),
     daemons_record=True,
     looks_for=(
-        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
+        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
         TASK_FAILED, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
     ),
 )  # fmt: skip
@@ -80,6 +80,8 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
         fits = any(resources.fits(total, request.needs) for total in nodes)
         if not fits and _lasts(case, request):
             yield _finding(case, request, nodes, over=now.tasks_known(case))
+        elif not fits and waiting.is_last_word(case, request.shown):
+            yield replace(_finding(case, request, nodes), severity="warning")
 
 
 @dataclass(slots=True)
@@ -150,7 +152,11 @@ def _lasts(case: Case, request: _Request) -> bool:
         )
     if request.raylets and "gcs-out" in case.roles:
         return True
-    return _repeated(case, request) or bool(waiting.gave_up(case))
+    return (
+        _repeated(case, request)
+        or bool(waiting.gave_up(case))
+        or waiting.is_beyond(case, request.needs)
+    )
 
 
 def _is_after(event: Event, joined: Event) -> bool:
@@ -723,5 +729,49 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
         },
+    ),
+    Example(
+        "one report, and the output of `ray status` below it",
+        {
+            "driver.log": _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")
+            + f"{waiting.STATUS.sample}\n",
+        },
+        roots=("infeasible-request",),
+        says=("2 GPU and 1 CPU", "the largest node has 1 GPU and 112 CPU"),
+    ),
+    Example(
+        "a console ends with one report",
+        {"driver.log": "loading\n" + _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")},
+        roots=("infeasible-request",),
+        says=("2 GPU and 1 CPU",),
+    ),
+    Example(
+        "a console goes on after one report, and a node is starting",
+        {
+            "driver.log": _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")
+            + f"{waiting.STATUS.sample}\n".replace("(no pending nodes)", "gpu, 1 launching")
+            + "trained 3\n"
+        },
+    ),
+    Example(
+        "`ray status` lists what is asked for",
+        {
+            "driver.log": _autoscaler(32, "{'CPU': 1.0, 'GPU': 1.0}")
+            + f"{waiting.STATUS.sample}\ntrained 3\n"
+        },
+    ),
+    Example(
+        "a removed node's own resource",
+        {"driver.log": _autoscaler(32, "{'node:10.0.0.9': 0.01}")},
+    ),
+    Example(
+        "a driver of Ray 1.8 logs what the raylet pushes, with one pair of brackets for each resource",
+        {
+            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:1228 -- The actor or task with ID 38b7b52b8a7371117241b1a3f60f62e6f940fd5479d1b53b "
+            "cannot be scheduled right now. It requires {GPU: 2.000000}, {CPU: 1.000000} for placement, however the cluster currently "
+            "cannot provide the requested resources.\n"
+        },
+        roots=("infeasible-request",),
+        says=("2 GPU and 1 CPU",),
     ),
 )

@@ -2,7 +2,8 @@
 
 ## What you see
 `ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a
-driver that you ran yourself ends with a Python traceback.
+driver that you ran yourself ends with a Python traceback. In a console it may have a prefix (`(main_task pid=12) `,
+`[rank0]: `); vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.`
 
 ## Why
 The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
@@ -36,7 +37,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
-from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
+from raydoctor.rules.shared.traceback import Raised, TracebackFrame, cut_off, parse
 
 _NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
@@ -147,6 +148,8 @@ def _what(raised: Raised) -> str:
     """The exception and the innermost named function of user code. Ray's exceptions have rules of their own."""
     place = _place(raised)
     where = f", in {place}" if place else ""
+    if not raised.type:
+        return f"an exception that the console cuts off{where}"
     return (
         f"its program got {raised.name}{where}"
         if raised.is_rays_own
@@ -222,7 +225,7 @@ def _of_status_message(case: Case, message: Event) -> Finding:
 
 def _of_program(case: Case, ending: Event) -> Finding | None:
     """A program that its own exception ended, unless another finding already accounts for it."""
-    raised = parse(ending.text) if ending["ended_by"] else None
+    raised = (parse(ending.text) or cut_off(ending.text)) if ending["ended_by"] else None
     if raised is None or raised.is_rays_own or raised.name in _NO_FAILURE:
         return None
     inside = _inside(case, ending)
@@ -273,7 +276,11 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
 
 
 def _fix_place(raised: Raised) -> Iterator[Remedy]:
-    if place := _place(raised):
+    if not raised.type:
+        yield Remedy(
+            "Read the end of this traceback in the program's output: it names the exception"
+        )
+    elif place := _place(raised):
         yield Remedy(f"Fix {place} or its input: it raised {raised.name}")
 
 
@@ -308,6 +315,14 @@ def _job(status: str, code: int, output: str) -> dict[str, str]:
         _ERR: f"Job train entrypoint command exited with code {code}\n",
         "logs/job-driver-train.log": f"Running entrypoint for job train: python train.py --epochs 3\n{output}",
     }
+
+
+_VLLM = "({} pid=7) ERROR 11-21 10:53:18 [{}] "
+_ENGINE, _SERVER = _VLLM.format("EngineCore_DP0", "core.py:845"), "(APIServer pid=6) "
+
+
+def _prefixed(prefix: str, text: str) -> str:
+    return "".join(f"{prefix}{line}\n" for line in text.splitlines())
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -383,5 +398,33 @@ EXAMPLES: tuple[Example, ...] = (
             "(check pid=12) Job train entrypoint command exited with code 1\n",
             **_QUIET,
         },
+    ),
+    Example(
+        "vLLM's engine logs the exception that ended it, and the server reports only that it ended",
+        {
+            "driver.log": _prefixed(_ENGINE, f"EngineCore failed to start.\n{_SURVIVED}")
+            + _prefixed(
+                _SERVER,
+                f"{_FRAMES}RuntimeError: Engine core initialization failed. See root cause above.",
+            )
+        },
+        roots=("job-failed",),
+        says=("FileNotFoundError", "main (train.py:15)"),
+    ),
+    Example(
+        "an exception in the main task of a trainer",
+        {"driver.log": _prefixed("(main_task pid=7) ", _KEY_ERROR)},
+        roots=("job-failed",),
+        says=("KeyError: 'accuracy'", "best (train.py:10)"),
+    ),
+    Example(
+        "a console that ends within the traceback",
+        {"driver.log": _prefixed("2026-11-21 10:53:18 ", _FRAMES)},
+        roots=("job-failed",),
+        says=("an exception that the console cuts off, in best (train.py:10)",),
+    ),
+    Example(
+        "a main task that catches an exception and continues",
+        {"driver.log": _prefixed("(main_task pid=7) ", f"{_KEY_ERROR}epoch 2\nepoch 3\n")},
     ),
 )

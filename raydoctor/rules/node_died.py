@@ -313,4 +313,20 @@ EXAMPLES: tuple[Example, ...] = (
         "a node that received SIGTERM",
         {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""},
     ),
+    Example(
+        "a driver of Ray 2.6 logs it, and a person removed the names",
+        {
+            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:2037 -- The node with node id: <node> and address: <its address> and "
+            "node name: <name> has been marked dead because the detector has missed too many heartbeats from it. This can happen when a "
+            "\t(1) raylet crashes unexpectedly (OOM, preempted node, etc.) \n\t(2) raylet has lagging heartbeats.\n"
+        },
+        roots=("node-died",),
+        says=("died",),
+    ),
+    Example(
+        "a program prints the sentence",
+        {
+            "driver.log": "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n"
+        },
+    ),
 )

@@ -61,7 +61,7 @@ _ADVICE = (
     rank=77,
     explains=("autoscaler",),
     caused_by=(),
-    looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING),
+    looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
     """One finding per node type whose last attempt failed."""
@@ -71,6 +71,26 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
         added = [e for e in waiting.one_role(case.of("autoscaler.adding")) if e["type"] == name]
         if not added or _place(added[-1]) < _place(shown[-1]):
             yield _finding(case, name, shown, failures)
+    attempts = waiting.one_role(case.of("autoscaler.attempt_failed"))
+    started = waiting.one_role(case.of("autoscaler.started"))
+    if attempts and not by_type and not any(_place(e) > _place(attempts[-1]) for e in started):
+        yield _of_attempts(case, attempts)
+
+
+def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
+    """Refusals of the provider, of which the autoscaler has not yet given up the last."""
+    last = attempts[-1]
+    why = f"{last['category']}: {last['why']}"
+    cut = why if len(why) <= _LONGEST else f"{why[: _LONGEST - 1]}…"
+    return Finding(
+        f"The provider refused to start nodes in {evidence.many(evidence.total(attempts), 'attempt')}: {cut}",
+        (Link(last, f"the provider refused {last['call']}, and the autoscaler tries again"),),
+        explains=(Entity("autoscaler", "launch"),),
+        count=evidence.total(attempts),
+        severity="warning",
+        remedies=tuple(_remedies("the node type", why)),
+        covers=tuple(case.of("autoscaler.attempt_failed")),
+    )
 
 
 def _place(event: Event) -> tuple[float, int]:
@@ -146,6 +166,23 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(check pid=12) {_FAILED}\n",
             "logs/monitor.log": f"{_STAMP.format('19:51')}NodeLauncher0: Failed to launch {{}} node(s) of type cpu-small.\n",
+            **_QUIET,
+        },
+    ),
+    Example(
+        "AWS refuses every attempt, and the autoscaler tries again",
+        {
+            "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n" * 2,
+            **_QUIET,
+        },
+        roots=("node-launch-failed",),
+        says=("2 attempts", "InsufficientInstanceCapacity", "Use another zone"),
+    ),
+    Example(
+        "AWS refuses one subnet, and the next one has room",
+        {
+            "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n"
+            f"{_STAMP.format('19:53')}{autoscaler.STARTED.sample}\n",
             **_QUIET,
         },
     ),

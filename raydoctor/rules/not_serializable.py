@@ -32,14 +32,16 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.serialize import (
+    CHECKED,
     CULPRIT,
+    INSPECTED,
     REFUSED,
     is_about_pickling,
     reason,
@@ -57,13 +59,26 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
     rank=52,
     explains=("serialization",),
     caused_by=(),
-    looks_for=(REFUSED, CULPRIT, RAY_EXCEPTION, ERROR_TEXT, EXITING, WORKER_EXIT),
+    looks_for=(
+        REFUSED,
+        CULPRIT,
+        INSPECTED,
+        CHECKED,
+        TRACEBACK,
+        RAY_EXCEPTION,
+        ERROR_TEXT,
+        EXITING,
+        WORKER_EXIT,
+    ),
 )
 def not_serializable(case: Case) -> Iterator[Finding]:
     """One finding per object that could not be pickled or rebuilt."""
     groups: dict[str, list[_RefusedPickle]] = {}
     for refusal in [*_refused(case), *_results(case), *_exceptions(case), *_ends(case)]:
         groups.setdefault(refusal.object, []).append(refusal)
+    if not groups:
+        for refusal in [*_inspected(case), *_raised_by_rays_pickler(case)]:
+            groups.setdefault(refusal.object, []).append(refusal)
     for refusals in groups.values():
         yield _finding(case, refusals)
 
@@ -169,6 +184,39 @@ def _results(case: Case) -> Iterator[_RefusedPickle]:
             seen.records,
             function=function,
         )
+
+
+_BELOW = 2
+"""Lines from the name of an inspected object to the reason."""
+
+
+def _inspected(case: Case) -> Iterator[_RefusedPickle]:
+    """The output of `inspect_serializability`, without the exception of Ray that usually stands above it."""
+    for event in case.of(INSPECTED.kind):
+        above = evidence.last_before(case, event, CHECKED.kind)
+        if event.source.is_excerpt and above and event.line - above.line <= _BELOW:
+            name = without_address(above["object"])
+            yield _RefusedPickle(
+                f"the object {_class_of(name) or name[:80]}", event["why"].strip(), (event, above)
+            )
+
+
+_PICKLERS = ("ray/_private/serialization.py", "ray/serialization.py", "ray/cloudpickle/")
+
+
+def _raised_by_rays_pickler(case: Case) -> Iterator[_RefusedPickle]:
+    """A traceback of the driver that ends in Ray's pickler: before 2.0 without words of Ray."""
+    for event in case.of(TRACEBACK.kind):
+        if not event.source.is_excerpt or event.source.role not in DRIVER or event["who"]:
+            continue
+        raised = parse(event.message)
+        picklers = (
+            [f for f in raised.frames if any(p in f.file for p in _PICKLERS)] if raised else []
+        )
+        if raised and picklers and is_about_pickling(raised._replace(frames=())):
+            user = [f for f in raised.frames if f.is_user_code and f not in picklers]
+            where = f" that {user[-1]} passes to Ray" if user else ""
+            yield _RefusedPickle(f"a value{where}", raised.message, (event,))
 
 
 def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
@@ -392,5 +440,31 @@ EXAMPLES: tuple[Example, ...] = (
             **_EMPTY,
             "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
         },
+    ),
+    Example(
+        "IPython shows a traceback that ends in Ray's pickler",
+        {
+            "driver.log": "TypeError                                 Traceback (most recent call last)\n"
+            "File /venv/lib/python3.11/site-packages/ray/_private/serialization.py:65, in pickle_dumps(obj, error_msg)\n"
+            "     64 try:\n---> 65     return pickle.dumps(obj)\n\n"
+            "File /venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py:88, in dumps(obj)\n"
+            "---> 88 cp.dump(obj)\n\nTypeError: cannot pickle '_tokenizer.Core' object\n"
+        },
+        roots=("not-serializable",),
+        says=("cannot pickle '_tokenizer.Core' object",),
+    ),
+    Example(
+        "the output of inspect_serializability alone",
+        {"driver.log": _BLOCK},
+        roots=("not-serializable",),
+        says=("The object Database", "cannot pickle '_thread.lock' object"),
+    ),
+    Example(
+        "a program that pickles something itself, and ends by it",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/save.py", line 9, in <module>\n    pickle.dumps(lock)\n'
+            "TypeError: cannot pickle '_thread.lock' object\n"
+        },
+        roots=("job-failed",),
     ),
 )

@@ -50,6 +50,14 @@ LOST = Signal(
     _all_copies(objects.A_TASKS), extent="record",
 )  # fmt: skip
 
+OLD = Signal(
+    "object.lost", "Error: Object ",
+    r"\bray\.exceptions\.(?:ObjectLostError|UnreconstructableError): Object (?P<object>[0-9a-f]{40,56}) is lost "
+    r"(?:due to node failure|(?P<evicted>\(either LRU evicted or deleted by user\)))", DRIVER,
+    f"ray.exceptions.ObjectLostError: Object {objects.A_TASKS} is lost due to node failure.",
+)  # fmt: skip
+"""0.8 to 1.x."""
+
 
 @rule(
     tier="symptom",
@@ -58,7 +66,7 @@ LOST = Signal(
     explains=("object",),
     caused_by=("node", "raylet"),
     daemons_record=True,
-    looks_for=(LOST, *objects.NODE_SIGNALS, RAY_EXCEPTION),
+    looks_for=(LOST, OLD, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
 def object_lost(case: Case) -> Iterator[Finding]:
     """One finding per kind of creator, for all objects that were lost."""
@@ -68,6 +76,7 @@ def object_lost(case: Case) -> Iterator[Finding]:
     for event in events:
         # Ray prints a failed argument without its id: use the id of another loss, if there is one.
         maker = objects.made_by(event["object"] if event["object"] in known else known[0])
+        maker = "EVICTED" if event["evicted"] else maker
         by_maker.setdefault(maker, []).append(objects.Loss(event, event["object"], maker))
     for maker, losses in by_maker.items():
         yield objects.finding(case, losses, _WHY[maker], _remedies(case, maker, losses[0].object))
@@ -78,6 +87,7 @@ _WHY = {
     "ACTOR": "Ray may not run its actor's method again (max_task_retries is 0 or used up)",
     "TASK": "Ray may not run its task again (max_retries is 0 or used up)",
     "UNKNOWN": "Ray could not make it again",
+    "EVICTED": "it was evicted or deleted, or its id came from another program, and Ray could not make it again",
 }
 
 
@@ -115,5 +125,24 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(check pid=12) {_all_copies(objects.A_TASKS)}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
+    ),
+    Example(
+        "the words of Ray 1.2",
+        {"driver.log": f"{OLD.sample}\n"},
+        roots=("object-lost",),
+        says=("1 object was lost",),
+    ),
+    Example(
+        "the words of Ray 0.8",
+        {
+            "driver.log": f"ray.exceptions.UnreconstructableError: Object {'f' * 24}0100008001000000 is lost (either LRU evicted or "
+            "deleted by user) and cannot be reconstructed. Try increasing the object store memory\n"
+        },
+        roots=("object-lost",),
+        says=("its id came from another program",),
+    ),
+    Example(
+        "a program reports the loss of an object of its own",
+        {"driver.log": "Error: Object 4dfe is lost due to node failure of the archive\n"},
     ),
 )

@@ -57,6 +57,16 @@ LOST = Signal(
     _ERROR,
     extent="record",
 )
+CUT = Signal(
+    "object.owner_died",
+    "OwnerDiedError: Failed to retrieve object ",
+    r"\bray\.exceptions\.OwnerDiedError: Failed to retrieve object (?P<object>[0-9a-f]{56})"
+    r"(?!.{0,2000}?The object's owner has exited\.)",
+    DRIVER,
+    f"ray.exceptions.OwnerDiedError: Failed to retrieve object {_O}. To see information about where",
+    extent="record",
+)
+"""The exception says that the owner died, even where a paste or a logger cut its text off."""
 
 
 class _Loss(NamedTuple):
@@ -73,7 +83,7 @@ class _Loss(NamedTuple):
     explains=("object",),
     caused_by=("job", "node", "process", "worker"),
     daemons_record=True,
-    looks_for=(LOST, RAY_EXCEPTION),
+    looks_for=(LOST, CUT, RAY_EXCEPTION),
 )
 def owner_died(case: Case) -> Iterator[Finding]:
     """One finding per owner, for all objects that were lost with it."""
@@ -255,6 +265,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("owner-died",),
         says=("driver of job 1", "detached"),
+    ),
+    Example(
+        "a console that cuts the exception's text off",
+        {"driver.log": f"Traceback (most recent call last):\n{CUT.sample}\n"},
+        roots=("owner-died",),
+        says=("a worker that the message does not name",),
     ),
     Example(
         "a task prints the error's name",

@@ -91,7 +91,7 @@ NEVER_READY = Signal(
     caused_by=("autoscaler",),
     daemons_record=True,
     looks_for=(
-        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
+        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, waiting.STATUS, *waiting.DRIVER_END, RAY_EXCEPTION,
         autoscaler.CONFIG, autoscaler.ADDING,
     ),
 )  # fmt: skip
@@ -259,7 +259,12 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
     )
     by_shape = evidence.grouped(reported, lambda e: e["asked"])
     for shape, events in by_shape.items():
-        if evidence.total(events) < 2 and not waiting.gave_up(case):
+        lasts = (
+            evidence.total(events) > 1
+            or waiting.gave_up(case)
+            or any(waiting.is_beyond(case, each) for each in resources.python_amounts(shape))
+        )
+        if not lasts and not waiting.is_last_word(case, events):
             continue
         packed = bool(events[0]["combined"])
         asked = " + ".join(resources.describe(each) for each in resources.python_amounts(shape))
@@ -270,6 +275,7 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
             tuple(Link(e, "the autoscaler finds no node type that fits") for e in events[:1]),
             explains=(Entity("pg", shape), Entity("waiting", "cluster")),
             count=1,
+            severity=None if lasts else "warning",
             remedies=_remedies("STRICT_PACK" if packed else "", lack, ""),
             covers=tuple(e for e in case.of("request.no_node_type") if e["asked"] == shape),
         )
@@ -526,5 +532,15 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
             "logs/monitor.log": _MONITOR,
         },
+    ),
+    Example(
+        "a console with one report of a merged group, and the output of `ray status` below it",
+        {
+            "driver.log": f"{_NO_TYPE.format(5)}{waiting.STATUS.sample}\n".replace(
+                "/112.0 CPU", "/4.0 CPU"
+            )
+        },
+        roots=("placement-group-pending",),
+        says=("8 CPU on one node",),
     ),
 )

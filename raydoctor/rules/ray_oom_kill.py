@@ -29,17 +29,20 @@ since 2.56 it kills as many as it takes to get below the threshold.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
-from raydoctor.model.values import Finding, Link, Remedy, Subject
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.oom.kills import (
     MONITOR_STARTED,
     OOM_KILL,
     OOM_SUMMARY,
+    REFUSED,
     MemoryUser,
     OomReport,
     episodes,
@@ -49,6 +52,11 @@ from raydoctor.rules.shared.oom.kills import (
 )
 from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
 
+_READ_REPORT = Remedy(
+    "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
+    doc=DOC,
+)
+
 
 @rule(
     tier="root",
@@ -57,7 +65,7 @@ from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
     explains=("memory", "process", "worker"),
     caused_by=("oom-loop",),
     daemons_record=True,
-    looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED, data.HIGH_MEMORY),
+    looks_for=(*OOM_KILL, OOM_SUMMARY, REFUSED, MONITOR_STARTED, data.HIGH_MEMORY),
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
@@ -65,6 +73,8 @@ def ray_oom_kill(case: Case) -> Iterator[Finding]:
     for episode in episodes(found):
         yield _finding(case, episode)
     yield from _without_report(case, found)
+    for name, events in evidence.grouped(case.of(REFUSED.kind), lambda e: e["name"]).items():
+        yield _refused(name, events)
 
 
 def _finding(case: Case, episode: list[OomReport]) -> Finding:
@@ -160,13 +170,52 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
             subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
             count=evidence.deaths(exits),
             severity=evidence.severity(case, exits),
-            remedies=(
-                Remedy(
-                    "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
-                    doc=DOC,
-                ),
-            ),
+            remedies=(_READ_REPORT,),
             covers=evidence.exit_events(exits),
+        )
+    yield from _only_counted(case, nodes | {e.node for e in exits})
+
+
+_HOLDER = pattern(r"^(?P<pid>\d+)\s+(?P<size>[\d.]+)Gi?B\s+(?P<command>\S[^\n]*)", re.MULTILINE)
+
+
+def _refused(name: str, events: list[Event]) -> Finding:
+    """Tasks that an old Ray refused to run."""
+    first = events[0]
+    top = _HOLDER.search(first["table"])
+    held = f": pid {top['pid']} ({top['command'].strip()}) held {top['size']} GiB" if top else ""
+    return Finding(
+        f"Ray refused to run {evidence.many(evidence.total(events), 'task')} because {first['used']} of {first['limit']} GiB "
+        f"of the memory of node {name} were in use{held}",
+        (Link(first, f"the limit is {first['percent']}%"),),
+        explains=(Entity("memory", name),),
+        subjects=(Subject("node", None, name),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Run fewer tasks at once, or give each one less to hold",
+                ("@ray.remote(num_cpus=2)   # half as many tasks run on a node",),
+                doc=DOC,
+            ),
+        ),
+        covers=tuple(events),
+    )
+
+
+def _only_counted(case: Case, known: set[str]) -> Iterator[Finding]:
+    """Nodes of which only Ray's once-a-minute count is left, as in a console; the tasks may have been retried."""
+    counts = (e for e in case.of("oom.summary") if e["node"] not in known and int(e["killed"]))
+    for node, events in evidence.grouped(counts, lambda e: e["node"]).items():
+        killed = sum(int(e["killed"]) * e.count for e in events)
+        yield Finding(
+            f"Ray's memory monitor killed {evidence.many(killed, 'worker')} because node {events[0]['ip']} ran low on memory",
+            (Link(events[0], f"the raylet counts {evidence.many(killed, 'killed worker')}"),),
+            explains=(Entity("memory", f"{node}@{events[0].at or 0:.3f}"),),
+            subjects=(Subject("node", node, events[0]["ip"]),),
+            count=killed,
+            severity="warning",
+            remedies=(_READ_REPORT,),
+            covers=tuple(events),
         )
 
 
@@ -274,6 +323,34 @@ EXAMPLES: tuple[Example, ...] = (
         "Ray's three guesses mention the OOM killer after every sudden death",
         {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
         roots=("worker-vanished",),
+    ),
+    Example(
+        "a console with nothing but Ray's once-a-minute count",
+        {"driver.log": f"(raylet) {OOM_SUMMARY.sample}\nstep 3\n"},
+        roots=("ray-oom-kill",),
+        says=("killed 1 worker because node 127.0.0.1 ran low on memory",),
+    ),
+    Example(
+        "a count of workers that only crashed",
+        {
+            "driver.log": f"(raylet) {OOM_SUMMARY.sample}\n".replace(
+                "1 Workers", "0 Workers"
+            ).replace("0 Workers crashed", "2 Workers crashed")
+        },
+    ),
+    Example(
+        "an old Ray refuses a task, and the console wraps the line",
+        {
+            "driver.log": f"Traceback (most recent call last):\n{REFUSED.sample}\n".replace(
+                "on node ", "on node\n"
+            )
+        },
+        roots=("ray-oom-kill", "unsupported-version"),
+        says=("61.0 of 62.0 GiB", "pid 28442 (ray::Loader.load()) held 50.5 GiB"),
+    ),
+    Example(
+        "a program that writes about the exception",
+        {"driver.log": "except ray.memory_monitor.RayOutOfMemoryError: retry()\n"},
     ),
     Example(
         "a task prints the same sentence",

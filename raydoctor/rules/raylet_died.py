@@ -49,6 +49,8 @@ from raydoctor.rules.shared.cluster import (
     DAEMON_CRASH,
     FAULT_TOLERANCE_DOC,
     MARKED_DEAD,
+    MARKED_DEAD_OLD,
+    RAYLET_ERROR,
     TOLD_BY_OTHERS,
     TOO_MANY_FILES,
     DeadRaylet,
@@ -56,6 +58,7 @@ from raydoctor.rules.shared.cluster import (
     dead_raylets,
     echoed_checks,
     is_drivers,
+    last_words,
     lost_driver_errors,
     lost_jobs,
     spelled,
@@ -73,7 +76,7 @@ from raydoctor.rules.shared.live import daemons as live
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
-        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, RAY_EXCEPTION,
+        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -89,6 +92,11 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     checks = evidence.grouped(echoed_checks(case), lambda e: (e["ip"], e["expression"].strip()))
     for events in checks.values():
         yield _from_check(case, events)
+    words = evidence.grouped(last_words(case), lambda e: (e["ip"], _reason(e)))
+    for events in words.values():
+        yield _from_words(events)
+    if lost := case.of(RAYLET_ERROR.kind):
+        yield _from_workers(lost)
     errors = lost_driver_errors(case, ("LocalRayletDiedError",))
     if errors and not dead and not checks and not case.ledger.stops:
         yield Finding(
@@ -139,6 +147,35 @@ def _from_check(case: Case, events: list[Event]) -> Finding:
             _retries(),
         ),
         covers=(*events, *errors),
+    )
+
+
+def _from_words(events: list[Event]) -> Finding:
+    """A crash or an exit in the driver's echo or in a log without its beginning."""
+    first = events[0]
+    times = f" {len(events)} times" if len(events) > 1 else ""
+    place = f" of node {first['ip']}" if first["ip"] else ""
+    return Finding(
+        f"The raylet (pid {first.pid}){place} {_reason(first)}{times}",
+        (Link(first, f"the raylet {_reason(first)}"),),
+        explains=(Entity("raylet", first["ip"] or "local"),),
+        caused_by=(Entity("gcs", "gcs"),),
+        subjects=(Subject("raylet", None, "raylet", first.pid),),
+        remedies=_remedies(None),
+        covers=tuple(events),
+    )
+
+
+def _from_workers(events: list[Event]) -> Finding:
+    """What workers of an old Ray print when their raylet is gone."""
+    return Finding(
+        "The raylet of a node died, and its log is not in the capture",
+        (Link(events[0], "a process of the node lost the connection to its raylet"),),
+        explains=(Entity("raylet", "local"),),
+        caused_by=(Entity("gcs", "gcs"),),
+        count=1,
+        remedies=_remedies(None),
+        covers=tuple(events),
     )
 
 
@@ -359,5 +396,38 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task quotes the line",
         {"driver.log": "(report pid=9) (raylet) lease_pool.cc:51:  Check failed: lease.IsNil()\n"},
+    ),
+    Example(
+        "a console with the raylet's crash report",
+        {
+            "driver.log": "(raylet, ip=10.0.0.2) [2026-11-21 07:44:44,626 E 305 309] (raylet) logging.cc:321: *** SIGSEGV received at "
+            "time=1795247084 on cpu 0 ***\n"
+        },
+        roots=("raylet-died",),
+        says=("The raylet (pid 305) of node 10.0.0.2 crashed: SIGSEGV",),
+    ),
+    Example(
+        "Ray 1.11: the GCS had marked the node dead",
+        {
+            "logs/raylet.out": f"[2026-11-21 07:44:44,626 C 305 305] (raylet) node_manager.cc:170: {MARKED_DEAD_OLD.sample}\n"
+        },
+        roots=("raylet-died",),
+        says=("the GCS had marked it dead",),
+    ),
+    Example(
+        "Ray 0.8: a worker lost its raylet",
+        {"driver.log": f"(pid=41715) {RAYLET_ERROR.sample}\n"},
+        roots=("raylet-died",),
+    ),
+    Example(
+        "a worker that starts crashes and prints into the raylet's log",
+        {
+            "driver.log": "(raylet) [2026-11-21 07:44:44,626 E 399 400] logging.cc:321: *** SIGSEGV received at time=1795247084 on cpu 0 "
+            "***\n"
+        },
+    ),
+    Example(
+        "a program writes about the exception of Ray 0.8",
+        {"driver.log": "except ray.exceptions.RayletError: print('The Raylet died')\n"},
     ),
 )

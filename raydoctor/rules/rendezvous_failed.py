@@ -4,7 +4,8 @@
 While vLLM, verl or Ray Train starts its ranks: `RuntimeError: Gloo connectFullMesh failed with […/gloo/transport/tcp/pair.cc:144]
 no error`, or `torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (10.0.0.2,
 29502)`. Rank 0 may report `Timed out after 601 seconds waiting for clients. 1/2 clients joined`. Later, while the ranks work:
-`[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677`.
+`[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677`. vLLM compares addresses first:
+`Every node should have a unique IP address. Got 2 nodes with node ids … and 1 unique IP addresses`.
 
 ## Why
 Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose their own interface: that of the
@@ -97,6 +98,17 @@ LOOPBACK = Signal(
     "loopback address as fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())",
 )
 """Harmless by itself; in a group of several nodes it explains a failure."""
+ADDRESSES = Signal(
+    "rendezvous.addresses",
+    "Every node should have a unique IP address.",
+    rf"{_RAISED}Every node should have a unique IP address\. Got (?P<nodes>\d{{1,6}}) nodes with node ids .{{0,4000}}? and "
+    r"(?P<ips>\d{1,6}) unique IP addresses \{(?P<addresses>[^{}]{1,4000})\}",
+    OUTPUT,
+    "RuntimeError: Every node should have a unique IP address. Got 2 nodes with node ids ['4392', '2333'] and 1 unique IP addresses "
+    "{'10.0.0.3'}. Please check your network configuration. If you set `VLLM_HOST_IP` environment variable, make sure it is unique "
+    "for each node.",
+)
+"""vLLM's check of its workers before they start (`ray_executor.py`, 0.5 to 0.20)."""
 CLOSED = Signal(
     "rendezvous.closed",
     "Connection closed by peer [",
@@ -121,13 +133,15 @@ _LOOPBACK_IP = ("127.", "::1")
     rank=44,
     explains=("task-error",),
     caused_by=("process", "task-error", "worker"),
-    looks_for=(*_FAILED, LOOPBACK, CLOSED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+    looks_for=(*_FAILED, LOOPBACK, ADDRESSES, CLOSED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def rendezvous_failed(case: Case) -> Iterator[Finding]:
     """One finding for all ranks that could not connect, or else one per peer that closed its connection."""
     found = {signal: case.of(signal.kind) for signal in _FAILED}
     best = next((signal for signal in _FAILED if found[signal]), None)
-    if best:
+    if same := case.of(ADDRESSES.kind):
+        yield _addresses(case, same)
+    elif best:
         yield _not_connected(case, best, found)
     elif case.roles.isdisjoint((*GCS, *RAYLET)):
         closed = evidence.grouped(case.of(CLOSED.kind), lambda e: e["peer"])
@@ -244,6 +258,40 @@ def _task_errors(case: Case, signals: Sequence[Signal]) -> list[Printed]:
         if (raised := seen.failure.raised)
         and any(s.find in raised.message and s.regex.search(raised.message) for s in signals)
     ]
+
+
+# ------------------------------------------------------------------ addresses of nodes
+
+
+def _addresses(case: Case, events: list[Event]) -> Finding:
+    first = events[0]
+    nodes, ips = int(first["nodes"]), int(first["ips"])
+    listed = evidence.join_names(part.strip(" '\"") for part in first["addresses"].split(","))
+    why = (
+        "several nodes report the same address"
+        if ips < nodes
+        else "a process uses an address that is not its node's"
+    )
+    errors = _task_errors(case, (ADDRESSES,))
+    return Finding(
+        f"vLLM counts {evidence.many(nodes, 'node')} but {evidence.many(ips, 'address', 'addresses')} ({listed}): {why}",
+        (Link(first, "vLLM compares the addresses of its workers and its driver"),),
+        explains=tuple(dict.fromkeys(error_entity(seen) for seen in errors)),
+        subjects=tuple(_subjects(events)),
+        remedies=(
+            Remedy(
+                "Give each node its own address, the one that Ray uses, before `ray start` on that node",
+                (
+                    "export VLLM_HOST_IP=ADDRESS_OF_THIS_NODE   # not the same value on all nodes, e.g. of a shared image",
+                    "ray start --address=HEAD:6379 --node-ip-address=$VLLM_HOST_IP",
+                    "env | grep VLLM_HOST_IP; ip -br addr   # on each node, and in the driver's shell",
+                ),
+                risk="disruptive",
+                doc=_DOC,
+            ),
+        ),
+        covers=(*events, *(e for seen in errors for e in (seen.event, *seen.inside))),
+    )
 
 
 # ------------------------------------------------------------------ a peer that closed its connection
@@ -405,5 +453,17 @@ EXAMPLES: tuple[Example, ...] = (
             "note: The client socket has timed out after a minute, as in the README\n"
             "nginx: Connection closed by peer [10.0.0.3]\n"
         },
+    ),
+    Example(
+        "vLLM on two nodes that report one address",
+        {
+            "driver.log": f"(EngineCore_DP0 pid=1890) ERROR 11-21 07:34:12 [core.py:845] {ADDRESSES.sample}\n"
+        },
+        roots=("rendezvous-failed",),
+        says=("2 nodes but 1 address (10.0.0.3)", "VLLM_HOST_IP"),
+    ),
+    Example(
+        "a program that names the rule",
+        {"driver.log": "note: Every node should have a unique IP address.\nstep 1\n"},
     ),
 )

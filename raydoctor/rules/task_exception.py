@@ -47,6 +47,7 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
+from raydoctor.rules.shared.traceback import cut_off
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
@@ -72,17 +73,46 @@ _PASSING = (
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
     groups: dict[tuple[str, str, str], _SameError] = {}
+    cut: dict[str, list[Printed]] = {}
     for seen in failures(case):
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
             continue
         if failure.raised is None and not seen.event["inner"]:
-            continue  # cut off before the exception: the text may belong to any failure
+            # Cut off before the exception: it may be one of Ray's own, unless Ray says that a result failed.
+            if UNHANDLED in seen.event.message:
+                cut.setdefault(failure.function, []).append(seen)
+            continue
         kind, place = kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _SameError()).add(seen)
     for (function, kind, _), group in groups.items():
         if group.is_failure:
             yield _finding(function, kind, group)
+    if not groups:
+        yield from map(_of_cut, cut.values())
+
+
+def _of_cut(found: list[Printed]) -> Finding:
+    """A failed result of which a console shows only the beginning of the traceback."""
+    first = found[0]
+    text = first.event.message.partition("ray::")[2]
+    raised = cut_off(f"ray::{text}")
+    place = raised.place if raised else None
+    function = first.failure.function
+    return Finding(
+        f"{function} raised an exception that the console cuts off{f', in {place}' if place else ''}",
+        (Link(first.event, "Ray prints the failed result, which the program never fetched"),),
+        explains=(error_entity(first),),
+        subjects=(Subject("task", None, function, first.failure.pid),),
+        count=_total(found),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Read the end of this traceback in the program's output: it names the exception"
+            ),
+        ),
+        covers=tuple(seen.event for seen in found),
+    )
 
 
 _OF_OTHERS = ("FUNCTION_SIZE_ERROR_THRESHOLD", " whose owner is unknown")
@@ -449,5 +479,21 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "a console that ends within the traceback of a result that the program never fetched",
+        {
+            "driver.log": "(main_task pid=7) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() "
+            "(pid=390, ip=10.0.0.2)\n"
+            + "".join(f"(main_task pid=7) {line}\n" for line in _FRAMES.splitlines()[:4])
+        },
+        roots=("task-exception",),
+        says=(
+            "load_shard raised an exception that the console cuts off, in column_mean (shards.py:40)",
+        ),
+    ),
+    Example(
+        "a console with the beginning of a failure of any kind",
+        {"driver.log": f"ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES[:60]}\n"},
     ),
 )

@@ -71,11 +71,11 @@ REFUSED = (
 FATAL = Signal(
     "threads.fatal",
     "Resource temporarily unavailable",
-    r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): ) ?(?:thread: )?Resource temporarily unavailable",
+    r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): |libgomp: Thread creation failed: ) ?(?:thread: )?Resource temporarily unavailable",
     (*_OUTPUT, *RAYLET, *GCS, *CORE, "core-io", "worker-echo", *DRIVER),
     "Unhandled exception: St12system_error. what(): Resource temporarily unavailable ray::TerminateHandler()",
 )
-"""An uncaught C++ exception, which ends the process."""
+"""An uncaught C++ exception or a fatal error of OpenMP (`libgomp/error.c`): both end the process."""
 OPENBLAS_LIMIT = Signal(
     "threads.limit",
     "blas_thread_init: RLIMIT_NPROC ",
@@ -129,7 +129,7 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
         (
             Link(
                 first,
-                "the system refused another thread, and the uncaught exception ended the process",
+                "the system refused another thread, which ended the process",
             ),
             *(link for x in exits[:1] for link in evidence.exit_links(x, most=1)),
         ),
@@ -421,5 +421,17 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
             f"(train pid=12) {REFUSED[0].sample}\nloss 0.1\n"
         },
+    ),
+    Example(
+        "OpenMP ends a worker in a console",
+        {
+            "driver.log": "(load pid=129) libgomp: Thread creation failed: Resource temporarily unavailable\n"
+        },
+        roots=("thread-limit",),
+        says=("load (pid 129)", "refused another thread"),
+    ),
+    Example(
+        "a program that quotes the message",
+        {"driver.log": "if you see 'libgomp: Thread creation failed', raise the limit\n"},
     ),
 )

@@ -34,7 +34,7 @@ OLD_WORDS = (
         "version.old_words",
         "A worker died or was killed while executing",
         r"WARNING worker\.py:\d{1,5} -- A worker died or was killed while executing",
-        DRIVER,
+        (*DRIVER, "raylet-echo"),
         "2021-06-22 10:12:52,244 WARNING worker.py:1114 -- A worker died or was killed while executing a task by an unexpected "
         "system error.",
         with_header=True,
@@ -42,7 +42,7 @@ OLD_WORDS = (
     Signal(
         "version.old_words",
         "memory_monitor.RayOutOfMemoryError: ",
-        r"\bray\.(?:_private\.)?memory_monitor\.RayOutOfMemoryError: ",
+        r"\bray\.(?:_private\.)?memory_monitor\.RayOutOfMemoryError: More than \d",
         DRIVER,
         "ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node ray-head is used (61.0 / 62.0 GB).",
     ),
@@ -112,7 +112,13 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a driver's output in the words of an old version",
         {"driver.log": f"{OLD_WORDS[1].sample}\n"},
-        roots=("unsupported-version",),
+        roots=("ray-oom-kill", "unsupported-version"),
+        says=("older than 2.9",),
+    ),
+    Example(
+        "a driver logs what later versions print with a prefix",
+        {"driver.log": f"{OLD_WORDS[0].sample}\n"},
+        roots=("unsupported-version", "worker-vanished"),
         says=("older than 2.9",),
     ),
     Example(

@@ -43,8 +43,8 @@ from raydoctor.rules.shared.connect import (
 
 _TOLD = Signal(
     "version.mismatch", "ersion mismatch: The cluster was started with:",
-    r"^(?:(?:.{0,200}?[\s:])?(?P<raised>RuntimeError): )?(?P<what>Version|Python patch version) mismatch: The cluster was started with:\n"
-    r" +Ray: (?P<ray>\S+)\n +Python: (?P<python>\S+)\nThis process on (?P<where>[^\n]+) was started with:\n"
+    r"^(?:(?:.{0,200}?[\s:])?(?P<raised>RuntimeError|Exception): )?(?P<what>Version|Python patch version) mismatch: The cluster was started with:\n"
+    r" +Ray: (?P<ray>\S+)\n +Python: (?P<python>\S+)\n(?: +Pyarrow: \S+\n)?This process on (?P<where>[^\n]+) was started with:\n"
     r" +Ray: (?P<own_ray>\S+)\n +Python: (?P<own_python>\S+)", DRIVER,
     "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
     "This process on node 10.0.0.2 was started with:\n    Ray: 2.50.0\n    Python: 3.11.7\n",
@@ -270,5 +270,15 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"submission failed: {_TOLD.sample}"},
         roots=("version-mismatch",),
         says=("Ray 2.50.0", "Ray 2.40.0"),
+    ),
+    Example(
+        "Ray 0.8 compares pyarrow as well",
+        {
+            "driver.log": "Traceback (most recent call last):\nException: Version mismatch: The cluster was started with:\n"
+            "    Ray: 0.8.0\n    Python: 3.6.5\n    Pyarrow: 0.14.0.RAY\nThis process on node 10.0.0.2 was started with:\n"
+            "    Ray: 0.8.0\n    Python: 3.6.7\n    Pyarrow: 0.14.0.RAY\n"
+        },
+        roots=("version-mismatch",),
+        says=("Python 3.6.7", "Python 3.6.5"),
     ),
 )

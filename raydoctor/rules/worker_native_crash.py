@@ -445,4 +445,21 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
+    Example(
+        "a console with the handler's report and its first frame",
+        {
+            "driver.log": "(Party pid=379) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n"
+            f"(raylet) {WORKER_DIED.sample}\n(Party pid=379) PC: @     0x7fd011069d5e  (unknown)  link::Context::NextId()\n"
+        },
+        roots=("worker-native-crash",),
+        says=("Party (pid 379) crashed: SIGSEGV",),
+    ),
+    Example(
+        "another process prints a report than the one that died",
+        {
+            "driver.log": "(triage pid=12) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n(triage pid=12) PC: @     "
+            f"0x7fd011069d5e  (unknown)  f()\n(raylet) {WORKER_DIED.sample}\n"
+        },
+        roots=("worker-vanished",),
+    ),
 )

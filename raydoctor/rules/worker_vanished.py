@@ -142,4 +142,23 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
     ),
+    Example(
+        "a driver of Ray 0.8 logs what the raylet pushes",
+        {
+            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:1072 -- A worker died or was killed while executing task "
+            "ffffffffffffffff7dec85640100.\n"
+        },
+        roots=("unsupported-version", "worker-vanished"),
+    ),
+    Example(
+        "a console that cuts the raylet's message off",
+        {"driver.log": f"(raylet) {WORKER_DIED.sample.partition(' Node ID')[0][:-20]}\n"},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a program prints the sentence",
+        {
+            "driver.log": "(watch pid=12) A worker died or was killed while executing a task by an unexpected system error. Next\n"
+        },
+    ),
 )

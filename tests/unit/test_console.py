@@ -68,6 +68,22 @@ def test_a_foreign_prefix_is_taken_off(kept: str, level: str, prefix: str) -> No
     assert parsed.level == ("E" if level else "")
 
 
+@pytest.mark.parametrize(
+    "header", ["2023-06-07 15:26:09,573\tWARNING ", "2023-06-07 15:26:09,573 WARNING ", "WARNING "]
+)
+def test_what_old_raylets_pushed_is_their_echo(header: str) -> None:
+    said = "A worker died or was killed while executing a task by an unexpected system error."
+    (line,) = rewritten(f"{header}worker.py:1986 -- {said}")
+    parsed = parse_line(line, "driver")
+    assert (parsed.echo, parsed.message) == ("raylet", said)
+    assert parsed.stamp == header[:23].removesuffix("WARNING ")
+
+
+def test_what_a_driver_logs_itself_is_no_echo() -> None:
+    line = "2023-06-07 15:26:09,573\tWARNING worker.py:1986 -- A worker was asked for"
+    assert rewritten(line) == [line]
+
+
 def test_a_rank_and_a_stamp_are_kept_as_facts() -> None:
     (line,) = rewritten("[rank3]: 2026-11-21 07:35:03.092 | ERROR    | a:b:12 - lost")
     parsed = parse_line(line, "driver")
@@ -124,6 +140,10 @@ TRACE = (
         ("10%|# | 1/9\r20%|## | 2/9(f pid=1) x", "10%|# | 1/9\n20%|## | 2/9\n(f pid=1) x"),
         (f"50%|#####|{RAYLET}", f"50%|#####|\n{RAYLET}"),
         (f"done.{TRACE}", f"done.\n{TRACE}"),
+        (
+            f"{'on cpu 9 ' * 7}***{WARNING.replace(chr(9), '  ')}",
+            f"{'on cpu 9 ' * 7}***\n{WARNING}",
+        ),
         (WARNING.replace("\t", "        "), WARNING),
         ("\n".join(f"    {line}" for line in TRACE.split("\n")), TRACE),
         ("\n".join(f"> {line}" for line in TRACE.split("\n")), TRACE),
@@ -131,7 +151,7 @@ TRACE = (
         ("\n".join(f"worker-1  | {line}" for line in TRACE.split("\n")), TRACE),
         ("\n".join(f" 3: {line}" for line in TRACE.split("\n")), TRACE),
         (json.dumps({"log": TRACE + "\n", "stream": "stderr"}), TRACE),
-        (json.dumps({"stdout_tail": TRACE}, indent=1), "{\n" + TRACE + "\n}"),
+        (json.dumps({"stdout_tail": TRACE}, indent=1), TRACE),
         (json.dumps({"outputs": [{"text": [f"{x}\n" for x in TRACE.split("\n")]}]}), TRACE),
         (f"result: {TRACE!r}"[:-1], "result: '\n" + TRACE),
     ],
@@ -196,6 +216,104 @@ def test_a_daemons_records_are_told_by_their_content() -> None:
         assert Rewriter(ROLES).rewrite([kernel]) == [("kernel", 1, kernel)]
 
 
+# ---------------------------------------------------------------- JSON
+
+TIME = "2026-11-21 07:35:03,092"
+SECONDS = 1795246503
+RAY_JSON = {"asctime": TIME, "levelname": "ERROR", "message": "step failed", "filename": "train.py"}
+RAISED_IN_MAIN = {"filename": "/a/train.py", "lineno": 7, "name": "main"}
+
+
+def documents(*records: object) -> str:
+    return "\n".join(json.dumps(record) for record in records)
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        documents({**RAY_JSON, "job_id": "01000000", "exc_text": TRACE}),
+        documents({"exc_info": TRACE, **RAY_JSON}),
+        documents(
+            {"exception": TRACE, "event": "step failed", "level": "error", "timestamp": f"{TIME}Z"}
+        ),
+        documents({"severity": "ERROR", "jsonPayload": {"message": "step failed"}, "timestamp": TIME})
+        + f"\n{TRACE}",
+        documents({"log": documents({**RAY_JSON, "exc_text": TRACE}) + "\n", "stream": "stderr"}),
+        documents({"streams": [{"stream": {}, "values": [
+            [f"{SECONDS}000000002", TRACE], [f"{SECONDS}000000001", documents(RAY_JSON)]]}]}),
+        documents([
+            {"timestamp": SECONDS * 1000 + 2, "message": TRACE},
+            {"timestamp": SECONDS * 1000 + 1, "message": f"{TIME} ERROR: step failed"}]),
+        documents({"text": f"{TIME} | ERROR    | a:main:7 - step failed\n{TRACE}\n",
+                   "record": {"message": "step failed", "level": {"name": "ERROR"}}}),
+    ],
+    ids=["Ray", "exc_info", "structlog", "Stackdriver", "docker", "Loki", "CloudWatch", "loguru"],
+)  # fmt: skip
+def test_a_record_in_json_keeps_its_level_and_time(pasted: str) -> None:
+    first, *rest = (parse_line(line, "driver") for line in rewritten(pasted))
+    assert (first.message, first.level, first.stamp) == ("step failed", "E", TIME)
+    assert [line.text for line in rest] == TRACE.split("\n")
+
+
+def test_json_behind_the_prefix_of_a_process_is_its_line() -> None:
+    line = (
+        f"(train pid=12, ip=10.0.0.2) {documents({**RAY_JSON, 'task_id': TID, 'exc_text': TRACE})}"
+    )
+    shown = [parse_line(each, "driver") for each in rewritten(f"2026-11-21T07:35:03Z {line}")]
+    assert {(each.who, each.pid, each.ip) for each in shown} == {("train", 12, "10.0.0.2")}
+    assert (shown[0].message, shown[0].level) == ("step failed", "E")
+    assert [each.message for each in shown[1:]] == TRACE.split("\n")
+
+
+def test_a_daemons_json_is_read_as_its_text_log() -> None:
+    record = {"asctime": TIME, "levelname": "E", "message": "Killing it.", "component": "raylet",
+              "filename": "node_manager.cc", "lineno": 3099, "node_id": "aa"}  # fmt: skip
+    text = f"[{TIME} E 0 0] (raylet) node_manager.cc:3099: Killing it. node_id=aa"
+    assert Rewriter(ROLES).rewrite([documents(record)]) == [("raylet-out", 1, text)]
+
+
+def test_a_structured_traceback_becomes_pythons() -> None:
+    stack = {"exc_type": "ValueError", "exc_value": "no", "frames": [RAISED_IN_MAIN]}
+    first, frame, _, last = TRACE.split("\n")
+    assert shown(documents({"event": "x", "exception": [stack]})) == ["x", first, frame, last]
+
+
+@pytest.mark.parametrize(("number", "stamp"), [
+    (SECONDS, "2026-11-21 07:35:03,000"), (SECONDS + 0.5, "2026-11-21 07:35:03,500"),
+    (SECONDS * 1000 + 92, TIME), (f"{SECONDS}092000000", TIME), (f"{TIME[:-4]}.0921Z", TIME),
+    (12, ""), (True, ""), ("soon", ""), (-5, ""), (1e30, ""), (float("inf"), ""), (None, ""),
+])  # fmt: skip
+def test_times_of_any_unit_are_read(number: object, stamp: str) -> None:
+    (line,) = rewritten(json.dumps({"ts": number, "level": "error", "msg": "lost"}))
+    assert parse_line(line, "driver").stamp == stamp
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        documents(RAY_JSON),  # of Ray and in one line: read as it is
+        documents({"loss": 0.5, "level": "INFO"}),
+        documents([1, 2, ["3", 4]]),
+        'config: {"lr": 0.1, "sizes": [1, 2]}',
+        '(f pid=1) {"loss": 0.5}',
+        "[{not json}]",
+        '  "lr": "0.1",',
+        'print(f"{x}": "y")',
+    ],
+)
+def test_json_without_text_for_people_stays(line: str) -> None:
+    assert rewritten(line) == [line]
+
+
+def test_members_of_json_over_several_lines_are_taken_out() -> None:
+    entry = {"severity": "ERROR", "textPayload": "ValueError: no", "labels": {"pod": "head"}}
+    assert rewritten(json.dumps([entry], indent=2)) == ["ValueError: no"]
+    cut_off = json.dumps([entry], indent=2)[:-1]
+    assert "ValueError: no" in rewritten(cut_off)
+    config = json.dumps({"lr": 0.1, "sizes": [1, 2]}, indent=2)
+    assert rewritten(config) == config.split("\n")
+
+
 # ---------------------------------------------------------------- printed exceptions
 
 RAISED = {
@@ -253,6 +371,7 @@ WORDS = st.sampled_from(
     [
         *("(f pid=1) ", "[rank1]: ", "ERROR 10-23 12:00:00 [a.py:1] ", "\x1b[31m", "[0m", "\r", "\t"),
         *("GetTimeoutError: ", "Get timed out: some object(s) not ready.", "\\n", '{"log": "', '"}'),
+        *('{"ts": 1, "msg": "', '", "level": "error"}', "[{", "}]", '": "'),
         *("\n", "    ", "> ", "E   ", "Traceback (most recent call last):", " | ", "2026-11-21 07:35:03 "),
         *(RAYLET, WARNING, HEADER, "│", "word", "[m", "\ufffd", "12", "é"),
     ]
@@ -357,6 +476,7 @@ HOSTILE = [
     *("[", "(", "(a", "(pid=1) ", "[3", "\x1b[", " ", "\t", "> ", "| ", "│", "'", '"', ")", "\r"),
     *("Error", "GetTimeoutError: ", "GetTimeoutError('", "died", "<class '", "\\n", '{"log":', "[["),
     *("Traceback (most recent call last):", "[2026-11-21 07:34:50,739 E 1 1] ", "a" * 60 + " pid=1 "),
+    *("{\n", "[\n", "{\n}\n", '{\n "msg": "x"\n}\n', '{"', '": "', '[{"a": ', '{"msg": "x"} ', '(a pid=1) {"', '"a.'),
     *("(" + "a" * 299 + "(", "ERROR 10-23 12:00:00 ", "[rank1]: ", "Failed to ", "x:1 in ", "\\\\"),
 ]  # fmt: skip
 
@@ -365,7 +485,7 @@ HOSTILE = [
 def test_no_text_is_slow(unit: str) -> None:
     long = unit * (1_000_000 // len(unit))
     lines = [long[at : at + 8000] for at in range(0, len(long), 8000)]
-    for text in ([long], lines, [f"(f pid=1) {long}"]):
+    for text in ([long], lines, [f"(f pid=1) {long}"], long.split("\n")[:100_000]):
         began = thread_time()
         out = Rewriter(ROLES).rewrite(text)
         assert thread_time() - began < 2.0

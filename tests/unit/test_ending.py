@@ -18,10 +18,11 @@ RAYS_NOISE = (
 )
 
 
-def end_of(folder: Path, text: str) -> Event:
+def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
     (folder / "driver.log").write_text(text)
     gaps: list[Gap] = []
-    (event,) = ending.read({Source("driver.log", "driver"): str(folder / "driver.log")}, gaps)
+    source = Source("driver.log", "driver", is_excerpt=is_excerpt)
+    (event,) = ending.read({source: str(folder / "driver.log")}, gaps)
     assert gaps == []
     return event
 
@@ -35,6 +36,10 @@ def end_of(folder: Path, text: str) -> Event:
         f"{CAUGHT}went on\n{FRAMES}ValueError: x\n",
         f"{FRAMES}ray.exceptions.RayTaskError(KeyError): ray::f() (pid=1, ip=10.0.0.2)\n  File \"/app/t.py\", line 4, in f\nKeyError: 'y'\n",
         CHAIN,
+        f"{FRAMES}ValueError: x\nwandb: View run a at b\nsrun: error: h7: task 0: Exited with exit code 1\n",
+        f"{FRAMES}ValueError: x\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: "
+        "resource_tracker: There appear to be 1 leaked semaphore objects\n  warnings.warn('resource_tracker\n",
+        f"Error executing job with overrides: ['a=1']\n{CAUGHT}\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
     ],
 )
 def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
@@ -46,6 +51,7 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
     [
         "done\n",
         f"{FRAMES}ValueError: x\nwent on\n",
+        f"Error executing job with overrides: ['a=1']\n{CAUGHT}went on\n",
         CAUGHT,
         f"{FRAMES}ValueError: x\n{CAUGHT}",
         "".join(f"(f pid=12) {line}\n" for line in f"{FRAMES}ValueError: x".splitlines()) + "ok\n",
@@ -78,3 +84,88 @@ def test_what_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
     gaps: list[Gap] = []
     assert ending.read({Source("driver.log", "driver"): str(tmp_path / "gone")}, gaps) == []
     assert [gap.what for gap in gaps] == ["driver.log"]
+
+
+# ---------------------------------------------------------------- programs with a prefix
+
+
+def of(writer: str, text: str) -> str:
+    return "".join(f"{writer} {line}\n" for line in text.splitlines())
+
+
+ENGINE, SERVER, RANK = "(EngineCore_DP0 pid=7)", "(APIServer pid=6)", "(rank 3 pid=9)"
+LOGGED = f"EngineCore failed to start.\n{CAUGHT}"
+POINTS_ELSEWHERE = f"{FRAMES}RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{}}\n"
+
+
+@pytest.mark.parametrize(
+    "writer", ["(main_task pid=7)", ENGINE, SERVER, RANK, "(TaskRunner pid=7)"]
+)
+def test_an_exception_ends_a_program_with_a_prefix(tmp_path: Path, writer: str) -> None:
+    event = end_of(tmp_path, of(writer, f"step 1\n{FRAMES}ValueError: x") + "(f pid=12) bye\n")
+    assert event["ended_by"] == "traceback"
+    assert event.text == f"{FRAMES}ValueError: x"
+    assert event.line == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of(ENGINE, LOGGED) + of(SERVER, POINTS_ELSEWHERE),
+        of(ENGINE, f"{LOGGED}bye") + POINTS_ELSEWHERE,
+        f"{LOGGED}bye\n{POINTS_ELSEWHERE}",
+        of(ENGINE, f"WorkerProc failed to start.\n{CAUGHT}") + of(SERVER, f"{FRAMES}KeyError: 'y'"),
+    ],
+)
+def test_the_first_process_that_ended_counts(tmp_path: Path, text: str) -> None:
+    assert end_of(tmp_path, text).text == CAUGHT.rstrip()
+
+
+FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\nt.py FAILED\n-----\nFailures:\n"
+
+
+@pytest.mark.parametrize(
+    "launchers",
+    [
+        f"{FRAMES}subprocess.CalledProcessError: Command '['python', 't.py']' returned non-zero exit status 1.\n",
+        f"E1121 07:35:03.000000 12 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)\n{FRAMES}{FAILED}",
+    ],
+)
+def test_what_the_started_program_raised_counts(tmp_path: Path, launchers: str) -> None:
+    event = end_of(tmp_path, f"{FRAMES}KeyError: 'y'\n{launchers}")
+    assert event["ended_by"] == "traceback"
+    assert event.text.endswith("KeyError: 'y'")
+    alone = end_of(tmp_path, f"step 1\n{launchers}")
+    assert ("CalledProcessError" in alone.text) == ("CalledProcessError" in launchers)
+
+
+def test_a_chain_that_was_logged_is_whole(tmp_path: Path) -> None:
+    event = end_of(tmp_path, of(ENGINE, f"EngineCore failed to start.\n{CHAIN}bye"))
+    assert event.text.startswith(CAUGHT[:40])
+    assert event.text.endswith("KeyError: 'y'")
+
+
+def test_an_exception_of_the_program_itself_counts_more(tmp_path: Path) -> None:
+    event = end_of(tmp_path, of(RANK, f"{FRAMES}ValueError: x") + f"{FRAMES}KeyError: 'y'\n")
+    assert event.text.endswith("KeyError: 'y'")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of(ENGINE, f"{FRAMES}ValueError: x\nwent on"),
+        of(ENGINE, f"request failed\n{CAUGHT}"),
+        of("(train pid=7)", f"{FRAMES}ValueError: x"),
+        of(ENGINE, "EngineCore failed to start.\nwent on"),
+        of(ENGINE, f"EngineCore failed to start.\n{FRAMES}"),
+    ],
+)
+def test_a_process_with_a_prefix_goes_on(tmp_path: Path, text: str) -> None:
+    assert end_of(tmp_path, f"epoch 1\n{text}")["ended_by"] == ""
+
+
+def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> None:
+    assert end_of(tmp_path, FRAMES, is_excerpt=True)["ended_by"] == "traceback"
+    assert end_of(tmp_path, f"{FRAMES}    f()\nwent\non\n", is_excerpt=True)["ended_by"] == ""
+    in_main = FRAMES.replace("<module>", "run")
+    assert end_of(tmp_path, in_main, is_excerpt=True)["ended_by"] == ""

@@ -79,6 +79,12 @@ _SPACED = pattern(
     rf"({STAMP}) {{1,8}}(DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,8}}(?=[\w./-]+:\d+ -- )"
 )
 """A header of Ray with spaces in place of tabs."""
+_PUSHED = pattern(
+    rf"(?:{STAMP}[\t ]+)?(?:WARNING|ERROR)[\t ]+worker\.py:\d{{1,5}} -- (?="
+    r"A worker died or was killed while executing |The node with node id: "
+    r"|The actor or task with ID |Task was killed due to the node running low on memory)"
+)
+"""What raylets and the GCS push to drivers: `worker.py` logs it up to 2.8; later it is `(raylet)`."""
 _OPENINGS = (
     *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
     "EXCEPTION",
@@ -138,7 +144,8 @@ def is_bare(text: str) -> bool:
     if first == "[":
         return is_rays(text)
     if first.isdigit() and text[:4].isdigit():
-        return text[23:24] == "\t" and is_rays(text)
+        pushed = text.startswith(("WARNING worker.py:", "ERROR worker.py:"), 24)
+        return text[23:24] == "\t" and is_rays(text) and not pushed
     return not (
         (first.isupper() and (text.startswith(_OPENINGS) or text[3:4] == " "))
         or "Traceback (" in text
@@ -154,6 +161,11 @@ def strip(line: str) -> Stripped:
     if found.text[:1].isdigit() and (match := _SPACED.match(found.text)):
         found.text = f"{match[1]}\t{match[2]} {found.text[match.end() :]}"
         found.changed = True
+    is_drivers = not found.process and " worker.py:" in found.text[:45]
+    if is_drivers and (match := _PUSHED.match(found.text)):
+        found.process, found.changed = "(raylet) ", True
+        if not found.text[:1].isdigit():
+            found.text = found.text[match.end() :]
     return found
 
 

@@ -76,16 +76,24 @@ class Rewriter:
 def _pieces(raws: list[str], first: int) -> list[Numbered]:
     """The lines of a block, with joined lines split and wrapped ones extracted."""
     lines: list[Numbered] = []
+    documents = embedded.of_documents(raws)
     for number, raw in enumerate(raws, first):
-        if shape.is_simple(raw) and not embedded.may_hold(raw):
+        if documents and number - first in documents:
+            texts = documents[number - first]
+            lines += [(number, piece) for each in texts for piece in shape.split(each)]
+            continue
+        may_hold = embedded.may_hold(raw)
+        if not may_hold and shape.is_simple(raw):
             lines.append((number, raw))
             continue
-        whole = embedded.take_out(shape.uncoloured(raw)) if embedded.may_hold(raw) else None
-        if whole is not None and "\r" not in raw:
+        plain = shape.uncoloured(raw)
+        whole = embedded.take_out(plain) if may_hold and "\r" not in raw else None
+        if whole is not None:
             lines += [(number, piece) for each in whole for piece in shape.split(each)]
             continue
         for text in shape.split(raw):
-            inner = embedded.take_out(text) if embedded.may_hold(text) else None
+            is_other = text != plain and embedded.may_hold(text)
+            inner = embedded.take_out(text) if is_other else None
             if inner is None:
                 lines.append((number, text))
             else:

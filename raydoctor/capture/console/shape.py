@@ -26,7 +26,7 @@ _JOINED = pattern(
     r"|\([A-Za-z_][\w.:<>-]{0,120}(?:\([^()\n]{0,120}(?:\([^()\n]{0,120}\)[^()\n]{0,120}){0,9}\)"
     r"[\w.:<>-]{0,120}){0,9} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:INFO|WARNING|ERROR) \w+\.py:\d+ -- "
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]{1,8}(?:INFO|WARNING|ERROR) \w+\.py:\d+ -- "
     r"|Traceback \(most recent call last\):(?:$|(?=[(\[\d]|Traceback \()))"
 )
 """The start of a line that follows another without a line break, for example after a progress bar."""

@@ -52,6 +52,17 @@ MARKED_DEAD = Signal(
     "[Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: GCS failed to check the health "
     "of this node for 5 times. This is likely because the machine or raylet has become overloaded.", symptom=True,
 )  # fmt: skip
+MARKED_DEAD_OLD = Signal(
+    "raylet.marked_dead", "This node has be", r"^This node has bee[nm] marked as dead\.", RAYLET,
+    "This node has beem marked as dead.", symptom=True,
+)  # fmt: skip
+"""`node_manager.cc` of 1.x, level C."""
+RAYLET_ERROR = Signal(
+    "raylet.error", "RayletError: The Raylet died with this message: ",
+    r"\bray\.exceptions\.RayletError: The Raylet died with this message: (?P<what>.*)", ("worker-echo", *DRIVER),
+    "ray.exceptions.RayletError: The Raylet died with this message: [RayletClient] Raylet connection closed.",
+)  # fmt: skip
+"""What workers and drivers of 0.7 and 0.8 raise."""
 REDIS_FAILED = tuple(
     Signal("gcs.redis_failed", text, rf"^{text}", GCS, f"{text} 10.0.0.9:6379.", symptom=True)
     for text in ("Redis connection failed", "Could not establish connection to Redis")
@@ -144,6 +155,25 @@ def echoed_checks(case: Case) -> list[Event]:
         and not case.torn_down(e)
         # `resource-isolation-failed` reports these.
         and "cgroup" not in e["expression"].lower()
+    ]
+
+
+def last_words(case: Case) -> list[Event]:
+    """Crashes and exits that a raylet itself recorded, if its own log is missing or lacks its beginning.
+
+    Workers that start share `raylet.err`, so a crash counts only with a header that names the raylet.
+    """
+    if case.of("raylet.started", "node.dead"):
+        return []
+    return [
+        e
+        for e in case.of("daemon.crash", "raylet.marked_dead")
+        if not case.torn_down(e)
+        and (
+            is_fatal(e)
+            if e.kind == "raylet.marked_dead"
+            else "(raylet) logging.cc:" in e.text and e["signal"] not in ("SIGTERM", "SIGINT")
+        )
     ]
 
 

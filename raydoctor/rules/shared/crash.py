@@ -58,6 +58,13 @@ CRASH_SIGNALS = (
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
     Signal(
+        "crash.frame",
+        "PC: @",
+        r"^PC: @ +0x[0-9a-f]+ +\(?[\w<>]+\)? ",
+        ("worker-echo",),
+        "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
+    ),
+    Signal(
         "crash.python",
         "Fatal Python error: ",
         r"^Fatal Python error: (?P<what>[^\n]+)",
@@ -94,7 +101,8 @@ CRASH_SIGNALS = (
     ),
 )
 
-_KINDS = ("crash.handler", "crash.printed", "crash.symbol", "crash.python", "crash.words")
+_ECHOED = ("crash.printed", "crash.frame", "crash.python", "crash.words")
+_KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
 _FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(r"^Extension modules: (?P<names>.*?) \(total: (?P<total>\d+)\)", re.MULTILINE)
 _CRASHED_THREAD = pattern(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
@@ -114,6 +122,8 @@ _SIGNAL_OF = {
 """faulthandler's names; any other fatal error of Python calls `abort()`."""
 _LATEST, _LONGEST_DUMP = 3.0, 900.0
 """Seconds between a crash report and the recorded exit: writing a core file may take minutes."""
+_ZONES = 900.0
+"""Seconds: time zones differ by multiples of a quarter of an hour."""
 
 
 class Crash(NamedTuple):
@@ -232,7 +242,7 @@ def _reports_of(case: Case, exit_: WorkerExit) -> list[Event]:
     own = case.about(Entity("worker", exit_.worker), *_KINDS) if exit_.worker else []
     echoed = [
         e
-        for e in case.of("crash.printed", "crash.python", "crash.words")
+        for e in case.of(*_ECHOED)
         if e["who"] and e.pid == exit_.pid and case.exit_of_process(e.pid or 0, ip=e["ip"]) is exit_
     ]
     return own + echoed
@@ -241,12 +251,22 @@ def _reports_of(case: Case, exit_: WorkerExit) -> list[Event]:
 def _in_time(event: Event, exit_: WorkerExit) -> bool:
     if event.at is None or exit_.at is None:
         return True
-    return -_LONGEST_DUMP <= event.at - exit_.at <= _LATEST + event.slack
+    apart = event.at - exit_.at
+    # The handler counts from 1970, and a console's other times are those of an unknown zone.
+    zone = round(apart / _ZONES) * _ZONES if event.source.is_excerpt else 0.0
+    return any(
+        -_LONGEST_DUMP <= seconds <= _LATEST + event.slack for seconds in (apart, apart - zone)
+    )
 
 
 def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     handlers = [e for e in events if e.kind == "crash.handler"]
-    handlers += [e for e in events if e.kind == "crash.printed" and e.level == "E"]
+    is_framed = exit_ is not None and any(e.kind == "crash.frame" for e in events)
+    handlers += [
+        e
+        for e in events
+        if e.kind == "crash.printed" and (e.level == "E" or (is_framed and e.source.is_excerpt))
+    ]
     stacks = [e for e in events if e.kind == "crash.python" and _frames(e)]
     if not handlers and not stacks:
         return None

@@ -38,6 +38,22 @@ CULPRIT = Signal(
     fold=("name",),
 )
 
+INSPECTED = Signal(
+    "serialize.inspected",
+    "!!! FAIL serialization: ",
+    r"^!!! FAIL serialization: (?P<why>.+)",
+    DRIVER,
+    "!!! FAIL serialization: cannot pickle '_thread.lock' object",
+)
+"""The first line of `inspect_serializability` about an object that fails; those about its parts are indented."""
+CHECKED = Signal(
+    "serialize.checked",
+    "Checking Serializability of ",
+    r"^Checking Serializability of (?P<object>.{1,4000})",
+    DRIVER,
+    "Checking Serializability of <__main__.Database object at 0x7f0c2b3e5d10>",
+)
+
 _WHY = pattern(r"^[ \t]*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
 _ADDRESS = pattern(r" at 0x[0-9a-f]+")
 _TYPES = ("PicklingError",)

@@ -31,8 +31,8 @@ PLACE, SHRUNK = "place", "shrunk"
 DISK_OVER = (
     Signal(
         "disk.over_threshold", "% full, available space: ",
-        r"^(?P<dir>\S.*?) is over (?P<percent>[\d.]+)% full, available space: (?P<free>[\d.e+-]+)(?P<gb> GB)?; "
-        r"capacity: (?P<capacity>[\d.e+-]+)", RAYLET_TOLD,
+        r"^(?P<dir>\S.*?) is over (?P<percent>[\d.]+)% full, available space: (?P<free>\d[\de+-]*(?:\.[\de+-]+)?)(?P<gb> GB)?"
+        r"(?:; capacity: (?P<capacity>[\d.e+-]+)|\.)", RAYLET_TOLD,
         "/tmp/ray/session_2026-11-21_07-50-14_566733_12 is over 95% full, available space: 9.2337 GB; capacity: 251.972 GB. "
         "Object creation will fail if spilling is required.",
         symptom=True, fold=("dir",),
@@ -44,7 +44,7 @@ DISK_OVER = (
         symptom=True, fold=("dir",),
     ),
 )  # fmt: skip
-"""`file_system_monitor.cc`, every ten seconds while it lasts."""
+"""`file_system_monitor.cc`, every ten seconds while it lasts; 2.0 has no capacity, and a share for the percentage."""
 
 OUT_OF_DISK = Signal(
     "object.out_of_disk", "Out-of-disk: Failed to create object ",

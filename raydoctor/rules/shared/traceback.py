@@ -60,7 +60,7 @@ class Raised(NamedTuple):
     """An exception, as its traceback shows it."""
 
     type: str
-    """The class with its module, as Python prints it."""
+    """The class with its module, as Python prints it; empty where the text is cut off above it."""
     message: str
     """Its first line."""
     frames: tuple[TracebackFrame, ...] = ()
@@ -118,6 +118,12 @@ def parse(text: str) -> Raised | None:
         elif raised and not begun and line.strip() and not line.startswith(_CHAINED):
             break
     return raised
+
+
+def cut_off(text: str) -> Raised | None:
+    """What is left of a traceback whose exception is cut off: its frames; None if there are none."""
+    raised = parse(f"{text}\nCutOffError")
+    return raised._replace(type="") if raised and raised.frames else None
 
 
 def _exception(line: str, begun: bool, has_frames: bool) -> re.Match[str] | None:

@@ -5,6 +5,7 @@ Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -21,12 +22,12 @@ _LEASE = "0000000001000000ffffffffffffffffffffffffffffffffffffffffffffffff"
 
 INFEASIBLE = Signal(
     "request.infeasible", " cannot be scheduled right now. It requires ",
-    rf"^The {_WHO} cannot be scheduled right now\. It requires \{{(?P<needs>[^}}]*)\}} for placement", (*RAYLET, "raylet-echo"),
+    rf"^The {_WHO} cannot be scheduled right now\. It requires \{{(?P<needs>[^}}]*(?:\}}, \{{[^{{}}]*){{0,20}})\}} for placement", (*RAYLET, "raylet-echo"),
     f"The lease with ID {_LEASE} cannot be scheduled right now. It requires {{CPU: 1, GPU: 1}} for placement, however the cluster "
     "currently cannot provide the requested resources. The required resources may be added as autoscaling takes place or placement "
     "groups are scheduled. Otherwise, consider reducing the resource requirements of the lease.",
 )  # fmt: skip
-"""Level W, once when a request is set aside; drivers see it only with RAY_legacy_scheduler_warnings."""
+"""Level W, once when a request is set aside (`{CPU: 1}, {GPU: 1}` before 2.0); drivers see it only with RAY_legacy_scheduler_warnings."""
 
 STARVED = Signal(
     "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
@@ -93,6 +94,16 @@ RESIZED = Signal(
     ":event_summary:Resized to 100 CPUs, 4 GPUs.",
 )  # fmt: skip
 
+STATUS = Signal(
+    "cluster.status", " Autoscaler status: ",
+    r"^=+ Autoscaler status: (?P<table>.*)", ("console",),
+    "======== Autoscaler status: 2026-11-21 07:36:14.406028 ========\nNode status\n-----------\nActive:\n 1 node_9ce4595c\nPending:\n"
+    " (no pending nodes)\nRecent failures:\n (no failures)\n\nResources\n-----------\nUsage:\n 0.0/112.0 CPU\n 0.0/1.0 GPU\n"
+    " 0B/337.53GiB memory\n\nDemands:\n {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups",
+    extent="record",
+)  # fmt: skip
+"""What `ray status` prints, as people paste it below an error."""
+
 CALLER_GONE = (
     Signal(
         "request.caller_gone", "Caller of RequestWorkerLease is dead",
@@ -140,10 +151,60 @@ def totals(case: Case, at: float | None) -> list[resources.Needs]:
         for node, text in _NODE_TOTAL.findall("" if state["node"] in dead else state["local_id"]):
             found[node] = resources.ten_thousandths(text)
     if not found:
+        table = status(case)
+        if table and table.nodes == 1:
+            found[table.event.source.path] = table.total
         for event in case.of("request.starved"):
             if own := _OWN_TOTAL.search(event["node_state"]):
                 found[event.source.path] = resources.ten_thousandths(own[1])
     return list(found.values())
+
+
+_STATUS_TOTAL = pattern(r"^ ?[\d.]+/(?P<amount>\d+\.\d+) (?P<name>[\w.:-]+)$", re.MULTILINE)
+_STATUS_NODE = pattern(r"^ (?P<count>\d{1,6}) \S+$", re.MULTILINE)
+_NOT_IN_STATUS = ("memory", "object_store_memory")
+"""`ray status` rounds them."""
+
+
+class ClusterStatus(NamedTuple):
+    """A table of `ray status`."""
+
+    total: resources.Needs
+    nodes: int
+    """Active nodes; 0 if the table does not list them."""
+    event: Event
+
+
+def status(case: Case) -> ClusterStatus | None:
+    """The last table of `ray status` in a console, unless it lists nodes that are starting."""
+    for event in reversed(case.of("cluster.status")):
+        table = event["table"]
+        total = {m["name"]: float(m["amount"]) for m in _STATUS_TOTAL.finditer(table)}
+        if total and "(no pending nodes)" in table:
+            active = table.partition("Pending:")[0]
+            nodes = sum(int(m["count"]) for m in _STATUS_NODE.finditer(active))
+            return ClusterStatus(total, nodes, event)
+    return None
+
+
+def is_beyond(case: Case, needs: resources.Needs) -> bool:
+    """Whether a table of `ray status` shows that the whole cluster has less, and that no node is starting."""
+    plain = {name: amount for name, amount in needs.items() if name not in _NOT_IN_STATUS}
+    table = status(case)
+    return table is not None and not resources.fits(table.total, plain)
+
+
+def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
+    """Whether a console shows nothing of the program after one of these reports.
+
+    A node's own resource (`node:10.0.0.2`) is also reported for a node that was removed in the meantime.
+    """
+    return any(
+        event.source.is_excerpt
+        and "'node:" not in event.message
+        and ((end := case.endings.get(event.source)) is None or end.line <= event.line)
+        for event in reports
+    )
 
 
 def had(case: Case, node: str, needs: resources.Needs) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import PUSHED, RAYLET
+from raydoctor.case.signals import DRIVER, PUSHED, RAYLET
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 
@@ -88,6 +88,17 @@ OOM_SUMMARY = Signal(
     f"1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
     f"(ID: {'7b73' * 14}, IP: 127.0.0.1) over the last time period.",
 )
+REFUSED = Signal(
+    "oom.refused",
+    "memory_monitor.RayOutOfMemoryError: ",
+    r"^(?:ray\.)?(?:_private\.)?memory_monitor\.RayOutOfMemoryError: More than (?P<percent>\d{1,3})% of the memory on\s+node\s+(?P<name>\S{1,255})\s+is "
+    r"used\s+\((?P<used>[\d.]+) / (?P<limit>[\d.]+) GB\)(?P<table>.*)",
+    ("worker-echo", *DRIVER),
+    "ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node ray-head is used (61.0 / 62.0 GB). The top 10 memory "
+    "consumers are:\n\nPID\tMEM\tCOMMAND\n28442\t50.5GiB\tray::Loader.load()",
+    extent="record",
+)
+"""Up to 2.1, workers measured the memory before each task, and refused the task."""
 MONITOR_STARTED = Signal(
     "oom.monitor_started",
     "initialized with usage threshold at ",
