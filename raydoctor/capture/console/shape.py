@@ -13,8 +13,11 @@ Numbered = tuple[int, str]
 """A line and its 1-based number in the original."""
 
 _ESCAPES = pattern(
-    r"(?:\x1b\[|\x9b|(?:\ufffd|␛|\\x1b|\\u001b|\\033|\^\[)\[)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
+    r"(?:\x1b\[|\x9b)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
+    r"|(?:\ufffd|␛|\\x1b|\\u001b|\\033|\^\[)\[[0-9;?]{0,40}[A-HJKSTfhlmnsu]"
 )
+_NESTED = 4
+"""Times that codes are removed: removing one can join the halves of another."""
 _BARE = pattern(r"\[\d{1,3}(?:;\d{1,3}){0,8}m(?!\])")
 """A colour code without its escape character: `[33m(raylet)[0m`."""
 _RESETS = ("[0m", "[39m", "[22m", "[0;0m")
@@ -62,7 +65,10 @@ _NARROWEST, _WIDEST = 60, 400
 def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
     if "[" in text or "\x9b" in text:
-        text = _ESCAPES.sub("", text)
+        for _ in range(_NESTED):
+            before, text = text, _ESCAPES.sub("", text)
+            if text == before:
+                break
         if _is_coloured(text):
             text = _BARE.sub("", text)
     return text if text.isprintable() else _CONTROLS.sub("", text)
