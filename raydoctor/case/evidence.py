@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from raydoctor.case.case import Case, sightings
 from raydoctor.case.facts import WorkerExit
+from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.model import text
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Link, Severity, Subject
@@ -56,6 +57,16 @@ def exit_of(case: Case, event: Event) -> WorkerExit | None:
     if worker := worker_of(event):
         return case.exit_of(worker)
     return None if event.pid is None else case.exit_of_process(event.pid, ip=event["ip"])
+
+
+def is_console(case: Case) -> bool:
+    """Whether the capture has no log of the GCS or a raylet, which would record the ends of processes."""
+    return case.roles.isdisjoint((*GCS, *RAYLET))
+
+
+def is_recorded(exit_: WorkerExit) -> bool:
+    """Whether a log of the GCS or of a raylet records this exit, with its type and time."""
+    return any(event.source.role in (*GCS, *RAYLET) for event in exit_.events)
 
 
 def unexpected_exits(case: Case, events: Iterable[Event]) -> list[WorkerExit]:

@@ -35,7 +35,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import GCS, OUTPUT, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -118,7 +118,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
     Without the logs of Ray's daemons, which would record the ends of processes, one line of torch is enough.
     """
     reports = _reports(case)
-    is_console = case.roles.isdisjoint((*GCS, *RAYLET))
+    is_console = evidence.is_console(case)
     if any(report.exit for report in reports) or (reports and is_console):
         yield _timed_out(case, reports)
     raised: dict[str, list[Printed]] = {}

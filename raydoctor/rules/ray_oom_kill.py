@@ -353,6 +353,19 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": "except ray.memory_monitor.RayOutOfMemoryError: retry()\n"},
     ),
     Example(
+        "the killed actor of a library is one of the processes that held the memory",
+        {
+            "driver.log": "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+            f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (actor ID: {'1' * 24}01000000, "
+            "name=k2v9pShard_0:1:Shard.__init__, pid=412, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), "
+            "which exceeds the memory usage threshold of 0.95. "
+            f"Ray killed this worker (ID: {_W}) because it was the most recently scheduled task. Top 10 memory users:\n"
+            "PID\tMEM(GB)\tCOMMAND\n412\t5.60\tray::Shard.generate\n411\t5.50\tray::Shard.generate\n"
+        },
+        roots=("ray-oom-kill",),
+        says=("killed 1 worker (Shard)", "2 × Shard held up to 5.60 GiB each"),
+    ),
+    Example(
         "a task prints the same sentence",
         {
             f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",

@@ -111,7 +111,7 @@ def thread_limit(case: Case) -> Iterator[Finding]:
     for node in dict.fromkeys((*dead, *aborted)):
         yield _of_workers(case, dead.get(node), aborted.get(node, []), node)
     printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
-    if printed and not (dead or aborted) and not {*GCS, *RAYLET} & case.roles:
+    if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
 
 

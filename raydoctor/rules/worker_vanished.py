@@ -38,6 +38,8 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import jobs, subjects
 
+_OWN = ("worker-err", "core-worker")
+"""Files in which a worker's crash is reported."""
 _KERNEL = Gap(
     "kernel log",
     "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
@@ -89,15 +91,16 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
-    ruled_out = "memory-monitor kill, crash report, exit code, earlier end of its node or owner"
     links = [
         link
         for exit_ in exits[:3]
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
-    links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {ruled_out}")
+    if ruled_out := _ruled_out(case, exits):
+        links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {', '.join(ruled_out)}")
+    why = "no log shows why" if ruled_out else "the capture does not show why"
     return Finding(
-        f"{subjects.workers(exits)} ended suddenly, and no log shows why",
+        f"{subjects.workers(exits)} ended suddenly, and {why}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
@@ -107,6 +110,17 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
+
+
+def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
+    """The causes that the logs in the capture would show: a console alone rules out none."""
+    if not all(evidence.is_recorded(exit_) for exit_ in exits):
+        return []
+    own = {
+        e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
+    }
+    crash = ["crash report"] if all(exit_.worker in own for exit_ in exits) else []
+    return ["memory-monitor kill", *crash, "exit code", "earlier end of its node or owner"]
 
 
 # ------------------------------------------------------------------ examples
