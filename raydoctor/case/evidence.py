@@ -98,6 +98,13 @@ def exit_entities(exits: Iterable[WorkerExit]) -> tuple[Entity, ...]:
     return tuple(dict.fromkeys(entity for exit_ in exits for entity in exit_.entities))
 
 
+def process_entities(events: Iterable[Event]) -> tuple[Entity, ...]:
+    """The processes that wrote these lines, as a driver's prefix names them."""
+    return tuple(
+        dict.fromkeys(Entity("process", f"{e['ip']}/{e.pid}") for e in events if e.pid is not None)
+    )
+
+
 def exit_events(exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
     """Every record of these exits, to be covered."""
     return tuple(event for exit_ in exits for event in exit_.events)

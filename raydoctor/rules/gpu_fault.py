@@ -127,6 +127,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             Entity("gpu-fault", what),
             *(Entity("gpu-fault", f.pci) for f in faults),
             *evidence.exit_entities(exits),
+            *evidence.process_entities(events),
             *error_entities(errors),
         ),
         subjects=tuple(_subjects(incident))[:10],

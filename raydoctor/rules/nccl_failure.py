@@ -170,7 +170,10 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
     return Finding(
         f"{ranks} timed out after {seconds} s in an NCCL collective operation ({first['op']}){ended}: {_absent(reports, progress)}",
         tuple(links),
-        explains=evidence.exit_entities(exits),
+        explains=(
+            *evidence.exit_entities(exits),
+            *evidence.process_entities(report.event for report in reports),
+        ),
         caused_by=tuple(_earlier(case, exits) if exits else _before(case, reports)),
         subjects=tuple(
             Subject("worker", r.exit.worker or None, f"rank {r.rank}", r.exit.pid)
