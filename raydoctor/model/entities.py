@@ -182,7 +182,6 @@ IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
         "pg",
         "program",
         "reference",
-        "registration",
         "request",
         "serialization",
         "serve-pending",
