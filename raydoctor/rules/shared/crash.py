@@ -233,7 +233,9 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
     for (ip, pid), events in evidence.grouped(echoed, lambda e: (e["ip"], e.pid)).items():
         name = events[0]["who"]
         end = WorkerExit("", "SYSTEM_ERROR", "", [], events[0].at, ip=ip, pid=pid, names=(name,))
-        if crash := _crash(events, end):
+        crash = _crash(events, end)
+        # Another process may print a report: a bare `*** SIG…` needs the process's recorded end.
+        if crash and (crash.python or any(e.level == "E" for e in crash.events)):
             yield crash
 
 
