@@ -485,6 +485,12 @@ _NO_GPUS = NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "")
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
+        "an actor without num_gpus uses CUDA",
+        {"driver.log": _INIT},
+        roots=("gpu-unavailable",),
+        says=("Rollout (pid 463)", "num_gpus=1"),
+    ),
+    Example(
         "a library compares with the GPUs of all nodes that joined",
         {
             "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
@@ -496,12 +502,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a scheduler of another project uses similar words",
         {"driver.log": "Not enough GPUs available. Requested: 2, Available: 1\nqueued\n"},
-    ),
-    Example(
-        "an actor without num_gpus uses CUDA",
-        {"driver.log": _INIT},
-        roots=("gpu-unavailable",),
-        says=("Rollout (pid 463)", "num_gpus=1"),
     ),
     Example(
         "the same with Ray 2.56, which hides no GPU",

@@ -41,7 +41,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import train
-from raydoctor.rules.shared.collective import TIMED_OUT, WATCHDOG
+from raydoctor.rules.shared.engine import TIMED_OUT, WATCHDOG
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
 

@@ -36,7 +36,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import collective, gpu_fault, jobs, subjects
+from raydoctor.rules.shared import engine, gpu_fault, jobs, subjects
 
 _OWN = ("worker-err", "core-worker")
 """Files in which a worker's crash is reported."""
@@ -55,7 +55,7 @@ _KERNEL = Gap(
     caused_by=("collective", "gpu-fault", "node"),
     daemons_record=True,
     fallback=True,
-    looks_for=(WORKER_EXIT, WORKER_DIED, collective.WATCHDOG, *gpu_fault.SIGNALS, *jobs.SIGNALS),
+    looks_for=(WORKER_EXIT, WORKER_DIED, engine.WATCHDOG, *gpu_fault.SIGNALS, *jobs.SIGNALS),
     remedies=(
         Remedy(
             "Find what ended the process",
@@ -119,8 +119,8 @@ def _peers(case: Case, exits: list[WorkerExit]) -> Iterator[Entity]:
         return
     for exit_ in exits:
         yield from gpu_fault.earlier(case, exit_.events[0])
-    if all(collective.ended_after_wait(case, exit_) for exit_ in exits):
-        yield collective.TIMED_OUT
+    if all(engine.ended_after_wait(case, exit_) for exit_ in exits):
+        yield engine.TIMED_OUT
 
 
 def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
