@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from raydoctor.case.case import Case, sightings
 from raydoctor.case.facts import WorkerExit
+from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.model import text
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Link, Severity, Subject
@@ -58,6 +59,16 @@ def exit_of(case: Case, event: Event) -> WorkerExit | None:
     return None if event.pid is None else case.exit_of_process(event.pid, ip=event["ip"])
 
 
+def is_console(case: Case) -> bool:
+    """Whether the capture has no log of the GCS or a raylet, which would record the ends of processes."""
+    return case.roles.isdisjoint((*GCS, *RAYLET))
+
+
+def is_recorded(exit_: WorkerExit) -> bool:
+    """Whether a log of the GCS or of a raylet records this exit, with its type and time."""
+    return any(event.source.role in (*GCS, *RAYLET) for event in exit_.events)
+
+
 def unexpected_exits(case: Case, events: Iterable[Event]) -> list[WorkerExit]:
     """The exits of the processes that wrote these events, each once, without expected ones."""
     exits = (exit_of(case, event) for event in events)
@@ -85,6 +96,13 @@ def deaths(exits: Iterable[WorkerExit]) -> int:
 def exit_entities(exits: Iterable[WorkerExit]) -> tuple[Entity, ...]:
     """Everything that these exits explain, under every name."""
     return tuple(dict.fromkeys(entity for exit_ in exits for entity in exit_.entities))
+
+
+def process_entities(events: Iterable[Event]) -> tuple[Entity, ...]:
+    """The processes that wrote these lines, as a driver's prefix names them."""
+    return tuple(
+        dict.fromkeys(Entity("process", f"{e['ip']}/{e.pid}") for e in events if e.pid is not None)
+    )
 
 
 def exit_events(exits: Iterable[WorkerExit]) -> tuple[Event, ...]:

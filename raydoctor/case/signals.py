@@ -143,10 +143,11 @@ LOCAL_RAYLET_FAILED = Signal(
 RAYLET_TERMINATED = Signal(
     "raylet.seen_dead",
     "Raylet is terminated. ",
-    r"^Raylet is terminated\. (?P<verdict>.*)",
+    r"^Raylet is terminated\. (?P<verdict>[^\n]*)",
     ("dashboard-agent", "runtime-env-agent", "raylet-echo", "gcs-echo"),
     "Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user or system "
     "OOM killer, (2) Invalid memory access from Raylet causing SIGSEGV or SIGBUS, (3) Other termination signals.",
+    extent="record",
 )
 
 # ---------------------------------------------------------------- jobs and drivers

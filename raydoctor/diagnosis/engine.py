@@ -5,7 +5,7 @@
   none of its entities is dropped, and the other finding covers its evidence.
 * Fallback rules run last and see which entities are already explained.
 * A finding whose `caused_by` names an entity that another finding explains becomes its consequence. Each
-  incident is one tree.
+  incident is one tree. If two findings name each other, the fallback rule's is the consequence.
 * Every symptom event is covered by a diagnosis or listed as unexplained (see `unexplained`).
 """
 
@@ -260,6 +260,7 @@ def _link(candidates: list[_Candidate]) -> list[_Candidate]:
             c
             for c in causes
             if not _is_below(c, candidate)
+            and not (c.rule.fallback and candidate.held.intersection(c.finding.caused_by))
             and (not c.is_claimed or corroboration.is_printed_only(candidate.finding))
         ]
         if causes:

@@ -76,6 +76,8 @@ class _Agent(NamedTuple):
     exited: tuple[Event, ...]
     abnormal: tuple[Event, ...]
     sigterm: tuple[Event, ...]
+    is_log_read: bool
+    """Whether its own log is in the capture."""
 
     @property
     def reason(self) -> str:
@@ -83,7 +85,11 @@ class _Agent(NamedTuple):
         if self.abnormal:
             raised = parse(self.abnormal[-1]["what"])
             return f"it raised {raised}" if raised else "it failed by itself"
-        return "it received SIGTERM" if self.sigterm else "its logs name no reason"
+        if self.sigterm:
+            return "it received SIGTERM"
+        return (
+            "its logs name no reason" if self.is_log_read else "its own log is not in the capture"
+        )
 
 
 @rule(
@@ -119,9 +125,15 @@ def _agent(case: Case, failed: Event) -> _Agent:
         )
 
     exited = tuple(e for e in near(EXITED.kind) if e["agent"] == name)
+    is_log_read = _has_log(case, name, case.node_of(failed.source))
     if name != "dashboard_agent":
-        return _Agent(name, failed, exited, (), ())
-    return _Agent(name, failed, exited, near(ABNORMAL.kind), near(SIGTERM.kind))
+        return _Agent(name, failed, exited, (), (), is_log_read)
+    return _Agent(name, failed, exited, near(ABNORMAL.kind), near(SIGTERM.kind), is_log_read)
+
+
+def _has_log(case: Case, name: str, node: str) -> bool:
+    role = "runtime-env-agent" if name == "runtime_env_agent" else "dashboard-agent"
+    return any(s.role == role and case.node_of(s) == node for s in case.sources)
 
 
 def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:

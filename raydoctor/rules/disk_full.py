@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
@@ -164,9 +164,23 @@ def _finding(case: Case, incident: _Incident) -> Finding:
         caused_by=(Entity("arguments", "large"),),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count or 1,
-        severity="error" if count or is_over_now else "warning",
+        severity="error"
+        if count or is_over_now
+        else "info"
+        if room.free >= _ROOMY and _other_failure(case)
+        else "warning",
         remedies=_remedies(room, now),
         covers=(*reported, *failed, *errors, *case.of("store.fallback_failed")),
+    )
+
+
+def _other_failure(case: Case) -> bool:
+    """Whether a program raised something else: no object failed for want of space, and much space is left."""
+    return any(
+        e.source.role in DRIVER
+        and "OutOfDiskError" not in e.message
+        and "ObjectStoreFullError" not in e.message
+        for e in case.of("driver.exception", "log.traceback")
     )
 
 

@@ -45,18 +45,13 @@ from raydoctor.rules.shared.connect import (
     CONNECTING,
     INIT_DOC,
     NO_NODE_INFO,
+    NODE_NOT_STARTED,
     STARTED_LOCAL,
+    UNREGISTERED,
     connected_to,
 )
 
 _W = f"01000000{'f' * 48}"
-_REFUSED = Signal(
-    "driver.unregistered", "Failed to register worker ",
-    r"^Failed to register worker (?:(?P<before>[0-9a-f]{56}) )?to Raylet[.:] IOError:(?P<why>[^\n]{0,500}(?:\n *\[RayletClient\][^\n]{0,500})?)",
-    (*DRIVER, "core-driver"),
-    f"Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. Failed to read data "
-    f"from the socket: End of file worker_id={_W}", extent="record", symptom=True,
-)  # fmt: skip
 _NO_NODE = Signal(
     "driver.no_node", "node_ip_address.json",
     r"^ValueError: Can't find a `node_ip_address\.json` file from (?P<session>\S{1,300}?)\.? for (?P<seconds>\d+) seconds", DRIVER,
@@ -84,9 +79,10 @@ _REASONS = (
     explains=("registration",),
     caused_by=("raylet",),
     looks_for=(
-        _REFUSED,
+        UNREGISTERED,
         _NO_NODE,
         NO_NODE_INFO,
+        *NODE_NOT_STARTED,
         STARTED_LOCAL,
         CONNECTING,
         RAYLET_STARTED,
@@ -95,13 +91,32 @@ _REASONS = (
 )
 def driver_not_registered(case: Case) -> Iterator[Finding]:
     """One finding per machine with drivers that could not register, and one per session folder without a node."""
-    refused = (e for e in case.of(_REFUSED.kind) if _is_drivers(e))
+    refused = (e for e in case.of(UNREGISTERED.kind) if _is_drivers(e))
     for label, events in evidence.grouped(refused, lambda e: e.source.node).items():
         yield _unregistered(case, label, events)
     waits = case.version is None or case.version >= _WAITS_FOR_RAYLET
     outside = case.of(_NO_NODE.kind, *((NO_NODE_INFO.kind,) if waits else ()))
     for session, events in evidence.grouped(outside, lambda e: e["session"]).items():
         yield _no_node(case, session, events)
+    if evidence.is_console(case) and (events := case.of(NODE_NOT_STARTED[0].kind)):
+        yield _not_started(case, events)
+
+
+def _not_started(case: Case, events: list[Event]) -> Finding:
+    """A node whose raylet did not register with the GCS, if the logs of neither are in the capture."""
+    first = events[0]
+    seconds = next((e["seconds"] for e in events if e["seconds"]), "")
+    limit = f" within {seconds} s" if seconds else " in time"
+    return Finding(
+        f"The new Ray node did not start{limit}: its raylet did not register with the GCS",
+        (Link(first, "Ray waited for the raylet of the node that it had started"),),
+        explains=(Entity("registration", "node"),),
+        caused_by=(Entity("raylet", "local"),),
+        severity="warning" if _tried_again(case, events[-1]) else None,
+        remedies=tuple(_remedies(None)),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source and NODE_NOT_STARTED[0].find in e.message)),
+        gaps=(_GAP,),
+    )  # fmt: skip
 
 
 def _is_drivers(event: Event) -> bool:
@@ -259,7 +274,7 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
 _N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
 _STARTED = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Started a local Ray instance.\n"
 _CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
-_FAILED = f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:496: {_REFUSED.sample}\n"
+_FAILED = f"[2026-11-21 10:40:41,421 E 759 759] core_worker.cc:496: {UNREGISTERED.sample}\n"
 _NEW = _FAILED.replace("core_worker.cc:496", "core_worker_process.cc:223").replace(
     "[RayletClient] Unable to register worker with raylet. ", ""
 )
@@ -312,6 +327,29 @@ EXAMPLES: tuple[Example, ...] = (
         says=("not a node of the cluster of 10.0.0.2:6379", "no raylet"),
     ),
     Example(
+        "the node that the driver starts does not come up",
+        {
+            "driver.log": f"{_FRAMES}{NODE_NOT_STARTED[1].sample}\n\n{_FRAMES}{NODE_NOT_STARTED[0].sample}\n"
+        },
+        roots=("driver-not-registered",),
+        says=("did not start within 60 s", "dashboard_agent.log"),
+    ),
+    Example(
+        "the agent's failure ends the raylet of the node that the driver starts",
+        {
+            "driver.log": f"(raylet) [2026-11-21 10:40:41,000 E 804 804] (raylet) agent_manager.cc:89: {AGENT_FAILED.sample}\n"
+            f"{_FRAMES}{NODE_NOT_STARTED[0].sample}\n"
+        },
+        roots=("agent-died",),
+        consequences=("driver-not-registered",),
+    ),
+    Example(
+        "a program and a task quote the timeout of a node",
+        {
+            "driver.log": f"known problem: {NODE_NOT_STARTED[0].sample}\n(check pid=12) {NODE_NOT_STARTED[0].sample}\n"
+        },
+    ),
+    Example(
         "the driver waited for the file, and then found it",
         {
             "driver.log": "2026-11-21 10:40:11,306\tINFO node.py:1080 -- Can't find a `node_ip_address.json` file from "
@@ -323,7 +361,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program and a task that quote the words",
         {
-            "driver.log": f"known problem: {_REFUSED.sample}\n(check pid=12) {_FAILED}{_REFUSED.sample}\n",
+            "driver.log": f"known problem: {UNREGISTERED.sample}\n(check pid=12) {_FAILED}{UNREGISTERED.sample}\n",
             **QUIET_LOGS,
         },
     ),

@@ -46,7 +46,7 @@ from raydoctor.rules.shared import engine, subjects
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
-from raydoctor.rules.shared.gpu_fault import ASSERTION, RAISED, WATCHDOG, XID, Fault
+from raydoctor.rules.shared.gpu_fault import ASSERTION, WATCHDOG, XID, Fault
 from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
@@ -89,7 +89,7 @@ def gpu_fault(case: Case) -> Iterator[Finding]:
 
 
 def _incidents(case: Case) -> Iterator[_GpuIncident]:
-    lines = [e for e in case.of(WATCHDOG.kind, RAISED[0].kind) if not _ended_well(case, e)]
+    lines = [e for e in gpu.printed(case) if not _ended_well(case, e)]
     by_text = evidence.grouped(lines, lambda e: e["what"])
     errors: dict[str, list[Printed]] = {}
     dead: list[Printed] = []
@@ -127,6 +127,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             Entity("gpu-fault", what),
             *(Entity("gpu-fault", f.pci) for f in faults),
             *evidence.exit_entities(exits),
+            *evidence.process_entities(events),
             *error_entities(errors),
         ),
         subjects=tuple(_subjects(incident))[:10],
@@ -343,6 +344,11 @@ _XID95 = (
     "RST: Yes, D-RST: No\n"
 )
 _XID79 = f"[Sat Nov 21 07:34:12 2026] {XID.sample}\n"
+_APPENDED = (
+    "CUDA kernel errors might be asynchronously reported at some other API call.",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+)
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -352,6 +358,25 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gpu-fault",),
         says=("2 ranks (0 and 1)", "illegal memory access", "CUDA_LAUNCH_BLOCKING", "10.0.0.2"),
+    ),
+    Example(
+        "vLLM logs the error within another sentence, and a peer ends",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample}\n"
+            + "".join(
+                f"(Shard pid=381, ip=10.0.0.3) WARNING 11-21 04:32:47 model_runner_base.py:143] {line}\n"
+                for line in (gpu.LOGGED.sample, *_APPENDED)
+            )
+        },
+        roots=("gpu-fault",),
+        consequences=("worker-vanished",),
+        says=("Shard (pid 381)", "illegal memory access"),
+    ),
+    Example(
+        "an actor's log quotes the error, without the lines that torch appends",
+        {
+            "driver.log": f"(Shard pid=381) WARNING 11-21 04:32:47 retry.py:43] last time: {_ILLEGAL}\n"
+        },
     ),
     Example(
         "the worker's end is recorded",

@@ -100,6 +100,13 @@ TOO_FEW = (
         "devices: 4. Total number of devices: 2.",
     ),
 )  # fmt: skip
+NOT_THERE = Signal(
+    "gpu.not_there", "Not enough GPUs available. Requested ",
+    LINE_START + r"[\w.]{1,200}Error: Not enough GPUs available\. Requested (?P<asked>\d{1,9}) GPUs, but only (?P<free>\d{1,9}) are available "
+    r"in the cluster", OUTPUT,
+    "ValueError: Not enough GPUs available. Requested 16 GPUs, but only 8 are available in the cluster.",
+)  # fmt: skip
+"""NeMo RL compares with `ray.cluster_resources()`: all GPUs of the nodes that have joined, not only free ones."""
 MANY = Signal(
     "gpu.many", "Tensor parallel size (",
     r"(?:^|\] )Tensor parallel size \((?P<asked>\d+)\) exceeds available GPUs \((?P<here>\d+)\)", OUTPUT,
@@ -129,6 +136,7 @@ _WORDS = {
     TOO_FEW[0].kind: pattern(
         r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s in the placement group"
     ),
+    NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
 }
 _AMOUNT = pattern(r"'(?P<name>[^']{1,200})': (?P<amount>\d[\d.]{0,20})")
@@ -142,7 +150,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -328,6 +336,8 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
     asked, free = int(event["asked"]), float(event["free"])
     if "placement group" in event.message:
         headline = f"vLLM needs {asked} GPUs and its placement group has {free:g}"
+    elif event.kind == NOT_THERE.kind:
+        headline = f"The program needs {asked} GPUs and the cluster has {free:g}: a node has not joined, or did not declare its GPUs"
     else:
         what = f"only {free:g} are free" if free else "Ray has none free"
         headline = f"The program needs {asked} GPUs and {what}: a node has not joined, or other work holds its GPUs"
@@ -338,7 +348,7 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
         f"{asked} GPUs are needed, {free:g} are available",
         name=f"{asked} of {free:g}",
         remedies=(
-            _holders(),
+            *(() if event.kind == NOT_THERE.kind else (_holders(),)),
             Remedy(
                 "Check that every node joined, with its GPUs, before the program starts",
                 ("ray list nodes --detail   # resources_total of each node",),
@@ -359,6 +369,7 @@ _JUDGES = {
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
+    NOT_THERE.kind: _too_few,
 }
 
 
@@ -478,6 +489,19 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _INIT},
         roots=("gpu-unavailable",),
         says=("Rollout (pid 463)", "num_gpus=1"),
+    ),
+    Example(
+        "a library compares with the GPUs of all nodes that joined",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
+            f"{NOT_THERE.sample}\n"
+        },
+        roots=("gpu-unavailable",),
+        says=("needs 16 GPUs and the cluster has 8", "ray list nodes"),
+    ),
+    Example(
+        "a scheduler of another project uses similar words",
+        {"driver.log": "Not enough GPUs available. Requested: 2, Available: 1\nqueued\n"},
     ),
     Example(
         "the same with Ray 2.56, which hides no GPU",

@@ -35,12 +35,13 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import GCS, OUTPUT, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import train
+from raydoctor.rules.shared.engine import TIMED_OUT, WATCHDOG
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
 
@@ -52,19 +53,11 @@ _PEER_GONE = (
     *("Connection reset by peer", "Connection was likely closed"),
 )
 _NCCL = pattern(r"NCCL [Ee]rror(?: in: | \d{1,3}: |: )")
+_USUAL = 600
+"""Seconds: torch's default time limit of a collective operation."""
 _EARLIER = 3600.0
 """Seconds before a report in which a peer's end may have caused it: longer than any usual timeout."""
 
-WATCHDOG = Signal(
-    "nccl.timeout",
-    "Watchdog caught collective operation timeout: WorkNCCL(",
-    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)"
-    r"(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\) ran for (?P<ms>\d+) milliseconds",
-    OUTPUT,
-    "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
-    "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",
-    fold=("rank",),
-)
 PROGRESS = Signal(
     "nccl.progress",
     ", last completed ",
@@ -108,7 +101,7 @@ class _Report(NamedTuple):
     tier="root",
     severity="error",
     rank=29,
-    explains=("process", "task-error", "worker"),
+    explains=("collective", "process", "task-error", "worker"),
     caused_by=("process", "task-error", "worker"),
     looks_for=(WATCHDOG, PROGRESS, *PRINTED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
@@ -118,7 +111,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
     Without the logs of Ray's daemons, which would record the ends of processes, one line of torch is enough.
     """
     reports = _reports(case)
-    is_console = case.roles.isdisjoint((*GCS, *RAYLET))
+    is_console = evidence.is_console(case)
     if any(report.exit for report in reports) or (reports and is_console):
         yield _timed_out(case, reports)
     raised: dict[str, list[Printed]] = {}
@@ -138,7 +131,7 @@ def _reports(case: Case) -> list[_Report]:
     for event in case.of("nccl.timeout"):
         exit_ = evidence.exit_of(case, event)
         if exit_ is None or not exit_.expected:
-            report = _Report(int(event["rank"]), int(event["seq"]), event, exit_)
+            report = _Report(int(event["rank"]), int(event["seq"] or 0), event, exit_)
             known = found.setdefault(report.rank, report)
             if known.exit is None and exit_ is not None:
                 found[report.rank] = report
@@ -147,15 +140,19 @@ def _reports(case: Case) -> list[_Report]:
 
 def _timed_out(case: Case, reports: list[_Report]) -> Finding:
     exits = list({e.entity: e for r in reports if (e := r.exit)}.values())
-    first = reports[0].event
-    seconds = int(first["limit"]) // 1000
+    first = max((report.event for report in reports), key=lambda e: bool(e["limit"]))
+    seconds = int(first["limit"] or 0) // 1000
+    after = f" after {seconds} s" if seconds else ""
+    operation = f" ({first['op']})" if seconds else ""
     ranks = f"{len(reports)} ranks" if len(reports) > 1 else f"Rank {reports[0].rank}"
     ended = " and ended" if exits else ""
     progress = case.of(PROGRESS.kind)
     links = [
         Link(
             r.event,
-            f"rank {r.rank} timed out after {seconds} s in operation {r.seq} ({r.event['op']})",
+            f"rank {r.rank} timed out{after} in operation {r.seq} ({r.event['op']})"
+            if r.seq
+            else f"rank {r.rank} timed out",
         )
         for r in reports[:2]
     ]
@@ -168,9 +165,13 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
     ]
     links += [link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)]
     return Finding(
-        f"{ranks} timed out after {seconds} s in an NCCL collective operation ({first['op']}){ended}: {_absent(reports, progress)}",
+        f"{ranks} timed out{after} in an NCCL collective operation{operation}{ended}: {_absent(reports, progress)}",
         tuple(links),
-        explains=evidence.exit_entities(exits),
+        explains=(
+            TIMED_OUT,
+            *evidence.exit_entities(exits),
+            *evidence.process_entities(report.event for report in reports),
+        ),
         caused_by=tuple(_earlier(case, exits) if exits else _before(case, reports)),
         subjects=tuple(
             Subject("worker", r.exit.worker or None, f"rank {r.rank}", r.exit.pid)
@@ -178,7 +179,7 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
             if r.exit
         )[:10],
         count=len(reports),
-        remedies=tuple(_remedies(seconds, _missing(reports))),
+        remedies=tuple(_remedies(seconds or _USUAL, _missing(reports))),
         covers=(
             *case.of("nccl.timeout"),
             *progress,
@@ -219,7 +220,7 @@ def _absent(reports: Sequence[_Report], progress: Sequence[Event]) -> str:
         ranks = "rank" if len(missing) == 1 else "ranks"
         return f"{ranks} {names} did not report, so look there first"
     last, ahead = min(reports, key=lambda r: r.seq), max(r.seq for r in reports)
-    if last.seq < ahead:
+    if 0 < last.seq < ahead:
         return f"rank {last.rank} was behind (operation {last.seq} of {ahead})"
     return "the rank they waited for did not report"
 
@@ -425,12 +426,39 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("nccl-failure",),
     ),
     Example(
-        "a console in which a worker died before another rank gave up",
+        "a console in which Ray reports a rank's end just before its peer's watchdog",
         {
             "driver.log": f"(raylet) {WORKER_DIED.sample}\n(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
         },
+        roots=("nccl-failure",),
+        consequences=("worker-vanished",),
+    ),
+    Example(
+        "a console in which the driver lost a worker before another rank gave up",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample}\nTraceback (most recent call last):\n"
+            '  File "/app/train.py", line 24, in <module>\nRuntimeError: a rank is gone\nsaving what is left\n'
+            f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
+        },
         roots=("worker-vanished",),
         consequences=("nccl-failure",),
+    ),
+    Example(
+        "a rank killed for memory, and a peer that waits for it",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample.replace('SYSTEM_ERROR', 'NODE_OUT_OF_MEMORY')}\n"
+            f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
+        },
+        roots=("ray-oom-kill",),
+        consequences=("nccl-failure",),
+    ),
+    Example(
+        "a paste that ends within torch's line",
+        {
+            "driver.log": f"(Trainer pid=381, ip=10.0.0.3) {_report(0).partition('ation timeout')[0]}"
+        },
+        roots=("nccl-failure",),
+        says=("Rank 0 timed out in an NCCL collective operation",),
     ),
     Example(
         "a rank cannot set up its communicator",

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -203,7 +204,14 @@ def _refused(name: str, events: list[Event]) -> Finding:
 
 
 def _only_counted(case: Case, known: set[str]) -> Iterator[Finding]:
-    """Nodes of which only Ray's once-a-minute count is left, as in a console; the tasks may have been retried."""
+    """Nodes of which only Ray's once-a-minute count is left, as in a console.
+
+    The tasks may have been retried, unless the driver raised.
+    """
+    raised = any(
+        e.source.role in DRIVER and not e["who"]
+        for e in case.of("driver.exception", "log.traceback")
+    )
     counts = (e for e in case.of("oom.summary") if e["node"] not in known and int(e["killed"]))
     for node, events in evidence.grouped(counts, lambda e: e["node"]).items():
         killed = sum(int(e["killed"]) * e.count for e in events)
@@ -213,7 +221,7 @@ def _only_counted(case: Case, known: set[str]) -> Iterator[Finding]:
             explains=(Entity("memory", f"{node}@{events[0].at or 0:.3f}"),),
             subjects=(Subject("node", node, events[0]["ip"]),),
             count=killed,
-            severity="warning",
+            severity="error" if raised else "warning",
             remedies=(_READ_REPORT,),
             covers=tuple(events),
         )
@@ -351,6 +359,28 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program that writes about the exception",
         {"driver.log": "except ray.memory_monitor.RayOutOfMemoryError: retry()\n"},
+    ),
+    Example(
+        "only Ray's count is left, above the start of the driver's traceback",
+        {
+            "driver.log": f"step 7\n(raylet) [2026-11-21 07:55:02,117 E 77 77] (raylet) node_manager.cc:3069: {OOM_SUMMARY.sample}\n"
+            'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
+        },
+        roots=("ray-oom-kill", "job-failed"),
+        says=("killed 1 worker",),
+    ),
+    Example(
+        "the killed actor of a library is one of the processes that held the memory",
+        {
+            "driver.log": "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+            f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (actor ID: {'1' * 24}01000000, "
+            "name=k2v9pShard_0:1:Shard.__init__, pid=412, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), "
+            "which exceeds the memory usage threshold of 0.95. "
+            f"Ray killed this worker (ID: {_W}) because it was the most recently scheduled task. Top 10 memory users:\n"
+            "PID\tMEM(GB)\tCOMMAND\n412\t5.60\tray::Shard.generate\n411\t5.50\tray::Shard.generate\n"
+        },
+        roots=("ray-oom-kill",),
+        says=("killed 1 worker (Shard)", "2 × Shard held up to 5.60 GiB each"),
     ),
     Example(
         "a task prints the same sentence",

@@ -22,7 +22,8 @@ survive with `max_retries`, actors with `max_restarts`.
 ## Not this when
 - Ray was stopped on purpose (`ray-stopped`), or the raylet exited because the GCS was gone (`gcs-died`), because its
   agent died (`agent-died`), or because it could open no more files (`file-descriptor-limit`).
-- Only an agent's log calls the end `unexpected`: since Ray 2.24 agents do so for every raylet, so it proves nothing.
+- Only an agent calls the end `unexpected`: since Ray 2.24 agents do so for every raylet. The report of a running driver
+  counts without the raylet's log, unless the log's last lines, which the agent appends, show a request to stop.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from raydoctor.case.signals import (
 )
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared.cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
@@ -65,6 +67,14 @@ from raydoctor.rules.shared.cluster import (
     witnesses,
 )
 from raydoctor.rules.shared.live import daemons as live
+
+_ASKED_TO_STOP = pattern(r"received SIGTERM|graceful(?:ly)? shutdown|Stats module has shutdown")
+"""What a raylet logs when it was asked to stop."""
+_RAYLET_LOG = Gap(
+    "raylet.out",
+    "the log of the dead raylet is not in the capture",
+    "On its node: /tmp/ray/session_latest/logs/raylet.out",
+)
 
 
 @rule(
@@ -98,7 +108,10 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     if lost := case.of(RAYLET_ERROR.kind):
         yield _from_workers(lost)
     errors = lost_driver_errors(case, ("LocalRayletDiedError",))
-    if errors and not dead and not checks and not case.ledger.stops:
+    reported = [] if dead or checks or case.ledger.stops else _reported(case)
+    for events in evidence.grouped(reported, lambda e: e["ip"]).values():
+        yield _from_agent(case, events, errors)
+    if errors and not dead and not checks and not reported and not case.ledger.stops:
         yield Finding(
             "The raylet of the driver's node died, and its log is not in the capture",
             tuple(Link(e, "the driver got LocalRayletDiedError") for e in errors[:1]),
@@ -108,14 +121,45 @@ def raylet_died(case: Case) -> Iterator[Finding]:
             severity="critical",
             remedies=_remedies(None),
             covers=errors,
-            gaps=(
-                Gap(
-                    "raylet.out",
-                    "the log of the dead raylet is not in the capture",
-                    "On the driver's node: /tmp/ray/session_latest/logs/raylet.out",
-                ),
-            ),
+            gaps=(_RAYLET_LOG,),
         )
+
+
+def _reported(case: Case) -> list[Event]:
+    """Unexpected ends of raylets that an agent reports, in a console without their logs.
+
+    Since 2.24 an agent calls every end unexpected: only the end of the raylet's log, which it appends, shows a stop.
+    """
+    if not evidence.is_console(case):
+        return []
+    return [
+        e
+        for e in case.of(RAYLET_TERMINATED.kind)
+        if (e["who"] or e.level)
+        and "unexpected" in e["verdict"]
+        and not _ASKED_TO_STOP.search(e.message)
+        and not case.torn_down(e)
+    ]
+
+
+def _from_agent(case: Case, events: list[Event], errors: tuple[Event, ...]) -> Finding:
+    """An agent's report in the driver's echo, which only a running driver prints, or in the agent's own log."""
+    first = events[0]
+    ip, echoed = first["ip"], any(e["who"] for e in events)
+    severity: Severity = "critical" if errors else "error" if echoed else "warning"
+    return Finding(
+        f"The raylet{f' of node {ip}' if ip else ''} ended, and the part of its log in the capture shows no request to stop",
+        (
+            Link(first, "an agent of the node found that its raylet had ended"),
+            *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),
+        ),
+        explains=(Entity("raylet", ip or "local"), *dead_node(case, ip)),
+        caused_by=(Entity("gcs", "gcs"),),
+        severity=severity,
+        remedies=_remedies(None),
+        covers=(*events, *errors),
+        gaps=(_RAYLET_LOG,),
+    )
 
 
 def _from_check(case: Case, events: list[Event]) -> Finding:
@@ -320,6 +364,8 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
     return {"live/live-daemons.json": f"{head}\n{rows}\n]}}\n"}
 
 
+_TERMINATED = f"{RAYLET_TERMINATED.sample} Last 20 lines of the Raylet logs:\n"
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "SIGKILL: its log ends without a reason, and its workers notice",
@@ -392,6 +438,33 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         says=("(_left_ != _right_)", "pid 338"),
+    ),
+    Example(
+        "only the driver's echo of an agent's report is left",
+        {
+            "driver.log": f"(raylet, ip=10.0.0.7) {_TERMINATED}    [state-dump] NodeManager: 3 leases\n"
+        },
+        roots=("raylet-died",),
+        says=("10.0.0.7", "shows no request to stop"),
+    ),
+    Example(
+        "only an agent's own log is left",
+        {
+            "agent.txt": f"2026-11-21 07:44:11,500\tERROR process_watcher.py:116 -- {_TERMINATED}    [state-dump] 3 leases\n"
+        },
+        roots=("raylet-died",),
+    ),
+    Example(
+        "the raylet's log, which the agent appends to its report, shows a stop",
+        {
+            "driver.log": f"(raylet) {_TERMINATED}    [2026-11-21 07:44:10,500 I 305 305] (raylet) main.cc:917: received SIGTERM. "
+            "Existing local drain request = None\n    [2026-11-21 07:44:10,501 I 305 305] (raylet) main.cc:307: Raylet graceful "
+            "shutdown triggered, reason = EXPECTED_TERMINATION, reason message = received SIGTERM\n"
+        },
+    ),
+    Example(
+        "programs quote an agent's report",
+        {"driver.log": f"(report pid=9) {_TERMINATED}{_TERMINATED}"},
     ),
     Example(
         "a task quotes the line",

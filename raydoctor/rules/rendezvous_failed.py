@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import GCS, OUTPUT, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -143,7 +143,7 @@ def rendezvous_failed(case: Case) -> Iterator[Finding]:
         yield _addresses(case, same)
     elif best:
         yield _not_connected(case, best, found)
-    elif case.roles.isdisjoint((*GCS, *RAYLET)):
+    elif evidence.is_console(case):
         closed = evidence.grouped(case.of(CLOSED.kind), lambda e: e["peer"])
         for peer, events in closed.items():
             yield _closed(case, peer, events)

@@ -38,6 +38,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import CHECK_FAILED
+from raydoctor.rules.shared.connect import NODE_NOT_STARTED
 
 NOT_STARTED = Signal(
     "isolation.not_started",
@@ -96,15 +97,6 @@ REFUSED = (
         symptom=True,
     ),
 )
-TIMED_OUT = Signal(
-    "driver.node_not_started",
-    "The current node timed out during startup",
-    r"^Exception: The current node timed out during startup",
-    DRIVER,
-    "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or "
-    "the GCS has become overloaded.",
-)
-
 _DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
 _SINCE = (2, 50)
 """The raylet of 2.50 is the first that creates cgroups: 2.45 to 2.49 accept the options without effect (`services.py`)."""
@@ -116,7 +108,7 @@ _SINCE = (2, 50)
     rank=8,
     explains=("isolation",),
     caused_by=(),
-    looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, TIMED_OUT, CHECK_FAILED),
+    looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, *NODE_NOT_STARTED, CHECK_FAILED),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
     """One finding per raylet that could not start, per rejected option, and per node that reserves too little."""
@@ -136,7 +128,7 @@ def resource_isolation_failed(case: Case) -> Iterator[Finding]:
 def _not_started(case: Case, events: list[Event]) -> Finding:
     first = events[0]
     why = first["why"].strip().strip(".") or "a process could not be moved into its cgroup"
-    timed_out = case.of(TIMED_OUT.kind)
+    timed_out = case.of(NODE_NOT_STARTED[0].kind)
     checks = [
         e for e in case.of(CHECK_FAILED.kind) if e.source is first.source and e.line == first.line
     ]
@@ -258,7 +250,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _C,
             "logs/raylet.err": _C,
             "logs/gcs_server.out": "",
-            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TIMED_OUT.sample}\n',
+            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{NODE_NOT_STARTED[0].sample}\n',
         },
         roots=("resource-isolation-failed",),
         says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),

@@ -46,6 +46,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import DeadRaylet
+from raydoctor.rules.shared.connect import STARTED_LOCAL, UNREGISTERED
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
@@ -84,6 +85,8 @@ OPENBLAS_LIMIT = Signal(
     "OpenBLAS blas_thread_init: RLIMIT_NPROC 4096 current, 8192 max",
 )
 
+_JUST_BEFORE = 5
+"""Lines of a console between the refusal and the failed registration."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
 
 
@@ -91,9 +94,9 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     tier="root",
     severity="error",
     rank=8,
-    explains=("process", "start-crashed", "start-slow", "waiting", "worker"),
+    explains=("process", "registration", "start-crashed", "start-slow", "waiting", "worker"),
     caused_by=(),
-    looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
+    looks_for=(*REFUSED, FATAL, UNREGISTERED, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
     """One finding per raylet that ended this way, and one per node whose workers did."""
@@ -110,9 +113,34 @@ def thread_limit(case: Case) -> Iterator[Finding]:
             aborted.setdefault(exit_.node, []).append(exit_)
     for node in dict.fromkeys((*dead, *aborted)):
         yield _of_workers(case, dead.get(node), aborted.get(node, []), node)
+    if evidence.is_console(case):
+        yield from _of_drivers(case)
     printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
-    if printed and not (dead or aborted) and not {*GCS, *RAYLET} & case.roles:
+    if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
+
+
+def _of_drivers(case: Case) -> Iterator[Finding]:
+    """Drivers that could not register with their raylet right after the refusal, in a console."""
+    words = case.of(REFUSED[0].kind)
+    for event in case.of(UNREGISTERED.kind):
+        near = [
+            e for e in words if e.source is event.source and 0 < event.line - e.line <= _JUST_BEFORE
+        ]
+        if not near:
+            continue
+        yield Finding(
+            f"The driver could not register with its raylet because the system refused another thread{_number(case)}{_openblas_threads(near)}",
+            (
+                Link(near[0], "the system refused a process of this Ray another thread (EAGAIN)"),
+                Link(event, "just after that, the raylet does not register the driver"),
+            ),
+            explains=(Entity("registration", event.source.node),),
+            subjects=(Subject("process", None, None, event.pid),),
+            severity="critical",
+            remedies=tuple(_remedies(near)),
+            covers=(*near, event),
+        )
 
 
 def _of_console(case: Case, printed: list[Event]) -> Finding:
@@ -344,6 +372,11 @@ def _dead(n: int) -> str:
     return f"[2026-11-21 10:58:{32 + n},806 E 293 293] (raylet) worker_pool.cc:660: {text}\n"
 
 
+_UNREGISTERED = (
+    f"Failed to register worker 01000000{'f' * 48} to Raylet. IOError: [RayletClient] Unable to register worker with raylet. "
+    "No such file or directory"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the limit leaves no thread for a new worker",
@@ -414,6 +447,25 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("thread-limit",),
         says=("(pid 77)", "ulimit -u"),
+    ),
+    Example(
+        "the refusal just before a driver cannot register",
+        {
+            "driver.log": f"2026-11-21 10:58:24,387\tINFO worker.py:1771 -- {STARTED_LOCAL.sample}\n"
+            "E1121 10:58:25.605366961 2474 thd.cc:157]   pthread_create failed: Resource temporarily unavailable\n"
+            f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n"
+        },
+        roots=("thread-limit",),
+        says=("could not register with its raylet", "pids.max"),
+    ),
+    Example(
+        "a library got fewer threads long before a driver could not register",
+        {
+            "driver.log": f"{REFUSED[0].sample}\n"
+            + "loss 0.1\n" * 9
+            + f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n"
+        },
+        roots=("driver-not-registered",),
     ),
     Example(
         "a socket or lock that is busy, and a library that got fewer threads",

@@ -183,7 +183,9 @@ def _saved(case: Case, seen: list[Event], decisions: list[Event]) -> Event | Non
 def _checkpoint(saved: Event | None, *, is_over: bool) -> str:
     if saved:
         return ", and a checkpoint was saved before" if is_over else ", and a checkpoint was saved"
-    return ", and the logs show no checkpoint that was saved after the notice" if is_over else ""
+    return (
+        ", and the capture shows no checkpoint that was saved after the notice" if is_over else ""
+    )
 
 
 def _links(seen: list[Event], decisions: list[Event], saved: Event | None) -> Iterator[Link]:

@@ -126,7 +126,7 @@ def _why(rank: Rank) -> str:
         return _cut(str(raised)) if raised else "its training function raised an exception"
     if rank.exit:
         return f"its process ended ({rank.exit.exit_type})"
-    return _cut(rank.says) or "no log shows why"
+    return _cut(rank.says) or "the capture does not show why"
 
 
 def _repeats(run: TrainRun) -> str:

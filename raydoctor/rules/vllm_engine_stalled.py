@@ -23,7 +23,8 @@ workers only compile, raise the limit.
 
 ## Not this when
 The engine continues after the message (a request is answered, the warm-up ends). `RayChannelTimeoutError` is
-`compiled-graph-timeout`. An engine that ended for another reason prints its own traceback before `EngineDeadError`.
+`compiled-graph-timeout`. An engine that ended for another reason prints its own traceback before `EngineDeadError`. If the
+log in the capture begins after that traceback, the report only says that an engine ended.
 """
 
 from __future__ import annotations
@@ -113,6 +114,8 @@ def vllm_engine_stalled(case: Case) -> Iterator[Finding]:
     timeouts = case.of(TIMED_OUT.kind)
     if timeouts or waiting:
         yield _finding(case, timeouts, waiting)
+    elif evidence.is_console(case) and (dead := case.of(DEAD.kind)) and not _has_own_error(case):
+        yield _ended(case, dead)
 
 
 def _unanswered(case: Case) -> list[Event]:
@@ -154,6 +157,36 @@ def _finding(case: Case, timeouts: Sequence[Event], waiting: Sequence[Event]) ->
             *case.of(WAITING.kind),
             *dead,
             *(e for e in case.of("driver.exception") if e["inner"] == "EngineDeadError" and timeouts),
+            *(e for seen in errors for e in seen.records),
+        ),
+    )  # fmt: skip
+
+
+def _has_own_error(case: Case) -> bool:
+    """Whether the capture has another error that may have ended the engine."""
+    errors = case.of("driver.exception", "log.traceback", *(s.kind for s in gpu.SIGNALS))
+    return bool(case.exits) or any("EngineDeadError" not in e.message for e in errors)
+
+
+def _ended(case: Case, dead: Sequence[Event]) -> Finding:
+    """An engine that ended for a reason that the capture does not contain."""
+    first = dead[0]
+    errors = [seen for seen in user_errors.failures(case) if engine.died(seen)]
+    return Finding(
+        "A vLLM engine ended, and the capture contains only its clients' errors, not its own",
+        (Link(first, "a client of the engine finds that it has ended"),),
+        explains=error_entities(errors),
+        subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
+        remedies=(
+            Remedy(
+                "Find the engine's own error: it is above the first EngineDeadError of the whole log",
+                ("grep -n -m1 -B80 EngineDeadError SERVER_LOG | grep -nE 'EngineCore|ERROR|Traceback'",),
+                doc=_DOC,
+            ),
+        ),
+        covers=(
+            *dead,
+            *(e for e in case.of("driver.exception", "log.traceback") if "EngineDeadError" in e.message),
             *(e for seen in errors for e in seen.records),
         ),
     )  # fmt: skip
@@ -246,6 +279,21 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("vllm-engine-stalled",),
+    ),
+    Example(
+        "a log that begins after the engine's own error",
+        {
+            "driver.log": "ERROR 11-21 07:34:13 [async_llm.py:416] AsyncLLM output_handler failed.\n"
+            "ERROR 11-21 07:34:13 [async_llm.py:416] Traceback (most recent call last):\n"
+            'ERROR 11-21 07:34:13 [async_llm.py:416]   File "/venv/vllm/v1/engine/async_llm.py", line 375, in output_handler\n'
+            f"ERROR 11-21 07:34:13 [async_llm.py:416] {DEAD.sample}\n"
+        },
+        roots=("vllm-engine-stalled",),
+        says=("contains only its clients' errors", "grep"),
+    ),
+    Example(
+        "a server quotes the error of another one",
+        {"driver.log": f"the other server printed {DEAD.sample}\n"},
     ),
     Example(
         "eight workers wait once while one compiles, and the engine starts",

@@ -48,8 +48,8 @@ from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
     of_driver,
-    of_echoes,
     of_exit,
+    of_lone_echoes,
     of_lone_output,
     of_worker,
 )
@@ -79,7 +79,7 @@ _MEANING = {
 def worker_native_crash(case: Case) -> Iterator[Finding]:
     """One finding per signal, function and place; a crashed driver gets its own."""
     groups: dict[tuple[str, str, str], list[Crash]] = {}
-    for crash in [*_recorded(case), *_unrecorded(case), *of_echoes(case)]:
+    for crash in [*_recorded(case), *_unrecorded(case)]:
         key = (crash.signal, crash.name, str(crash.place or crash.symbol))
         groups.setdefault(key, []).append(crash)
     for crashes in groups.values():
@@ -99,7 +99,9 @@ def _recorded(case: Case) -> Iterator[Crash]:
 
 
 def _unrecorded(case: Case) -> Iterator[Crash]:
-    """Crashes in core logs (only Ray writes these) of workers whose end is not recorded in the capture."""
+    """Crashes of workers whose end is not recorded in the capture: in core logs (only Ray writes these) or in a console."""
+    if evidence.is_console(case):
+        yield from of_lone_echoes(case)
     reported = set()
     for event in case.of("crash.handler"):
         worker = evidence.worker_of(event)
@@ -133,7 +135,8 @@ def _label(crash: Crash) -> str:
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
-    count = evidence.deaths(exits)
+    echoes = (e.count for c in crashes for e in c.events if e["who"])
+    count = max((evidence.deaths(exits), *echoes))
     of_name = f" of {best.name}" if best.name else ""
     label = (
         subjects.worker(_label(best), bool(best.name))
@@ -197,10 +200,12 @@ def _links(crash: Crash, label: str) -> Iterator[Link]:
 
 
 def _stack_shows(crash: Crash) -> str:
-    top, place = crash.frames[0], crash.place
-    text = f"the Python stack ends in {top}"
-    if place and place != top:
-        text += f", called from {place}"
+    text = "Python reports the crash, without a frame of the thread that crashed"
+    if crash.frames:
+        top, place = crash.frames[0], crash.place
+        text = f"the Python stack ends in {top}"
+        if place and place != top:
+            text += f", called from {place}"
     if crash.module_count:
         others = (
             f", of which Ray does not ship {', '.join(crash.modules[:5])}" if crash.modules else ""
@@ -380,6 +385,44 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-native-crash",),
         says=("SIGSEGV", "frames.py:32"),
+    ),
+    Example(
+        "only Python's reports are echoed, of which Ray prints one",
+        {
+            "driver.log": "(Shard pid=412) Fatal Python error: Segmentation fault [repeated 3x across cluster]\n"
+            "(Shard pid=412)  [repeated 6x across cluster]\n"
+            "(Shard pid=412) Extension modules: msgpack._cmsgpack, ray._raylet, torch._C (total: 3) [repeated 3x across cluster]\n"
+        },
+        roots=("worker-native-crash",),
+        says=("3 workers of Shard crashed: SIGSEGV", "torch"),
+    ),
+    Example(
+        "only Ray's handler is echoed",
+        {
+            "driver.log": "(Shard pid=412, ip=10.0.0.7) [2026-11-21 08:07:02,476 E 412 430] logging.cc:497: "
+            "*** SIGABRT received at time=1795248422 on cpu 1 ***\n"
+        },
+        roots=("worker-native-crash",),
+        says=("Shard (pid 412)", "SIGABRT"),
+    ),
+    Example(
+        "a native thread crashed: the frames in Python's report are those of other threads",
+        {
+            "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+            "Fatal Python error: Segmentation fault\n\nThread 0x00007f1a0eb14700 (most recent call first):\n"
+            '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 947 in print_logs\n'
+            '  File "/usr/lib/python3.11/threading.py", line 982 in run\n'
+        },
+        roots=("worker-native-crash",),
+        says=("The driver (pid 7) crashed: SIGSEGV", "your_script.py"),
+    ),
+    Example(
+        "an actor prints crash reports that it reads",
+        {
+            "driver.log": "(Reader pid=412) Fatal Python error: Segmentation fault\n"
+            "(Reader pid=412) *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+            "(Reader pid=412) Extension modules: numpy._core._multiarray_umath (total: 1)\n"
+        },
     ),
     Example(
         "only the output of a crashed driver is available",

@@ -38,7 +38,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import subjects
-from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, submitter
+from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, left_unnamed, submitter
 
 _TOGETHER = 2.0
 """Seconds within which several SIGTERMs count as one event: a container or machine that stops."""
@@ -68,6 +68,24 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
         together.append((exit_, left))
     if together:
         yield _finding(case, together)
+    yield from map(_unnamed, [left for left in left_unnamed(case) if left.sigterm][:1])
+
+
+def _unnamed(left: Left) -> Finding:
+    """Without the record of any worker's exit: the sentence may be a quotation, so it is a warning."""
+    return Finding(
+        "A worker got a SIGTERM from an unknown process",
+        (
+            Link(
+                left.event,
+                f"Ray's reason for a worker's exit: SIGTERM, exit code {left.code}; the capture does not show which worker",
+            ),
+        ),
+        severity="warning",
+        remedies=_remedies([], left),
+        covers=(left.event,),
+        gaps=(_RAYLET,),
+    )
 
 
 def _may_be_tear_down(case: Case, exits: list[WorkerExit]) -> bool:
@@ -226,6 +244,22 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/gcs_server.out": _EXIT},
         roots=("worker-terminated",),
         says=("got a SIGTERM from an unknown process",),
+    ),
+    Example(
+        "only Ray's sentence about an exit is left",
+        {
+            "driver.log": "The events say: Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits unexpectedly. Worker exits with "
+            "an exit code 1. The worker may have exceeded K8s pod memory limits. The process receives a SIGTERM\n"
+        },
+        roots=("worker-terminated",),
+        says=("unknown process", "kubectl describe pod"),
+    ),
+    Example(
+        "a task quotes the sentence, and another sentence about an exit has no SIGTERM",
+        {
+            "driver.log": "(check pid=12) Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 1. The process "
+            "receives a SIGTERM\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 1.\n"
+        },
     ),
     Example(
         "Ray sent the SIGTERM because the owner had died",

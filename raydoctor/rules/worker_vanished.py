@@ -36,8 +36,10 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import jobs, subjects
+from raydoctor.rules.shared import engine, gpu_fault, jobs, subjects
 
+_OWN = ("worker-err", "core-worker")
+"""Files in which a worker's crash is reported."""
 _KERNEL = Gap(
     "kernel log",
     "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
@@ -50,10 +52,10 @@ _KERNEL = Gap(
     severity="error",
     rank=90,
     explains=("actor-exit", "process", "worker"),
-    caused_by=("node",),
+    caused_by=("collective", "gpu-fault", "node"),
     daemons_record=True,
     fallback=True,
-    looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
+    looks_for=(WORKER_EXIT, WORKER_DIED, engine.WATCHDOG, *gpu_fault.SIGNALS, *jobs.SIGNALS),
     remedies=(
         Remedy(
             "Find what ended the process",
@@ -89,24 +91,47 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
-    ruled_out = "memory-monitor kill, crash report, exit code, earlier end of its node or owner"
     links = [
         link
         for exit_ in exits[:3]
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
-    links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {ruled_out}")
+    if ruled_out := _ruled_out(case, exits):
+        links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {', '.join(ruled_out)}")
+    peers = tuple(_peers(case, exits))
+    why = ", and no log shows why" if ruled_out else ", and the capture does not show why"
     return Finding(
-        f"{subjects.workers(exits)} ended suddenly, and no log shows why",
+        f"{subjects.workers(exits)} ended suddenly{'' if peers else why}",
         tuple(links),
         explains=evidence.exit_entities(exits),
-        caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
+        caused_by=(*(Entity("node", e.node) for e in exits if e.node), *peers),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
+
+
+def _peers(case: Case, exits: list[WorkerExit]) -> Iterator[Entity]:
+    """What ended the GPU workers of the same console, if no log of Ray's daemons records these ends."""
+    if any(evidence.is_recorded(exit_) for exit_ in exits):
+        return
+    for exit_ in exits:
+        yield from gpu_fault.earlier(case, exit_.events[0])
+    if all(engine.ended_after_wait(case, exit_) for exit_ in exits):
+        yield engine.TIMED_OUT
+
+
+def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
+    """The causes that the logs in the capture would show: a console alone rules out none."""
+    if not all(evidence.is_recorded(exit_) for exit_ in exits):
+        return []
+    own = {
+        e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
+    }
+    crash = ["crash report"] if all(exit_.worker in own for exit_ in exits) else []
+    return ["memory-monitor kill", *crash, "exit code", "earlier end of its node or owner"]
 
 
 # ------------------------------------------------------------------ examples

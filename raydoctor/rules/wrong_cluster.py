@@ -188,7 +188,7 @@ def _of_several(case: Case, records: list[Event]) -> Finding:
         f"{len(addresses)} Ray clusters run on the driver's machine ({evidence.join_names(addresses)}), and {end}",
         (Link(first, "Ray found more than one cluster"),),
         explains=(Entity("choice-of-cluster", first["addresses"]),),
-        severity="info" if taken else "critical",
+        severity="critical" if not taken else "info" if _raised(case) else "warning",
         remedies=(
             Remedy(
                 "Set the address of the intended cluster",
@@ -201,6 +201,11 @@ def _of_several(case: Case, records: list[Event]) -> Finding:
         ),
         covers=(*records, *_tracebacks(case, first)),
     )
+
+
+def _raised(case: Case) -> bool:
+    """Whether the capture has an exception, which the choice of a cluster need not have caused."""
+    return bool(case.of("driver.exception", "log.traceback"))
 
 
 def _of_none(case: Case, records: list[Event]) -> Finding:
@@ -281,6 +286,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("wrong-cluster",),
         says=("10.0.0.2:6379 and 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
+    ),
+    Example(
+        "two clusters on the machine, and Ray chose one",
+        {"driver.log": f"2026-11-21 10:51:13,506\tWARNING services.py:412 -- {_SEVERAL.sample}\n"},
+        roots=("wrong-cluster",),
+        says=("joined the latest, 10.0.0.3:6390",),
     ),
     Example(
         "no Ray on the driver's machine",

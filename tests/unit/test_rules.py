@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from raydoctor import rules
 from raydoctor.case import signals
-from raydoctor.case.rule import Rule
+from raydoctor.case.rule import Example, Rule
 from raydoctor.diagnosis import rulecheck, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.model import entities
@@ -29,6 +30,31 @@ SHARED = {*signals.FACTS, *unexplained.signals(())}
 def test_rule(rule: Rule) -> None:
     """It is complete, its steps are quoted, its signals are found, its examples give what they say."""
     assert list(rulecheck.check(rule, CATALOGUE)) == []
+
+
+ABSENT = re.compile(
+    r"ruled out|\bno (?:other )?(?:log|record)s?\b|\b(?:logs?|records?) (?:names?|shows?|records?|contains?) no",
+    re.I,
+)
+"""Statements that only logs which were read can support."""
+CONSOLES = [
+    pytest.param(example, id=f"{rule.name}: {example.title}")
+    for rule in CATALOGUE.rules
+    for example in rule.examples
+    if set(example.files) == {"driver.log"} and (example.roots or example.consequences)
+]
+
+
+@pytest.mark.parametrize("example", CONSOLES)
+def test_a_console_alone_rules_no_cause_out(example: Example, tmp_path: Path) -> None:
+    """Only the log that would show a cause can rule it out, not a driver's output."""
+    report = rulecheck.run_example(example, CATALOGUE, tmp_path)
+    sentences = [
+        text
+        for diagnosis in report.diagnoses
+        for text in (diagnosis.headline, *(link.shows for link in diagnosis.chain))
+    ]
+    assert [text for text in sentences if ABSENT.search(text)] == []
 
 
 def test_names_are_unique() -> None:

@@ -29,6 +29,28 @@ STARTED_LOCAL = Signal(
     "driver.started_local", "Started a local Ray instance.", r"^Started a local Ray instance\.", DRIVER,
     "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265",
 )  # fmt: skip
+UNREGISTERED = Signal(
+    "driver.unregistered", "Failed to register worker ",
+    r"^Failed to register worker (?:(?P<before>[0-9a-f]{56}) )?to Raylet[.:] IOError:(?P<why>[^\n]{0,500}(?:\n *\[RayletClient\][^\n]{0,500})?)",
+    (*DRIVER, "core-driver"),
+    f"Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. Failed to read data "
+    f"from the socket: End of file worker_id=01000000{'f' * 48}", extent="record", symptom=True,
+)  # fmt: skip
+NODE_NOT_STARTED = (
+    Signal(
+        "driver.node_not_started", "The current node timed out during startup",
+        r"^Exception: The current node timed out during startup", DRIVER,
+        "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or "
+        "the GCS has become overloaded.",
+    ),
+    Signal(
+        "driver.node_not_started", " seconds while waiting for node to startup",
+        r"^TimeoutError: Timed out after (?P<seconds>\d{1,6}) seconds while waiting for node to startup", DRIVER,
+        "TimeoutError: Timed out after 60 seconds while waiting for node to startup. Did not find socket name "
+        "/tmp/ray/session_2026-11-21_10-40-11_306000_7/sockets/plasma_store in the list of object store socket names.",
+    ),
+)  # fmt: skip
+"""`ray start` and `ray.init` of a new cluster, 2.9 to 2.60: the raylet did not register in `RAY_raylet_start_wait_time_s`."""
 
 
 def connected_to(case: Case, event: Event) -> Event | None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -104,8 +103,11 @@ CRASH_SIGNALS = (
 _ECHOED = ("crash.printed", "crash.frame", "crash.python", "crash.words")
 _KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
 _FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.*\S)\s*$')
-_MODULES = pattern(r"^Extension modules: (?P<names>.*?) \(total: (?P<total>\d+)\)", re.MULTILINE)
+_MODULES = pattern(
+    r"^Extension modules: (?P<names>[^\n]*?)(?: \(total: (?P<total>\d+)\)|$)", re.MULTILINE
+)
 _CRASHED_THREAD = pattern(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
+_OTHER_THREAD = pattern(r"^Thread 0x", re.MULTILINE)
 _RAYS_MODULES = (
     "msgpack", "google", "psutil", "setproctitle", "yaml", "charset_normalizer", "requests", "ray",
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
@@ -166,17 +168,14 @@ class Crash(NamedTuple):
 def of_exit(case: Case, exit_: WorkerExit) -> Crash | None:
     """The crash that ended a worker: reports in its own files, or echoed by the driver.
 
-    A program can print the same text. It counts only with the header of Ray's C++ logs or with Python's stack below it,
+    A program can print the same text. It counts only with the header of Ray's C++ logs or as a whole report of Python's,
     and only if its time fits the recorded exit. In a console without the daemons' logs, where such lines are often lost,
     either report counts.
     """
     events = [e for e in _reports_of(case, exit_) if _in_time(e, exit_)]
-    return _crash(events, exit_) or (_crash_of_console(events, exit_) if is_console(case) else None)
-
-
-def is_console(case: Case) -> bool:
-    """Whether the capture is the output of programs, without a log of the GCS or a raylet."""
-    return case.roles.isdisjoint((*GCS, *RAYLET))
+    return _crash(events, exit_) or (
+        _crash_of_console(events, exit_) if evidence.is_console(case) else None
+    )
 
 
 def _crash_of_console(events: list[Event], exit_: WorkerExit) -> Crash | None:
@@ -187,20 +186,6 @@ def _crash_of_console(events: list[Event], exit_: WorkerExit) -> Crash | None:
         return None
     signal = handlers[0]["signal"] if handlers else _SIGNAL_OF[fatal[0]["what"]]
     return Crash(signal, (*handlers, *fatal), next(iter(handlers), None), exit=exit_)
-
-
-def of_echoes(case: Case) -> Iterator[Crash]:
-    """Crashes in a console whose ends it does not record, each with both reports and one header of Ray's C++ logs."""
-    if not is_console(case):
-        return
-    echoed = [e for e in case.of("crash.printed", "crash.python") if e["who"] and e.pid]
-    for (ip, pid), events in evidence.grouped(echoed, lambda e: (e["ip"], e.pid)).items():
-        if any(exit_.pid == pid for exit_ in case.all_exits):
-            continue
-        end = WorkerExit("", "SYSTEM_ERROR", "", [], events[0].at, ip=ip, pid=pid)
-        crash = _crash(events, end)
-        if crash and crash.handler and any(e.kind == "crash.python" for e in events):
-            yield crash
 
 
 def of_worker(case: Case, end: WorkerExit) -> Crash | None:
@@ -227,7 +212,7 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
     by_file = evidence.grouped(
         (
             e
-            for e in case.of("crash.printed", "crash.python", "crash.words")
+            for e in case.of("crash.handler", "crash.printed", "crash.python", "crash.words")
             if e.source.role in ("driver", "job-driver") and not e["who"]
         ),
         lambda e: e.source.path,
@@ -235,6 +220,22 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
     for events in by_file.values():
         crash = _crash(events, None)
         if crash and crash.handler and crash.python:
+            yield crash
+
+
+def of_lone_echoes(case: Case) -> Iterator[Crash]:
+    """Workers whose end is not recorded, from the driver's echoes of Ray's handler or of Python's report."""
+    echoed = [
+        e
+        for e in case.of(*_ECHOED)
+        if e["who"] and e.pid is not None and case.exit_of_process(e.pid, ip=e["ip"]) is None
+    ]
+    for (ip, pid), events in evidence.grouped(echoed, lambda e: (e["ip"], e.pid)).items():
+        name = events[0]["who"]
+        end = WorkerExit("", "SYSTEM_ERROR", "", [], events[0].at, ip=ip, pid=pid, names=(name,))
+        crash = _crash(events, end)
+        # Another process may print a report: a bare `*** SIG…` needs the process's recorded end.
+        if crash and (crash.python or any(e.level == "E" for e in crash.events)):
             yield crash
 
 
@@ -267,7 +268,7 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
         for e in events
         if e.kind == "crash.printed" and (e.level == "E" or (is_framed and e.source.is_excerpt))
     ]
-    stacks = [e for e in events if e.kind == "crash.python" and _frames(e)]
+    stacks = [e for e in events if e.kind == "crash.python" and _is_whole(e)]
     if not handlers and not stacks:
         return None
     python = max(stacks, key=_completeness) if stacks else None
@@ -296,10 +297,21 @@ def _completeness(stack: Event) -> tuple[int, bool]:
     return (len(_frames(stack)), not stack["who"])
 
 
+def _is_whole(event: Event) -> bool:
+    """Whether a record contains frames, or the modules of a process that loaded Ray, as faulthandler lists them."""
+    found = _MODULES.search(event.message)
+    names = found["names"].split(", ") if found else ()
+    return "ray._raylet" in names or any(map(_FRAME.match, event.message.splitlines()))
+
+
 def _stack(event: Event) -> str:
-    """The crashed thread's part of a record, which faulthandler marks as `Current` among several."""
-    found = _CRASHED_THREAD.search(event.message)
-    return found[0] if found else event.message
+    """The crashed thread's part of a record, which faulthandler marks as `Current` among several.
+
+    A native thread has no such part: then the frames belong to threads that did not crash.
+    """
+    if found := _CRASHED_THREAD.search(event.message):
+        return found[0]
+    return "" if _OTHER_THREAD.search(event.message) else event.message
 
 
 def _frames(event: Event | None) -> list[TracebackFrame]:
@@ -315,4 +327,4 @@ def _modules(event: Event | None) -> tuple[tuple[str, ...], int]:
     if not found:
         return (), 0
     packages = dict.fromkeys(name.strip().partition(".")[0] for name in found["names"].split(","))
-    return tuple(p for p in packages if p not in _RAYS_MODULES), int(found["total"])
+    return tuple(p for p in packages if p not in _RAYS_MODULES), int(found["total"] or 0)

@@ -8,9 +8,10 @@ traceback if Ray failed while it ran the task. `os._exit`, SIGKILL and crashes l
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.model import ids
@@ -72,6 +73,14 @@ def left_by_itself(case: Case, exit_: WorkerExit) -> Left | None:
         for event in case.about(Entity("worker", exit_.worker), EXITING.kind):
             return _parse(event["left"], event)
     return None
+
+
+def left_unnamed(case: Case) -> Iterator[Left]:
+    """Exit codes in a console that names no worker: Ray's sentence alone, as people quote it."""
+    if evidence.is_console(case) and not case.all_exits:
+        for event in case.of(EXITING.kind):
+            if not event["who"]:
+                yield _parse(event["left"], event)
 
 
 def _parse(text: str, event: Event) -> Left:

@@ -55,6 +55,22 @@ RAISED = (
         fold=("what",),
     ),
 )
+LOGGED = Signal(
+    "gpu.logged",
+    ": CUDA error: ",
+    rf": CUDA error: (?P<what>{_TEXTS})",
+    OUTPUT,
+    "Failed to pickle inputs of failed execution: CUDA error: an illegal memory access was encountered",
+    fold=("what",),
+)
+"""The error within another sentence. It counts only with the lines that torch appends to its text."""
+_APPENDED = Signal(
+    "gpu.appended",
+    "TORCH_USE_CUDA_DSA",
+    r"(?:^|\] )Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions",
+    OUTPUT,
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+)
 ASSERTION = Signal(
     "gpu.assertion",
     "] Assertion `",
@@ -75,7 +91,9 @@ XID = Signal(
     fold=("pci", "xid"),
 )
 """Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
-SIGNALS = (WATCHDOG, *RAISED, ASSERTION, XID)
+SIGNALS = (WATCHDOG, *RAISED, LOGGED, _APPENDED, ASSERTION, XID)
+_APPENDED_LINES = 4
+"""Lines from the error to torch's last line: one or two others are between them."""
 
 OFF_THE_BUS, CONTAINED = 79, 94
 HARDWARE = {
@@ -132,6 +150,24 @@ def faults(case: Case) -> Iterator[Fault]:
             yield Fault(event, xid, pci, is_hardware=False)
 
 
+def printed(case: Case) -> list[Event]:
+    """CUDA errors that a process printed: raised, by torch's watchdog, or within another line with torch's text."""
+    ends = case.of(_APPENDED.kind)
+    logged = [
+        e
+        for e in case.of(LOGGED.kind)
+        if any(
+            e.source is end.source and e.pid == end.pid and 0 < end.line - e.line <= _APPENDED_LINES
+            for end in ends
+        )
+    ]
+    known = [*case.of(WATCHDOG.kind, RAISED[0].kind)]
+    return [
+        *known,
+        *(e for e in logged if not any(e.source is k.source and e.line == k.line for k in known)),
+    ]
+
+
 def tracebacks(case: Case, *texts: str) -> tuple[Event, ...]:
     """Tracebacks that a program printed and that contain one of these texts."""
     return tuple(e for e in case.of("log.traceback") if any(text in e.message for text in texts))
@@ -139,11 +175,7 @@ def tracebacks(case: Case, *texts: str) -> tuple[Event, ...]:
 
 def earlier(case: Case, event: Event) -> tuple[Entity, ...]:
     """GPU faults that may have caused this: those before it, if both times are known."""
-    found = [
-        Entity("gpu-fault", e["what"])
-        for e in case.of(WATCHDOG.kind, RAISED[0].kind)
-        if _is_before(e, event)
-    ]
+    found = [Entity("gpu-fault", e["what"]) for e in printed(case) if _is_before(e, event)]
     found += [Entity("gpu-fault", f.pci) for f in faults(case) if _is_before(f.event, event)]
     return tuple(dict.fromkeys(found))
 

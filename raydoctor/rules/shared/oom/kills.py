@@ -137,6 +137,9 @@ class MemoryUser(NamedTuple):
     def function(self) -> str:
         """The task or actor class: `ray::Trainer.fit` and `Trainer.__init__` are both `Trainer`."""
         name = self.name.removeprefix("ray::")
+        if self.actor and name.endswith(".__init__"):
+            # A name that the program gave the actor comes before its class: `shard_0:1:Shard.__init__`.
+            name = name.removesuffix(".__init__").rpartition(":")[2]
         return name.partition(".")[0] if self.actor or "." in name else name
 
     @property
