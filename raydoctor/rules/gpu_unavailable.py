@@ -494,9 +494,7 @@ _INIT = (
     f"ray.exceptions.RayTaskError(RuntimeError): ray::Rollout.__init__() (pid=463, ip=10.0.0.2, actor_id={_A}, repr=<rollout.Rollout object>)\n"
     f'  File "/app/rollout.py", line 12, in __init__\n    self.model.cuda()\n{_CUDA}'
 )
-_TRACEBACK = (
-    'Traceback (most recent call last):\n  File "/app/serve.py", line 7, in <module>\n    engine = LLM(model)\n'
-)
+_TRACEBACK = 'Traceback (most recent call last):\n  File "/app/serve.py", line 7, in <module>\n    engine = LLM(model)\n'
 _EXIT = (
     "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
