@@ -5,6 +5,8 @@
   `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
 - Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 - From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
+- `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when `ray.init`
+  or `ray start` starts a node.
 
 ## Why
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
@@ -39,7 +41,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAYLET_STARTED
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
 from raydoctor.rules.shared.cluster import AGENT_FAILED, dead_raylets
 from raydoctor.rules.shared.connect import (
     CONNECTING,
@@ -66,6 +68,28 @@ _NO_NODE = Signal(
 
 _WAITS_FOR_RAYLET = (2, 55)
 """From here on the driver waits for a raylet on its machine; a newer driver of an older cluster is a `version-mismatch`."""
+_NOT_UP = (
+    Signal(
+        "driver.node_not_up", "The current node timed out during startup. This could happen because ",
+        r"^Exception: The current node timed out during startup\. This could happen because ", DRIVER,
+        "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or the "
+        "GCS has become overloaded.", symptom=True,
+    ),
+    Signal(
+        "driver.node_not_up", " while waiting for node to startup. Did not find socket name ",
+        r"^TimeoutError: Timed out after (?P<seconds>\d+) seconds while waiting for node to startup\. Did not find socket name ", DRIVER,
+        "TimeoutError: Timed out after 30 seconds while waiting for node to startup. Did not find socket name "
+        "/tmp/ray/session_1/sockets/plasma_store in the list of object store socket names.", symptom=True,
+    ),
+    Signal(
+        "driver.node_not_up", "The current node has not been updated within ",
+        r"^Exception: The current node has not been updated within (?P<seconds>\d+) seconds", DRIVER,
+        "Exception: The current node has not been updated within 30 seconds, this could happen because of some of the Ray processes "
+        "failed to startup.", symptom=True,
+    ),
+)  # fmt: skip
+"""`Node.__init__` (`_private/node.py`, `services.py`): all but the last in 2.9 to 2.60, the last in older versions."""
+
 _REASONS = (
     ("No such file", "its socket does not exist, so the raylet has already ended"),
     ("refused", "nothing listens on its socket, so the raylet has already ended"),
@@ -87,6 +111,7 @@ _REASONS = (
         _REFUSED,
         _NO_NODE,
         NO_NODE_INFO,
+        *_NOT_UP,
         STARTED_LOCAL,
         CONNECTING,
         RAYLET_STARTED,
@@ -94,7 +119,7 @@ _REASONS = (
     ),
 )
 def driver_not_registered(case: Case) -> Iterator[Finding]:
-    """One finding per machine with drivers that could not register, and one per session folder without a node."""
+    """One finding per machine with drivers that could not register, per session folder without a node, and per failed start."""
     refused = (e for e in case.of(_REFUSED.kind) if _is_drivers(e))
     for label, events in evidence.grouped(refused, lambda e: e.source.node).items():
         yield _unregistered(case, label, events)
@@ -102,6 +127,8 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     outside = case.of(_NO_NODE.kind, *((NO_NODE_INFO.kind,) if waits else ()))
     for session, events in evidence.grouped(outside, lambda e: e["session"]).items():
         yield _no_node(case, session, events)
+    for source, events in evidence.grouped(case.of(_NOT_UP[0].kind), lambda e: e.source).items():
+        yield _not_up(case, source, events)
 
 
 def _is_drivers(event: Event) -> bool:
@@ -254,6 +281,23 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _not_up(case: Case, source: Source, events: list[Event]) -> Finding:
+    waited = next((e["seconds"] for e in events if e["seconds"]), "30")
+    return Finding(
+        f"Ray could not start its node: the raylet did not register with the GCS within {waited} s",
+        (Link(events[-1], "the process that starts Ray stops waiting for its raylet"),),
+        explains=(Entity("registration", source.path),),
+        caused_by=(
+            *(Entity("raylet", raylet.node) for raylet in dead_raylets(case) if _same(raylet.started, source.node)),
+            Entity("raylet", "local"),
+        ),
+        severity="warning" if _tried_again(case, events[-1]) else None,
+        remedies=tuple(_remedies(None)),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is source and any(s.find in e.message for s in _NOT_UP))),
+        gaps=() if {"raylet-out", "raylet-err"} & case.roles else (_GAP,),
+    )  # fmt: skip
+
+
 # ------------------------------------------------------------------ examples
 
 _N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
@@ -310,6 +354,27 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n"},
         roots=("driver-not-registered",),
         says=("not a node of the cluster of 10.0.0.2:6379", "no raylet"),
+    ),
+    Example(
+        "the raylet of a new node does not come up",
+        {
+            "driver.log": f"{_FRAMES}{_NOT_UP[1].sample}\n\nDuring handling of the above exception, another exception occurred:\n\n"
+            f"{_FRAMES}{_NOT_UP[0].sample}\n"
+        },
+        roots=("driver-not-registered",),
+        says=("within 30 s", "raylet.out", "ray stop"),
+    ),
+    Example(
+        "the same before 2.7, printed alone",
+        {"driver.log": f"{_NOT_UP[2].sample}\n"},
+        roots=("driver-not-registered",),
+    ),
+    Example(
+        "a program expects the failure, and starts Ray again",
+        {
+            "driver.log": f"retry after {_NOT_UP[0].sample}\n(check pid=12) {_NOT_UP[1].sample}\n{_STARTED}epoch 1\n",
+            **QUIET_LOGS,
+        },
     ),
     Example(
         "the driver waited for the file, and then found it",
