@@ -39,6 +39,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.connect import STARTED_LOCAL
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.traceback import parse
 
@@ -72,7 +73,7 @@ SIGTERM = Signal(
 NOT_STARTED = Signal(
     "dashboard.not_started", "Failed to start the dashboard ",
     r"^Failed to start the dashboard (?:, return code (?P<code>-?\d+))?\s*$", DRIVER,
-    "Failed to start the dashboard , return code 1", symptom=True,
+    "Failed to start the dashboard , return code 1",
 )  # fmt: skip
 """`start_api_server` in `_private/services.py`, 2.9 to 2.60; without a code the dashboard was not ready in time."""
 LAST_LINES = Signal(
@@ -86,8 +87,7 @@ _MESSAGES = (
     "The last ",
 )
 """Starts of the records that Ray prints below it."""
-_STARTUP_TIMEOUT = 60
-"""Seconds: `RAY_DASHBOARD_STARTUP_TIMEOUT_S`."""
+_QUOTED_LINES = 20
 
 
 @rule(
@@ -96,7 +96,7 @@ _STARTUP_TIMEOUT = 60
     rank=93,
     explains=("dashboard",),
     caused_by=("daemon", "gcs"),
-    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, NOT_STARTED, LAST_LINES, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
+    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, NOT_STARTED, LAST_LINES, STARTED_LOCAL, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
 )  # fmt: skip
 def dashboard_died(case: Case) -> Iterator[Finding]:
     """At most one finding: how the dashboard ended, from its logs or the process table."""
@@ -151,7 +151,10 @@ def _failed(case: Case) -> _DashboardEnd | None:
 
 def _not_started(case: Case) -> _DashboardEnd | None:
     """The process that starts the head reports that its dashboard ended, or was not ready in time."""
-    reports = [e for e in case.of(NOT_STARTED.kind) if e.level]
+    reports = [
+        e for e in case.of(NOT_STARTED.kind)
+        if e.level and (e["code"] or not _ray_started(case, e))
+    ]  # fmt: skip
     if not reports:
         return None
     last = reports[-1]
@@ -162,7 +165,7 @@ def _not_started(case: Case) -> _DashboardEnd | None:
     elif last["code"]:
         why = f"it ended with {_exit_code(int(last['code']))}"
     else:
-        why = f"it was not ready within {_STARTUP_TIMEOUT} s"
+        why = "it was not ready in time"
     return _DashboardEnd(
         f"The dashboard did not start: {why}",
         (
@@ -175,6 +178,13 @@ def _not_started(case: Case) -> _DashboardEnd | None:
     )  # fmt: skip
 
 
+def _ray_started(case: Case, report: Event) -> bool:
+    """Whether Ray went on: a dashboard that was only late may be ready by then."""
+    return any(
+        e.source is report.source and e.offset > report.offset for e in case.of(STARTED_LOCAL.kind)
+    )
+
+
 def _quoted(case: Case, report: Event) -> Event | None:
     """The traceback in the quoted end of the dashboard's log."""
     below = [
@@ -182,8 +192,9 @@ def _quoted(case: Case, report: Event) -> Event | None:
         for e in case.of(LAST_LINES.kind)
         if e.source is report.source and e.offset > report.offset
     ]
+    last = below[0].line if below else 0
     tracebacks = (e for e in case.of("log.traceback") if below and e.source is report.source)
-    return next((e for e in tracebacks if e.offset > below[0].offset), None)
+    return next((e for e in tracebacks if last < e.line <= last + _QUOTED_LINES), None)
 
 
 def _exit_code(code: int) -> str:
@@ -427,7 +438,15 @@ EXAMPLES: tuple[Example, ...] = (
         "the dashboard was not ready in time",
         {"driver.log": _START_FAILED.replace(", return code 1", "").partition("\n")[0] + "\n"},
         roots=("dashboard-died",),
-        says=("60 s",),
+        says=("not ready in time",),
+    ),
+    Example(
+        "the dashboard was late, and Ray went on without it",
+        {
+            "driver.log": _START_FAILED.replace(", return code 1", "")
+            + f"2026-11-21 13:54:36,552\tINFO worker.py:1951 -- "
+            f"{STARTED_LOCAL.sample}\nepoch 1\n"
+        },
     ),
     Example(
         "other programs have dashboards, and a note quotes the words",

@@ -73,19 +73,19 @@ _NOT_UP = (
         "driver.node_not_up", "The current node timed out during startup. This could happen because ",
         r"^Exception: The current node timed out during startup\. This could happen because ", DRIVER,
         "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or the "
-        "GCS has become overloaded.", symptom=True,
+        "GCS has become overloaded.",
     ),
     Signal(
         "driver.node_not_up", " while waiting for node to startup. Did not find socket name ",
         r"^TimeoutError: Timed out after (?P<seconds>\d+) seconds while waiting for node to startup\. Did not find socket name ", DRIVER,
         "TimeoutError: Timed out after 30 seconds while waiting for node to startup. Did not find socket name "
-        "/tmp/ray/session_1/sockets/plasma_store in the list of object store socket names.", symptom=True,
+        "/tmp/ray/session_1/sockets/plasma_store in the list of object store socket names.",
     ),
     Signal(
         "driver.node_not_up", "The current node has not been updated within ",
         r"^Exception: The current node has not been updated within (?P<seconds>\d+) seconds", DRIVER,
         "Exception: The current node has not been updated within 30 seconds, this could happen because of some of the Ray processes "
-        "failed to startup.", symptom=True,
+        "failed to startup.",
     ),
 )  # fmt: skip
 """`Node.__init__` (`_private/node.py`, `services.py`): all but the last in 2.9 to 2.60, the last in older versions."""
@@ -127,8 +127,13 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     outside = case.of(_NO_NODE.kind, *((NO_NODE_INFO.kind,) if waits else ()))
     for session, events in evidence.grouped(outside, lambda e: e["session"]).items():
         yield _no_node(case, session, events)
-    for source, events in evidence.grouped(case.of(_NOT_UP[0].kind), lambda e: e.source).items():
-        yield _not_up(case, source, events)
+    if (
+        not {"raylet-out", "raylet-err"} & case.roles
+    ):  # the raylet's own log has the cause, and its rules
+        for source, events in evidence.grouped(
+            case.of(_NOT_UP[0].kind), lambda e: e.source
+        ).items():
+            yield _not_up(case, source, events)
 
 
 def _is_drivers(event: Event) -> bool:
@@ -294,7 +299,7 @@ def _not_up(case: Case, source: Source, events: list[Event]) -> Finding:
         severity="warning" if _tried_again(case, events[-1]) else None,
         remedies=tuple(_remedies(None)),
         covers=(*events, *(e for e in case.of("log.traceback") if e.source is source and any(s.find in e.message for s in _NOT_UP))),
-        gaps=() if {"raylet-out", "raylet-err"} & case.roles else (_GAP,),
+        gaps=(_GAP,),
     )  # fmt: skip
 
 

@@ -241,9 +241,13 @@ def _plain(case: Case) -> Iterator[_RefusedPickle]:
     tracebacks = [e for e in case.of("log.traceback") if e.source.role in DRIVER]
     lines = case.of(PICKLE_ERROR.kind)
     told = case.of(REFUSED.kind, "driver.exception")
+    refused = {
+        e.source for e in case.of(REFUSED.kind)
+    }  # a refusal's first traceback is the pickler's
     for event in tracebacks:
         raised = parse(event.message)
-        if raised and is_by_ray(raised) and not any(_is_within(e, event) for e in told):
+        own = event.source not in refused and not any(_is_within(e, event) for e in told)
+        if raised and own and is_by_ray(raised):
             inside = [e for e in lines if _is_within(e, event)]
             yield _RefusedPickle(_named(raised.message), raised.message, (event, *inside))
     around = [*tracebacks, *told, *case.of("task.error_text")]

@@ -44,13 +44,13 @@ _DEATH_TEXT = (
         r"^(?:Unhandled error \(suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'\): |(?:ray\.exceptions\.)?WorkerCrashedError: )?"
         r"The worker died unexpectedly while executing this task\.", DRIVER,
         "Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): The worker died unexpectedly while executing this task. Check "
-        "python-core-worker-*.log files for more information.", symptom=True,
+        "python-core-worker-*.log files for more information.",
     ),
     Signal(
         "worker.death_text", "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
         r"^The actor is dead because its worker process has died\. Worker exit type: SYSTEM_ERROR\b", DRIVER,
         "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly "
-        "exits with a connection error code 2. End of file.", symptom=True,
+        "exits with a connection error code 2. End of file.",
     ),
 )  # fmt: skip
 """`str()` of WorkerCrashedError, and the last line of ActorDiedError's: what is left where a program logs one, or a paste begins."""
