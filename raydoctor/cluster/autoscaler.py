@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
 from raydoctor.model.patterns import pattern
 
@@ -44,6 +45,18 @@ STARTED = Signal(
 ADDING = Signal(
     "autoscaler.adding", " node(s) of type ", r"Adding (?P<count>\d+) node\(s\) of type (?P<type>[^\s.]+)\.", _SAID,
     ":event_summary:Adding 1 node(s) of type cpu-small.", fold=("type",),
+)  # fmt: skip
+
+NO_GPU_CARDS = Signal(
+    "autoscaler.no_gpu_cards", " GPU cards ",
+    r"^No enough (?:unused GPU cards for any VMs of pool (?P<pool>\S+)|available GPU cards to assigned to nodes expected enough for "
+    r"(?P<asked>\d+) nodes, only enough for (?P<enough>\d+) nodes)", ("monitor", *DRIVER),
+    "No enough unused GPU cards for any VMs of pool frozen-vms", symptom=True,
+)  # fmt: skip
+"""The provider for vSphere (`_private/vsphere/gpu_utils.py` and `node_provider.py`, from 2.9 on): no node is launched."""
+GPU_CARDS = Signal(
+    "autoscaler.gpu_cards", "Got Frozen VM ", r"^Got Frozen VM (?P<vm>[^,\s]+), Host ", ("monitor", *DRIVER),
+    "Got Frozen VM frozen-2, Host esx-2, GPU Cards [0000:3b:00.0]",
 )  # fmt: skip
 
 _TYPES = pattern(r"'available_node_types': (?P<types>\{.*)")

@@ -160,11 +160,23 @@ def _of_started(own: list[_Own]) -> list[_Own]:
     return []
 
 
+def _begins_above(own: list[_Own]) -> bool:
+    """Whether a paste is the end of one traceback: frames, and below them the exception."""
+    texts = [line.text for line in own]
+    return (
+        any(text.startswith(_FRAME) for text in texts[:-1])
+        and all(text.startswith(" ") for text in texts[:-1])
+        and not texts[-1].startswith(" ")
+    )
+
+
 def _last_traceback(own: list[_Own], is_cut: bool) -> list[_Own]:
     """The final chain of tracebacks; empty if the output ends otherwise.
 
-    `is_cut`: whether the output may have been cut off within it.
+    `is_cut`: whether the output may have been cut off within it, or begin within it.
     """
+    if is_cut and _begins_above(own):
+        return own
     starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
     if not starts:
         return []

@@ -3,14 +3,14 @@
 ## What you see
 `ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load.
 `ray status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the following
-error`. Under `ray start --block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
+error`. At the start, `ray.init` or `ray start` prints `Failed to start the dashboard`. Under `ray start --block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
 
 ## Why
 `dashboard.py` serves the page, the job API and the state API. Since Ray 2.49 at the latest, each module runs in a
 separate process. The dashboard exits by itself in two cases:
 - A module does not start within 30 s (`Module … failed to start. Timeout after 30.0 seconds.`), because the head has
   too little CPU. `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` raises this timeout.
-- A package is missing or too new.
+- A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err` says why.
 
 It is the largest process on a head, and the first that the kernel's OOM killer ends. Ray does not restart it.
 
@@ -34,10 +34,12 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
+from raydoctor.case.signals import DRIVER, GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.connect import STARTED_LOCAL
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.traceback import parse
 
@@ -68,6 +70,25 @@ SIGTERM = Signal(
     "Exiting with SIGTERM immediately...",
 )  # fmt: skip
 
+NOT_STARTED = Signal(
+    "dashboard.not_started", "Failed to start the dashboard ",
+    r"^Failed to start the dashboard (?:, return code (?P<code>-?\d+))?\s*$", DRIVER,
+    "Failed to start the dashboard , return code 1",
+)  # fmt: skip
+"""`start_api_server` in `_private/services.py`, 2.9 to 2.60; without a code the dashboard was not ready in time."""
+LAST_LINES = Signal(
+    "dashboard.last_lines", " (it contains the error message from the dashboard):",
+    r"^The last \d+ lines of (?P<file>\S{1,300}) \(it contains the error message from the dashboard\):", DRIVER,
+    "The last 20 lines of /tmp/ray/session_1/logs/dashboard.err (it contains the error message from the dashboard): ",
+)  # fmt: skip
+_MESSAGES = (
+    "Error should be written to 'dashboard.log'",
+    "Couldn't read dashboard.log file.",
+    "The last ",
+)
+"""Starts of the records that Ray prints below it."""
+_QUOTED_LINES = 20
+
 
 @rule(
     tier="root",
@@ -75,21 +96,25 @@ SIGTERM = Signal(
     rank=93,
     explains=("dashboard",),
     caused_by=("daemon", "gcs"),
-    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
+    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, NOT_STARTED, LAST_LINES, STARTED_LOCAL, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
 )  # fmt: skip
 def dashboard_died(case: Case) -> Iterator[Finding]:
     """At most one finding: how the dashboard ended, from its logs or the process table."""
-    found = _failed(case) or _gone(case) or _silent(case)
+    found = _failed(case) or _not_started(case) or _gone(case) or _silent(case)
     if found is None:
         return
     yield Finding(
-        f"{found.summary}, so ray job submit, ray list and the web page fail while the cluster works",
+        f"{found.summary}, so ray job submit, ray list and the web page {found.effect}",
         (*found.chain, *_echo(case, found)),
         explains=(Entity("dashboard", "head"),),
         caused_by=(Entity("gcs", "gcs"), Entity("daemon", "dashboard")),
         subjects=(Subject("dashboard", None, "dashboard", found.pid),),
         remedies=found.remedies,
-        covers=(*case.of(FAILED.kind), *_same_failure(case)),
+        covers=(
+            *case.of(FAILED.kind, NOT_STARTED.kind, LAST_LINES.kind),
+            *_same_failure(case),
+            *_of_start(case),
+        ),
         gaps=found.gaps,
     )
 
@@ -102,6 +127,7 @@ class _DashboardEnd(NamedTuple):
     pid: int | None
     remedies: tuple[Remedy, ...]
     gaps: tuple[Gap, ...] = ()
+    effect: str = "fail while the cluster works"
 
 
 def _failed(case: Case) -> _DashboardEnd | None:
@@ -121,6 +147,86 @@ def _failed(case: Case) -> _DashboardEnd | None:
         errors[-1].pid,
         _restart("Free CPU on the head or fix the package that failed, then restart the head"),
     )  # fmt: skip
+
+
+def _not_started(case: Case) -> _DashboardEnd | None:
+    """The process that starts the head reports that its dashboard ended, or was not ready in time."""
+    reports = [
+        e for e in case.of(NOT_STARTED.kind)
+        if e.level and (e["code"] or not _ray_started(case, e))
+    ]  # fmt: skip
+    if not reports:
+        return None
+    last = reports[-1]
+    quoted = _quoted(case, last)
+    raised = parse(quoted.message) if quoted else None
+    if raised:
+        why = str(raised)
+    elif last["code"]:
+        why = f"it ended with {_exit_code(int(last['code']))}"
+    else:
+        why = "it was not ready in time"
+    return _DashboardEnd(
+        f"The dashboard did not start: {why}",
+        (
+            Link(last, "Ray could not start the dashboard"),
+            *(Link(e, "the end of the dashboard's own log") for e in (quoted,) if e),
+        ),
+        None,
+        (_READ_ERROR, *_restart("Free CPU on the head or fix the package that failed, then restart the head")),
+        effect="do not work",
+    )  # fmt: skip
+
+
+def _ray_started(case: Case, report: Event) -> bool:
+    """Whether Ray went on: a dashboard that was only late may be ready by then."""
+    return any(
+        e.source is report.source and e.offset > report.offset for e in case.of(STARTED_LOCAL.kind)
+    )
+
+
+def _quoted(case: Case, report: Event) -> Event | None:
+    """The traceback in the quoted end of the dashboard's log."""
+    below = [
+        e
+        for e in case.of(LAST_LINES.kind)
+        if e.source is report.source and e.offset > report.offset
+    ]
+    last = below[0].line if below else 0
+    tracebacks = (e for e in case.of("log.traceback") if below and e.source is report.source)
+    return next((e for e in tracebacks if last < e.line <= last + _QUOTED_LINES), None)
+
+
+def _exit_code(code: int) -> str:
+    if code < 0:
+        return jobs.signal_of(code) or f"signal {-code}"
+    return f"Windows status 0x{code:08X}" if code > 0xFFFF else f"exit code {code}"
+
+
+_READ_ERROR = Remedy(
+    "Read why the dashboard ended, and check the packages that it needs",
+    (
+        "tail -50 logs/dashboard.err logs/dashboard.log",
+        "pip check; pip install -U 'ray[default]'   # the version that the cluster runs",
+        "ray start --head --include-dashboard=false …   # or run without it",
+    ),
+    doc=_DOC,
+)
+
+
+def _of_start(case: Case) -> Iterator[Event]:
+    """Records and tracebacks with which the start of a head reports its dashboard."""
+    for report in case.of(NOT_STARTED.kind):
+        quoted = _quoted(case, report)
+        for event in case.of("log.error", "log.traceback"):
+            inside = quoted and quoted.line <= event.line <= quoted.line + quoted.message.count(
+                "\n"
+            )
+            words = event.message.lstrip()
+            if event.source is report.source and (
+                inside or words.startswith(_MESSAGES) or words.endswith(" --")
+            ):
+                yield event
 
 
 def _gone(case: Case) -> _DashboardEnd | None:
@@ -264,6 +370,15 @@ _TRACEBACK = (
     '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/subprocesses/handle.py", line 186, in wait_for_module_ready\n'
     "    raise RuntimeError(\nRuntimeError: Module MetricsHead failed to start. Timeout after 30.0 seconds.\n"
 )  # fmt: skip
+_ERROR = "2026-11-21 13:54:03,952\tERROR services.py:{} -- {}\n"
+_START_FAILED = _ERROR.format(1431, NOT_STARTED.sample) + _ERROR.format(
+    1456, "Error should be written to 'dashboard.log' or 'dashboard.err'. We are printing the last 20 lines for you. See 'DOCS' to find "
+    "where the log file is.",
+)  # fmt: skip
+_LAST = (
+    _ERROR.format(1500, f"\n{LAST_LINES.sample}") + 'Traceback (most recent call last):\n  File "/venv/lib/python3.11/site-packages/'
+    'ray/dashboard/dashboard.py", line 20, in <module>\n    from ray.dashboard import head\nImportError: cygrpc\n'
+)  # fmt: skip
 _ORPHANS = {
     f"logs/dashboard_{module}.log": _log(8, "WARNING", ORPHANED.sample) for module in ("JobHead", "NodeHead")
 }  # fmt: skip
@@ -306,6 +421,38 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("dashboard-died",),
         says=("pid 13572",),
+    ),
+    Example(
+        "the process that starts the head quotes the end of the dashboard's log",
+        {"driver.log": f"Local node IP: 10.0.0.2\n{_START_FAILED}{_LAST}"},
+        roots=("dashboard-died",),
+        says=("did not start: ImportError: cygrpc", "pip check"),
+    ),
+    Example(
+        "the dashboard of a Windows machine, and the report is cut off",
+        {"driver.log": _START_FAILED.replace("code 1", "code 3221225477")},
+        roots=("dashboard-died",),
+        says=("0xC0000005",),
+    ),
+    Example(
+        "the dashboard was not ready in time",
+        {"driver.log": _START_FAILED.replace(", return code 1", "").partition("\n")[0] + "\n"},
+        roots=("dashboard-died",),
+        says=("not ready in time",),
+    ),
+    Example(
+        "the dashboard was late, and Ray went on without it",
+        {
+            "driver.log": _START_FAILED.replace(", return code 1", "")
+            + f"2026-11-21 13:54:36,552\tINFO worker.py:1951 -- "
+            f"{STARTED_LOCAL.sample}\nepoch 1\n"
+        },
+    ),
+    Example(
+        "other programs have dashboards, and a note quotes the words",
+        {
+            "driver.log": "Failed to start the dashboard server.\nFailed to start the dashboard , return code 1\nepoch 2\n"
+        },
     ),
     Example(
         "the dashboard ended together with the cluster",

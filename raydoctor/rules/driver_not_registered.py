@@ -5,6 +5,8 @@
   `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
 - Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 - From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
+- `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when `ray.init`
+  or `ray start` starts a node.
 
 ## Why
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the

@@ -7,7 +7,7 @@ checks time out (`Deadline Exceeded`).
 
 At the start of a driver, of `ray start` or of a `ray` command: `Failed to connect to GCS at address … within 5 seconds.`, then
 `Failed to get cluster ID from GCS server: TimedOut`. On a worker node of `ray symmetric-run`: `Error: Timed out waiting for
-head node to start.`
+head node to start.` On its head: `Waiting for nodes to start... 1/2 nodes started` again and again.
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s`
@@ -53,6 +53,7 @@ from raydoctor.case.signals import (
 )
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
@@ -135,6 +136,37 @@ _NO_COMMAND = Signal(
 _LONG_WAIT = 60
 """Seconds after which a head that is only starting should answer."""
 
+_WAITS_FOR_NODES = Signal(
+    "symmetric.waits",
+    "Waiting for nodes to start... ",
+    r"^Waiting for nodes to start\.\.\. (?P<joined>\d+)/(?P<nodes>\d+) nodes started",
+    DRIVER,
+    "Waiting for nodes to start... 1/2 nodes started",
+    fold=("joined",),
+)
+"""The head of `ray symmetric-run`, every 5 s (`scripts/symmetric_run.py`, 2.49 to 2.60)."""
+_NOT_ALL = Signal(
+    "symmetric.not_all",
+    "Timed out waiting for other nodes to start.",
+    r"^Error: Timed out waiting for other nodes to start\.",
+    DRIVER,
+    "Error: Timed out waiting for other nodes to start.",
+    symptom=True,
+)
+_RUNS = Signal(
+    "symmetric.runs",
+    "Running command on head node: ",
+    r"^Running command on head node: ",
+    DRIVER,
+    "Running command on head node: ['python', 'train.py']",
+)
+_PATIENCE = 3
+"""Reports of a wait for nodes (15 s) after which it counts: nodes need some seconds to start."""
+_REFUSED = pattern(
+    r"(?:^|: )failed to connect to all addresses(?:; last error: \w+: (?:ipv[46]:)?(?P<host>[^\s;]{1,300}?):(?P<port>\d+): )?"
+)
+_NO_REPLY = "Timed out while waiting for GCS to become available"
+
 _AROUND = 60.0
 """Seconds before and after the loss in which other daemons' errors belong to it."""
 
@@ -148,6 +180,7 @@ _AROUND = 60.0
     looks_for=(
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
+        *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
         *(NO_ANSWER, NO_CLUSTER_ID, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
     ),
 )  # fmt: skip
@@ -161,6 +194,9 @@ def gcs_unreachable(case: Case) -> Iterator[Finding]:
     if away and not case.of(GCS_LOST.kind) and "gcs" not in case.ledger.stops:
         yield _interrupted(case, away)
     yield from _never(case)
+    if not (lost or away):
+        yield from _refused(case)
+    yield from _without_nodes(case)
     by_file = evidence.grouped(case.of(_POD_WAITS.kind), lambda e: e.source.path)
     for events in by_file.values():
         last = max(events, key=lambda e: int(e["seconds"]))
@@ -315,6 +351,73 @@ def _never(case: Case) -> Iterator[Finding]:
         yield _no_answer(case, host, port, events)
 
 
+def _refused(case: Case) -> Iterator[Finding]:
+    """Exceptions of a GCS client, by address, in outputs without any other record of the attempt."""
+    told = {
+        e.source
+        for e in case.of(NO_CLUSTER_ID.kind, _NO_HEAD.kind, CONNECTED.kind, STARTED_LOCAL.kind)
+    }
+    found: dict[tuple[str, str], list[Event]] = {}
+    for event in case.of(RAY_EXCEPTION.kind):
+        if event.source in told or event["type"] not in ("RpcError", "RaySystemError"):
+            continue
+        text = event["what"].partition("\n")[0]
+        match = _REFUSED.search(text)
+        if match or _NO_REPLY in text:
+            address = (match["host"] or "", match["port"] or "") if match else ("", "")
+            found.setdefault(address, []).append(event)
+    for (host, port), events in found.items():
+        yield _no_answer(case, host, port, events)
+
+
+def _without_nodes(case: Case) -> Iterator[Finding]:
+    """The head of `ray symmetric-run`, if it gave up its wait for nodes or was still waiting at the end."""
+    reports = evidence.grouped(case.of(_WAITS_FOR_NODES.kind, _NOT_ALL.kind), lambda e: e.source)
+    for source, events in reports.items():
+        waits = [e for e in events if e.kind == _WAITS_FOR_NODES.kind]
+        gave_up = [e for e in events if e.kind == _NOT_ALL.kind]
+        started = any(e.source is source for e in case.of(_RUNS.kind))
+        if not started and (gave_up or evidence.total(waits) >= _PATIENCE):
+            yield _nodes_missing(case, waits, gave_up)
+
+
+def _nodes_missing(case: Case, waits: list[Event], gave_up: list[Event]) -> Finding:
+    last = waits[-1] if waits else None
+    joined = connected_to(case, (gave_up or waits)[0])
+    at = f" at {joined['address']}" if joined else ""
+    how_many = (
+        f"only {last['joined']} of {last['nodes']} nodes joined" if last else "too few nodes joined"
+    )
+    end = "and it gave up" if gave_up else "and it still waits where the output ends"
+    host = joined["ip"] if joined else ""
+    return Finding(
+        f"The head of ray symmetric-run{at} waited for its nodes: {how_many} (--min-nodes), {end}",
+        (
+            *(Link(e, f"{e['joined']} of {e['nodes']} nodes have joined") for e in waits[-1:]),
+            *(Link(e, "the head stops waiting") for e in gave_up[:1]),
+        ),
+        explains=(Entity("gcs-away", f"{host} nodes"),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Read the output of ray symmetric-run on the nodes that are missing, and check that they reach the head",
+                (
+                    paste.shell("nc -vz {head:address} 6379   # from such a node", head=host),
+                    "ray --version; python --version   # equal on all nodes?",
+                    "ps aux | grep -e raylet -e symmetric-run   # was it started there at all?",
+                ),
+                doc=GCS_DOC,
+            ),
+            Remedy(
+                "Wait longer than 30 s for nodes that start slowly",
+                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run …   # on every node",),
+                since=(2, 49),
+            ),
+        ),
+        covers=(*waits, *gave_up),
+    )  # fmt: skip
+
+
 def _asked(case: Case, event: Event) -> Event | None:
     """The last record before it in the same output that names the address."""
     return evidence.last_before(case, event, NO_ANSWER.kind, _ON_WORKER.kind)
@@ -327,11 +430,12 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
     errors = [
         e
         for e in case.of(RAY_EXCEPTION.kind)
-        if e.source is first.source and "waiting for GCS" in e["what"]
+        if e.source is first.source and ("waiting for GCS" in e["what"] or e in events)
     ]
     tried = (*case.of(NO_ANSWER.kind), *case.of(_ON_WORKER.kind))
     symmetric = first.kind == _NO_HEAD.kind
     subject = "The worker node of ray symmetric-run" if symmetric else "The driver or command"
+    subject = "A process of Ray" if first.kind == RAY_EXCEPTION.kind else subject
     address = f"{host}:{port}" if port else "its address"
     ours = not case.ledger.node_ips or host in case.ledger.node_ips.values()
     return Finding(
@@ -339,7 +443,7 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
         (
             *(Link(e, "the driver connects to this address") for e in (joined,) if e),
             *(Link(e, f"no connection to {address}" if e.kind == NO_ANSWER.kind else "the node waits for the head") for e in (asked,) if e),
-            Link(first, "it stops waiting for the GCS"),
+            *(Link(e, "it stops waiting for the GCS") for e in (first,) if e not in errors),
             *(Link(e, f"the program got {e['type']}") for e in errors[:1]),
         ),
         explains=(Entity("gcs-away", address),),
@@ -538,6 +642,62 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_ON_WORKER.sample}\n{_NO_HEAD.sample}\n"},
         roots=("gcs-unreachable",),
         says=("10.0.0.9:6379", "WAIT_TIMEOUT=180"),
+    ),
+    Example(
+        "the head of symmetric-run waits until a batch system ends it",
+        {
+            "driver.log": f"Head node started.\n{_CONNECTING}"
+            + f"{_WAITS_FOR_NODES.sample}\n" * 6
+            + "Terminated\n"
+        },
+        roots=("gcs-unreachable",),
+        says=("10.0.0.9:6379", "1 of 2 nodes", "still waits", "nc -vz 10.0.0.9 6379"),
+    ),
+    Example(
+        "the head of symmetric-run gives up",
+        {"driver.log": f"{_WAITS_FOR_NODES.sample}\n{_NOT_ALL.sample}\n"},
+        roots=("gcs-unreachable",),
+        says=("gave up",),
+    ),
+    Example(
+        "the nodes of symmetric-run joined a little later, and another launcher waits for nodes",
+        {
+            "driver.log": f"{_WAITS_FOR_NODES.sample}\n" * 4 + f"{_RUNS.sample}\nepoch 1\n",
+            "other/driver.log": "Waiting for nodes to start...\n" * 9,
+        },
+    ),
+    Example(
+        "the supervisor of a job cannot reach the GCS, and the paste begins within its traceback (2.9)",
+        {
+            "driver.log": '  File "python/ray/_raylet.pyx", line 2501, in ray._raylet.GcsClient._connect\n'
+            "ray.exceptions.RaySystemError: System error: RPC Error message: failed to connect to all addresses; last error: UNKNOWN: "
+            "ipv4:10.0.0.9:6379: tcp handshaker shutdown; RPC Error details: \n"
+        },
+        roots=("gcs-unreachable",),
+        says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379"),
+    ),
+    Example(
+        "the same in newer versions, with the address of the dashboard",
+        {
+            "driver.log": f"{_RAISED.rpartition('ray.')[0]}ray.exceptions.RpcError: failed to connect to all addresses; last error: "
+            "UNKNOWN: ipv4:10.0.0.9:8265: Failed to connect to remote host: Connection refused\n"
+        },
+        roots=("gcs-unreachable",),
+        says=("8265 is the dashboard's port",),
+    ),
+    Example(
+        "no address, and nothing else",
+        {
+            "driver.log": "ray.exceptions.RpcError: Timed out while waiting for GCS to become available.\n"
+        },
+        roots=("gcs-unreachable",),
+    ),
+    Example(
+        "gRPC of another program",
+        {
+            "driver.log": "grpc.RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:6379: x\n"
+            "grpc._channel._InactiveRpcError: failed to connect to all addresses\nnext\n"
+        },
     ),
     Example(
         "the GCS had crashed",

@@ -4,6 +4,8 @@
 - torch in an actor: `RuntimeError: No CUDA GPUs are available`.
 - vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
   `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement group`.
+- vLLM, older wording: `The number of required GPUs exceeds the total number of available GPUs in the placement group`.
+- vLLM before it uses any device: `No supported device detected`, `Failed to infer device type`.
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
@@ -70,7 +72,19 @@ INVISIBLE = (
         LINE_START + r"RuntimeError: Found no NVIDIA driver on your system", OUTPUT,
         "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
     ),
+    Signal(
+        "gpu.invisible", "No supported device detected.",
+        LINE_START + r"RuntimeError: No supported device detected\.\s*$", OUTPUT,
+        "RuntimeError: No supported device detected.",
+    ),
+    Signal(
+        "gpu.invisible", "Failed to infer device type",
+        LINE_START + r"RuntimeError: Failed to infer device type(?:$|, please set |\s)", OUTPUT,
+        "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose "
+        "logging to help debug the issue.",
+    ),
 )  # fmt: skip
+"""torch, and the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later)."""
 NODE_HAS_NONE = Signal(
     "gpu.node_has_none", "Current node has no ",
     LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
@@ -94,12 +108,13 @@ TOO_FEW = (
     ),
     Signal(
         "gpu.too_few", "exceeds the total number of available ",
-        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s in the placement group\. ?"
-        r"Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)", OUTPUT,
+        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
+        r"(?: ?Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)|\s*$)", OUTPUT,
         "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group. Required number of "
         "devices: 4. Total number of devices: 2.",
     ),
 )  # fmt: skip
+"""Newer versions of vLLM add the numbers. If it has no placement group yet, they only warn, and then wait for the GPUs."""
 NOT_THERE = Signal(
     "gpu.not_there", "Not enough GPUs available. Requested ",
     LINE_START + r"[\w.]{1,200}Error: Not enough GPUs available\. Requested (?P<asked>\d{1,9}) GPUs, but only (?P<free>\d{1,9}) are available "
@@ -130,11 +145,12 @@ GAVE_UP = Signal(
 _WORDS = {
     INVISIBLE[0].kind: pattern(
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
+        r"|No supported device detected|Failed to infer device type"
     ),
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
     DRIVER_HAS_NONE.kind: pattern(r"Ray does not allocate any \w+s on the driver node"),
     TOO_FEW[0].kind: pattern(
-        r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s in the placement group"
+        r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
     ),
     NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
@@ -332,7 +348,9 @@ def _address(ip: str) -> Remedy:
 
 
 def _too_few(case: Case, events: list[Event]) -> Finding:
-    event = events[0]
+    event = next((e for e in events if e["asked"]), events[0])
+    if not event["asked"]:
+        return _too_few_unnumbered(case, events)
     asked, free = int(event["asked"]), float(event["free"])
     if "placement group" in event.message:
         headline = f"vLLM needs {asked} GPUs and its placement group has {free:g}"
@@ -359,6 +377,29 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
                 if free
                 else "Or declare the GPUs, if Ray did not find them",
                 () if free else ("ray start … --num-gpus=8   # the number that nvidia-smi -L lists",),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
+    where = "placement group" if "placement group" in events[0].message else "Ray cluster"
+    return _made(
+        case,
+        events,
+        f"vLLM needs more GPUs than its {where} has: tensor-parallel size × pipeline-parallel size exceeds them",
+        "vLLM compares its world size with the GPUs that Ray lists",
+        name=where,
+        remedies=(
+            Remedy(
+                "Compare the GPUs that Ray lists with the world size, and start Ray on every node before vLLM",
+                ("ray status   # 0.0 GPU: Ray found none, or vLLM started a Ray of its own",),
+                doc=_VLLM_DOC,
+            ),
+            Remedy(
+                "Or ask for no more GPUs than there are",
+                ("vllm serve … --tensor-parallel-size=… --pipeline-parallel-size=…   # OpenRLHF: --vllm_tensor_parallel_size",),
+                doc=_VLLM_DOC,
             ),
         ),
     )  # fmt: skip
@@ -464,6 +505,7 @@ _INIT = (
     f"ray.exceptions.RayTaskError(RuntimeError): ray::Rollout.__init__() (pid=463, ip=10.0.0.2, actor_id={_A}, repr=<rollout.Rollout object>)\n"
     f'  File "/app/rollout.py", line 12, in __init__\n    self.model.cuda()\n{_CUDA}'
 )
+_TRACEBACK = 'Traceback (most recent call last):\n  File "/app/serve.py", line 7, in <module>\n    engine = LLM(model)\n'
 _EXIT = (
     "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
@@ -554,6 +596,45 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{WAITS.sample}\n{GAVE_UP.sample}\n"},
         roots=("gpu-unavailable",),
         says=("2 GPUs within 1800 s", "VLLM_HOST_IP=10.0.0.2"),
+    ),
+    Example(
+        "an older vLLM, which names no numbers",
+        {"driver.log": f"{_TRACEBACK}{TOO_FEW[1].sample.partition('. Required')[0]}.\n"},
+        roots=("gpu-unavailable",),
+        says=("more GPUs than its placement group", "--tensor-parallel-size"),
+    ),
+    Example(
+        "the same for a whole cluster",
+        {
+            "driver.log": "ValueError: The number of required GPUs exceeds the total number of available GPUs in the cluster.\n"
+        },
+        roots=("gpu-unavailable",),
+        says=("Ray cluster",),
+    ),
+    Example(
+        "vLLM finds no device while it reads its options",
+        {"driver.log": f"{_TRACEBACK}{INVISIBLE[3].sample}\n"},
+        roots=("gpu-unavailable",),
+        says=("num_gpus=1",),
+    ),
+    Example(
+        "newer words for it, in an actor that starts vLLM",
+        {"driver.log": f"{_TRACEBACK}{INVISIBLE[4].sample}\n"},
+        roots=("gpu-unavailable",),
+    ),
+    Example(
+        "vLLM warns that the cluster is short, and then gets the GPUs",
+        {
+            "driver.log": "WARNING 03-30 14:11:45 [ray_utils.py:315] The number of required GPUs exceeds the total number of available "
+            f"GPUs in the placement group.\n{WAITS.sample}\n{STARTED[0].sample}\n"
+        },
+    ),
+    Example(
+        "a program and a manual quote the words",
+        {
+            "driver.log": "No supported device detected.\nsee also RuntimeError: Failed to infer device type\n"
+            "The number of required GPUs exceeds the total number of available GPUs in the placement group.\nepoch 2\n"
+        },
     ),
     Example(
         "vLLM needs two machines, and the output ends there",

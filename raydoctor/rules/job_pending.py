@@ -2,14 +2,17 @@
 
 ## What you see
 `ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
-900.0 seconds`, or at once `Job supervisor actor could not be scheduled`. The job's log contains only `Runtime env is
-setting up.`
+900.0 seconds`, or at once `Job supervisor actor could not be scheduled` or `Failed to start supervisor actor …`. The job's
+log contains only `Runtime env is setting up.` Or `ray job submit` fails with `No available agent to submit job`.
 
 ## Why
 A `JobSupervisor` actor starts the job's program. Ray places that actor on the head, unless the entrypoint requests
 resources (`--entrypoint-num-cpus`, `-num-gpus`, `-memory`, `-resources`). Then it waits for a node that has them, like
 any actor. It keeps waiting if the head is full or gone, if no node can meet the request, or while a long `runtime_env`
 is created. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s). Ray 2.9 and 2.40 were observed to wait longer.
+
+The dashboard passes each job to a dashboard agent, normally the head's, and waits 10 s for one. An agent is missing while
+the head starts, if its port (52365) belongs to an earlier Ray, or if it ended.
 
 ## Confirm
 - `ray list actors --filter class_name=JobSupervisor`: `PENDING_CREATION`.
@@ -28,7 +31,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import JOB_STARTED, NODE_REGISTERED
+from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
@@ -37,16 +40,34 @@ _MANAGER = ("dashboard-agent", "dashboard")
 _TIMED_OUT = Signal(
     "submission.timed_out", "Job supervisor actor failed to start within ",
     r"Job supervisor actor failed to start within (?P<seconds>[\d.]+) seconds(?P<asked>.*entrypoint's specified resources)?",
-    (*_MANAGER, "driver", "job-driver"),
+    (*_MANAGER, *DRIVER),
     "Job supervisor actor failed to start within 45.0 seconds. This timeout can be configured by setting the environment variable "
     "RAY_JOB_START_TIMEOUT_SECONDS. This may be because the job entrypoint's specified resources (entrypoint_num_cpus, …)",
     symptom=True,
 )  # fmt: skip
 _UNSCHEDULABLE = Signal(
     "submission.unschedulable", "actor could not be scheduled: ", r"upervisor actor could not be scheduled: (?P<why>[^\n]+)",
-    (*_MANAGER, "event", "driver", "job-driver"),
+    (*_MANAGER, "event", *DRIVER),
     "Failed to schedule job raysubmit_x1 because the supervisor actor could not be scheduled: The actor is not schedulable: The node "
     "specified via NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible", symptom=True,
+)  # fmt: skip
+_NO_AGENT = Signal(
+    "submission.no_agent", "No available agent to submit job, please try again later.",
+    r"^(?:(?:\w+: )?Request failed with status code 5\d\d: )?No available agent to submit job, please try again later\.", DRIVER,
+    "RuntimeError: Request failed with status code 500: No available agent to submit job, please try again later.", symptom=True,
+)  # fmt: skip
+"""`dashboard/modules/job/job_head.py`, 2.9 to 2.60, after 10 s."""
+_NOT_CREATED = Signal(
+    "submission.not_created", "Failed to start supervisor actor ",
+    r"^(?:Status message: )?Failed to start supervisor actor (?:for job )?(?P<submission>[\w:.-]{1,100}): '(?P<why>[^\n]{1,300})",
+    (*_MANAGER, *DRIVER),
+    "Failed to start supervisor actor raysubmit_x1: 'There was timeout in registering an actor. It is probably because GCS server is "
+    "dead or there's a high load there.'. Full traceback:", symptom=True,
+)  # fmt: skip
+"""`job_manager.py`, 2.9 to 2.60: the request for the actor itself failed."""
+_ACCEPTED = Signal(
+    "submission.accepted", "' submitted successfully", r"^Job '(?P<submission>[^'\s]{1,100})' submitted successfully", DRIVER,
+    "Job 'raysubmit_x1' submitted successfully",
 )  # fmt: skip
 
 _PENDING_AFTER = 60.0
@@ -58,13 +79,16 @@ _PENDING_AFTER = 60.0
     severity="error",
     rank=79,
     explains=("submission",),
-    caused_by=("gcs", "waiting"),
+    caused_by=("gcs", "raylet", "waiting"),
     daemons_record=True,
-    looks_for=(*jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, *JOB_STARTED, *NODE_REGISTERED),
+    looks_for=(
+        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _NOT_CREATED, _ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
+    ),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
     """One finding per job that did not start; one for messages that name no job."""
-    reports = case.of("submission.timed_out", "submission.unschedulable")
+    yield from _without_agent(case)
+    reports = case.of("submission.timed_out", "submission.unschedulable", "submission.not_created")
     idle = [s for s in jobs.submissions(case) if s.started and _did_not_start(case, s)]
     named = [s for s in idle if any(s.id in e.text for e in reports)] or (idle if reports else [])
     for submission in named:
@@ -74,6 +98,43 @@ def job_pending(case: Case) -> Iterator[Finding]:
     for submission in idle if not reports else []:
         if _waited(case, submission) >= _PENDING_AFTER:
             yield _finding(case, submission, [])
+
+
+def _without_agent(case: Case) -> Iterator[Finding]:
+    """Submissions that the dashboard refused, unless a later one in the same output was accepted."""
+    refused = case.of("submission.no_agent")
+    left = [
+        e for e in refused
+        if not any(a.source is e.source and a.offset > e.offset for a in case.of("submission.accepted"))
+    ]  # fmt: skip
+    if not left:
+        return
+    yield Finding(
+        "The dashboard refused a job: for 10 s it found no dashboard agent on a node that may start the job (normally the head)",
+        (Link(left[-1], "no agent accepts the job"),),
+        explains=(Entity("submission", ""),),
+        caused_by=(Entity("raylet", "local"), Entity("gcs", "gcs")),
+        count=len(left),
+        remedies=tuple(_agent_remedies()),
+        covers=(*refused, *(e for e in case.of("log.traceback") if _NO_AGENT.find in e.message)),
+    )
+
+
+def _agent_remedies() -> Iterator[Remedy]:
+    yield Remedy(
+        "Wait until the head's agent runs: it starts some seconds after the dashboard",
+        ("until ray job submit --working-dir . -- python your_script.py; do sleep 5; done",),
+        doc=jobs.JOBS_DOC,
+    )
+    yield Remedy(
+        "If it never does, find out on the head why the agent is missing",
+        (
+            "pgrep -af dashboard/agent.py; tail -50 /tmp/ray/session_latest/logs/dashboard_agent.log",
+            "ss -ltnp | grep 52365   # its HTTP port: held by an earlier Ray? ray start --dashboard-agent-listen-port=PORT",
+            "pip show ray aiohttp   # the agent serves jobs only with ray[default]",
+        ),
+        doc=jobs.JOBS_DOC,
+    )
 
 
 def _did_not_start(case: Case, job: jobs.Submission) -> bool:
@@ -94,8 +155,9 @@ def _finding(case: Case, job: jobs.Submission | None, reports: list[Event]) -> F
     started = job.started if job else None
     links = [Link(started, "the job was submitted")] if started else []
     links += [Link(first, "the job's supervisor actor did not start")] if first else []
+    name = job.id if job else first["submission"] if first else ""
     return Finding(
-        f"{f'Job {job.id}' if job else 'A submitted job'} {_how(case, job, first)}",
+        f"{f'Job {name}' if name else 'A submitted job'} {_how(case, job, first)}",
         tuple(links),
         explains=(Entity("submission", job.id if job else ""),),
         caused_by=(Entity("waiting", "cluster"), Entity("gcs", "gcs")),
@@ -111,6 +173,8 @@ def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
         requested = "its supervisor waits for the resources that the entrypoint requests"
         why = requested if first["asked"] else "its supervisor actor was not ready"
         return f"did not start within {float(first['seconds']):g} s: {why}"
+    if first and first.kind == "submission.not_created":
+        return f"did not start, because Ray could not create its supervisor actor: {first['why'][:160].rstrip(chr(39))}"
     if first:
         return f"could not be placed: {first['why'][:160]}"
     waited = _waited(case, job) if job else 0.0
@@ -118,6 +182,20 @@ def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
 
 
 def _remedies(first: Event | None) -> Iterator[Remedy]:
+    if (
+        first
+        and first.kind == "submission.not_created"
+        and "timeout in registering" in first["why"]
+    ):
+        yield Remedy(
+            "Find out on the head whether the GCS runs and what keeps it busy, then submit the job again",
+            (
+                "ray health-check; pgrep -a gcs_server; uptime",
+                "tail -50 /tmp/ray/session_latest/logs/gcs_server.out   # KubeRay: more CPU for the head, and num-cpus: '0'",
+            ),
+            doc=jobs.JOBS_DOC,
+        )
+        return
     yield Remedy(
         "Request entrypoint resources that one node has, or none: then the program runs on the head",
         (
@@ -143,6 +221,7 @@ _STARTED = (
     '{"source_type": "JOBS", "source_pid": 337, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795258745", '
     '"severity": "INFO"}\n'
 )
+_FRAMES = 'Traceback (most recent call last):\n  File "/app/submit.py", line 9, in <module>\n    client.submit_job(entrypoint=run)\n'
 _SETTING_UP = "2026-11-21 10:59:05,240\tINFO job_manager.py:581 -- Runtime env is setting up.\n"
 _NODE = "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2"
 
@@ -185,6 +264,26 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"Status message: {_TIMED_OUT.sample}\n"},
         roots=("job-pending",),
         says=("45 s",),
+    ),
+    Example(
+        "the dashboard finds no agent for the job",
+        {"driver.log": f"{_FRAMES}{_NO_AGENT.sample}\n"},
+        roots=("job-pending",),
+        says=("no dashboard agent", "52365"),
+    ),
+    Example(
+        "the GCS did not answer the request for the supervisor",
+        {"driver.log": f"Status: FAILED\nStatus message: {_NOT_CREATED.sample}\n"},
+        roots=("job-pending",),
+        says=("raysubmit_x1", "GCS server is dead", "ray health-check"),
+    ),
+    Example(
+        "the agent accepted a later attempt, and a program quotes the words",
+        {
+            "driver.log": f"{_NO_AGENT.sample}\nretry\n{_ACCEPTED.sample}\n"
+            f"(check pid=12) {_NO_AGENT.sample}\nknown: {_NOT_CREATED.sample}\n",
+            **QUIET_LOGS,
+        },
     ),
     Example(
         "the job was still waiting when the logs were collected",

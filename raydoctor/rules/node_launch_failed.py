@@ -61,16 +61,22 @@ _ADVICE = (
     rank=77,
     explains=("autoscaler",),
     caused_by=(),
-    looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED),
+    looks_for=(
+        autoscaler.LAUNCH_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
+    ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
-    """One finding per node type whose last attempt failed."""
+    """One finding per node type whose last attempt failed; one for GPUs that vSphere does not have."""
     by_type = evidence.grouped(case.of("autoscaler.launch_failed"), lambda e: e["type"])
     for name, failures in by_type.items():
         shown = waiting.one_role(failures)
         added = [e for e in waiting.one_role(case.of("autoscaler.adding")) if e["type"] == name]
         if not added or _place(added[-1]) < _place(shown[-1]):
             yield _finding(case, name, shown, failures)
+    short = [e for e in case.of("autoscaler.no_gpu_cards") if e.level]
+    found = case.of("autoscaler.gpu_cards")
+    if short and not any(_place(e) > _place(short[-1]) for e in found):
+        yield _without_cards(case, short)
     attempts = waiting.one_role(case.of("autoscaler.attempt_failed"))
     started = waiting.one_role(case.of("autoscaler.started"))
     if attempts and not by_type and not any(_place(e) > _place(attempts[-1]) for e in started):
@@ -91,6 +97,28 @@ def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
         remedies=tuple(_remedies("the node type", why)),
         covers=tuple(case.of("autoscaler.attempt_failed")),
     )
+
+
+def _without_cards(case: Case, short: list[Event]) -> Finding:
+    pool = next((e["pool"] for e in short if e["pool"]), "")
+    asked = next((e for e in reversed(short) if e["asked"]), None)
+    lacks = f": GPUs for {asked['enough']} of {asked['asked']} nodes" if asked else ""
+    hosts = f"no host of pool {pool}" if pool else "no host"
+    return Finding(
+        f"vSphere cannot start a node, because {hosts} has enough unused GPUs{lacks}",
+        (Link(short[-1], "the autoscaler found no host with enough unused GPUs, and launches no node"),),
+        explains=(Entity("autoscaler", "launch"),),
+        count=evidence.total(short),
+        severity=waiting.severity(case),
+        remedies=(
+            Remedy(
+                "Remove the VMs that hold the GPUs, or lower max_workers of the node type to the GPUs there are",
+                ("grep 'is used by VM' monitor.log   # which VM holds which GPU", "ray status   # nodes of this cluster"),
+                doc=autoscaler.AUTOSCALING_DOC,
+            ),
+        ),
+        covers=tuple(short),
+    )  # fmt: skip
 
 
 def _place(event: Event) -> tuple[float, int]:
@@ -135,6 +163,11 @@ def _remedies(name: str, why: str) -> Iterator[Remedy]:
 
 _STAMP = "2026-11-21 11:{},905\tINFO monitor.py:438 -- "
 _FAILED = autoscaler.LAUNCH_FAILED.sample
+_NO_CARDS = (
+    f"2026-11-21 11:19:52,374\tERROR gpu_utils.py:114 -- {autoscaler.NO_GPU_CARDS.sample}\n"
+    "2026-11-21 11:19:52,374\tWARNING node_provider.py:807 -- No enough available GPU cards to assigned to nodes expected enough for 1 "
+    "nodes, only enough for 0 nodes, gpu_ids_map_array []\n"
+)
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
 _QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
@@ -153,6 +186,20 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("node-launch-failed",),
         says=("gpu", "zone"),
+    ),
+    Example(
+        "vSphere has no host with a free GPU",
+        {"driver.log": _NO_CARDS},
+        roots=("node-launch-failed",),
+        says=("no host of pool frozen-vms", "GPUs for 0 of 1 nodes"),
+    ),
+    Example(
+        "a host with a free GPU was found later, and a note quotes the words",
+        {
+            "logs/monitor.log": f"{_NO_CARDS}{_STAMP.format('20:10')}{autoscaler.GPU_CARDS.sample}\n",
+            "driver.log": f"{autoscaler.NO_GPU_CARDS.sample}\nepoch 2\n",
+            **_QUIET,
+        },
     ),
     Example(
         "the second attempt succeeded",

@@ -4,7 +4,8 @@
 `TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or
 `… the put value …`, with a block `Checking Serializability of …` that ends in `FailTuple(…)`; for a task's result
 `RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt
-appears as `RaySystemError: System error: Failed to unpickle serialized exception`.
+appears as `RaySystemError: System error: Failed to unpickle serialized exception`. Ray passes on a `PicklingError: Can't pickle
+<…>: it's not the same object as …` as it is.
 
 ## Why
 Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks,
@@ -42,8 +43,10 @@ from raydoctor.rules.shared.serialize import (
     CHECKED,
     CULPRIT,
     INSPECTED,
+    PICKLE_ERROR,
     REFUSED,
     is_about_pickling,
+    is_by_ray,
     reason,
     without_address,
 )
@@ -64,6 +67,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
         CULPRIT,
         INSPECTED,
         CHECKED,
+        PICKLE_ERROR,
         TRACEBACK,
         RAY_EXCEPTION,
         ERROR_TEXT,
@@ -77,7 +81,7 @@ def not_serializable(case: Case) -> Iterator[Finding]:
     for refusal in [*_refused(case), *_results(case), *_exceptions(case), *_ends(case)]:
         groups.setdefault(refusal.object, []).append(refusal)
     if not groups:
-        for refusal in [*_inspected(case), *_raised_by_rays_pickler(case)]:
+        for refusal in [*_inspected(case), *_raised_by_rays_pickler(case)] or _plain(case):
             groups.setdefault(refusal.object, []).append(refusal)
     for refusals in groups.values():
         yield _finding(case, refusals)
@@ -232,6 +236,44 @@ def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
             yield _RefusedPickle(f"the exception {name}", why, (event,), name, is_exception=True)
 
 
+def _plain(case: Case) -> Iterator[_RefusedPickle]:
+    """The pickler's own exception in a driver: below Ray's frames, or without any frames where a paste has lost them."""
+    tracebacks = [e for e in case.of("log.traceback") if e.source.role in DRIVER]
+    lines = case.of(PICKLE_ERROR.kind)
+    told = case.of(REFUSED.kind, "driver.exception")
+    refused = {
+        e.source for e in case.of(REFUSED.kind)
+    }  # a refusal's first traceback is the pickler's
+    for event in tracebacks:
+        raised = parse(event.message)
+        own = event.source not in refused and not any(_is_within(e, event) for e in told)
+        if raised and own and is_by_ray(raised):
+            inside = [e for e in lines if _is_within(e, event)]
+            yield _RefusedPickle(_named(raised.message), raised.message, (event, *inside))
+    around = [*tracebacks, *told, *case.of("task.error_text")]
+    for event in lines:
+        if not any(_is_within(event, other) for other in around):
+            why = event.message[event.message.find("Can't pickle") :].strip().rstrip("`")
+            yield _RefusedPickle(_named(why), why, (event,))
+
+
+def _is_within(event: Event, other: Event) -> bool:
+    begin = other.line
+    return event.source is other.source and begin <= event.line <= begin + other.text.count("\n")
+
+
+_PICKLED = pattern(r"[Cc]an(?:'t|not) pickle (?P<name><[^\n]{1,300}?>|'[^'\n]{1,200}')(?:$|[: ])")
+
+
+def _named(message: str) -> str:
+    """`the object Counter.__init__` of a pickler's message."""
+    found = _PICKLED.search(message)
+    if not found:
+        return "an object that Ray has to send"
+    bare = without_address(found["name"]).strip("<>'")
+    return f"the object {bare.rpartition(' ')[2] or bare}"
+
+
 def _ends(case: Case) -> Iterator[_RefusedPickle]:
     """Ray 2.9: an exception that cannot be pickled ends its worker."""
     for exit_ in case.exits:
@@ -305,7 +347,9 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
         yield _captured(refusal, name)
     if name.isidentifier() and refusal.holder.rpartition(".")[2].isidentifier():
         yield _leave_out(refusal.holder.rpartition(".")[2], name)
-    if not refusal.is_exception:
+    if any(words in refusal.why for words in _BY_NAME):
+        yield _by_name()
+    elif not refusal.is_exception:
         yield Remedy(
             "Create it where it is used: in the task, or once in an actor that other tasks call",
             (
@@ -320,6 +364,23 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
+
+
+_BY_NAME = ("not the same object as", "not found as", "attribute lookup ", "import of module ")
+"""Messages about functions and classes, which pickle only names."""
+
+
+def _by_name() -> Remedy:
+    return Remedy(
+        "Make the name in the message lead to this very function or class: pickle stores only the name",
+        (
+            "# do not wrap or define it again under the same name; restart a notebook's kernel after editing a class",
+            "ray.cloudpickle.register_pickle_by_value(module)   # a module that the workers cannot import",
+            "class Actor:   # around a compiled (Cython) class, in a plain Python module\n    def __init__(self, *args):\n"
+            "        self.inner = Compiled(*args)",
+        ),
+        doc=_DOC,
+    )  # fmt: skip
 
 
 def _captured(refusal: _RefusedPickle, name: str) -> Remedy:
@@ -399,6 +460,7 @@ _REBUILD = (
     '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
     "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'\n"
 )
+_MODULE = _HEAD.replace("in main", "in <module>")
 _OWN_PICKLE = _RESULT.replace(
     "TypeError: cannot", '  File "/app/cache.py", line 9, in save\nTypeError: cannot'
 )
@@ -422,6 +484,40 @@ EXAMPLES: tuple[Example, ...] = (
         {**_EMPTY, "driver.log": _RESULT},
         roots=("not-serializable",),
         says=("result of connect", "_thread.lock"),
+    ),
+    Example(
+        "an actor class compiled by Cython: the pickler's own exception below Ray's frames",
+        {
+            **_EMPTY,
+            "driver.log": f"{_HEAD}    Counter.remote()\n"
+            '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 88, in dumps\n    cp.dump(obj)\n'
+            f"{PICKLE_ERROR.sample}\n",
+        },
+        roots=("not-serializable",),
+        says=("Counter.__init__", "not the same object as", "register_pickle_by_value"),
+    ),
+    Example(
+        "pytest's report, without Python's frames",
+        {
+            "driver.log": f">       a = Counter.remote()\n\ntest_counter.py:9: \nE   {PICKLE_ERROR.sample}\n"
+        },
+        roots=("not-serializable",),
+    ),
+    Example(
+        "the program's own multiprocessing cannot pickle a function",
+        {
+            **_EMPTY,
+            "driver.log": f'{_MODULE}    pool.map(f, rows)\n  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 51, in dumps\n'
+            "    cls(buf, protocol).dump(obj)\n_pickle.PicklingError: Can't pickle <function f at 0x7f0>: attribute lookup f on __main__ "
+            "failed\n",
+        },
+        roots=("job-failed",),
+    ),
+    Example(
+        "a cache that warns and goes on",
+        {
+            "driver.log": "WARNING cache.py:3 skipped, Can't pickle <function f at 0x7f0>: it's not the same object as m.f\nepoch 2\n"
+        },
     ),
     Example(
         "an exception whose class cannot be rebuilt",

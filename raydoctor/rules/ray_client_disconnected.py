@@ -3,6 +3,7 @@
 ## What you see
 - `Encountered connection issues in the data channel. Attempting to reconnect.`, then `Failed to reconnect the data
   channel` and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace period`).
+- gRPC's `StatusCode.NOT_FOUND` with `Attempted to reconnect a session that has already been cleaned up`.
 - At the start: `Ray Client connection timed out. Ensure that the Ray Client port on the head node is reachable`, then
   `ConnectionError: ray client connection timeout`; or `Starting Ray client server failed`.
 
@@ -63,6 +64,12 @@ _GAVE_UP = (
         "ConnectionError: Failed to reconnect within the reconnection grace period (8s)", symptom=True,
     ),
 )  # fmt: skip
+_FORGOTTEN = Signal(
+    "client.forgotten", " a session that has already been cleaned up",
+    r'^[\s`]{0,20}(?:details = )?"?Attempted to reconnect (?:to )?a session that has already been cleaned up\.?[\s"`]*$', DRIVER,
+    '\tdetails = "Attempted to reconnect a session that has already been cleaned up"', symptom=True,
+)  # fmt: skip
+"""From the head (`util/client/server/proxier.py`, with `to` `dataservicer.py`, 2.9 to 2.60), within gRPC's error."""
 _SHUT_DOWN = Signal(
     "client.shut_down", "ConnectionError: Client is shutting down.", r"^ConnectionError: Client is shutting down\.", DRIVER,
     "ConnectionError: Client is shutting down.",
@@ -107,20 +114,22 @@ _SERVER = Signal(
     rank=14,
     explains=("client",),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, *_NO_CONNECTION, _ADDRESS, _NO_SERVER, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, _SHUT_DOWN, *_NO_CONNECTION, _ADDRESS, _NO_SERVER, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
     by_source = evidence.grouped(
         (
             e
-            for e in case.of("client.gave_up", "client.no_connection", "client.no_server")
+            for e in case.of(
+                "client.gave_up", "client.forgotten", "client.no_connection", "client.no_server"
+            )
             if e.source.role in DRIVER
         ),
         lambda e: e.source,
     )
     for events in by_source.values():
-        if events[0].kind == "client.gave_up":
+        if events[0].kind in ("client.gave_up", "client.forgotten"):
             yield _dropped(case, events)
         else:
             yield _never(case, events)
@@ -132,12 +141,19 @@ def _dropped(case: Case, gave_up: list[Event]) -> Finding:
     ended = [e for e in case.of("client.shut_down") if e.source is source]
     seconds = _waited(lost, gave_up)
     within = f" within {seconds:.0f} s" if seconds is not None else ""
+    forgotten = [e for e in gave_up if e.kind == "client.forgotten"]
+    lost_its = "The Ray Client lost its connection to the cluster"
+    headline = (
+        f"{lost_its}, and the head had ended its session before it reconnected: the grace period ({_GRACE} s) was over, or the head "
+        "or its Ray Client server had restarted"
+        if forgotten
+        else f"{lost_its} and could not reconnect{within}, so its driver on the head ends with all its tasks, actors and objects"
+    )
     return Finding(
-        f"The Ray Client lost its connection to the cluster and could not reconnect{within}, so its driver on the head ends with "
-        "all its tasks, actors and objects",
+        headline,
         (
             *(Link(e, "the client loses its connection") for e in lost[-1:]),
-            Link(gave_up[0], "the client stops reconnecting"),
+            Link(gave_up[0], "the head refuses the old session" if forgotten else "the client stops reconnecting"),
             *(Link(e, "the program's next call fails") for e in ended[:1]),
         ),
         explains=(Entity("client", source.path),),
@@ -279,6 +295,16 @@ EXAMPLES: tuple[Example, ...] = (
         says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
     ),
     Example(
+        "the head no longer knows the session",
+        {
+            "driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\n{_FRAMES}grpc._channel._MultiThreadedRendezvous: "
+            "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.NOT_FOUND\n"
+            f"{_FORGOTTEN.sample}\n>\n"
+        },
+        roots=("ray-client-disconnected",),
+        says=("had ended its session", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
+    ),
+    Example(
         "the client never connected",
         {"driver.log": f"{_FRAMES}{_NO_CONNECTION[0].sample}\n"},
         roots=("ray-client-disconnected",),
@@ -320,6 +346,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a program that ends the client itself, and a task that prints the same words",
         {
             "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
+            "on 'Attempted to reconnect a session that has already been cleaned up' we connect again\n"
             "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
             "port is open\n",
             **_QUIET,

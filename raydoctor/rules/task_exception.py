@@ -31,8 +31,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
@@ -55,6 +57,17 @@ _DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencie
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
 _MODULE = pattern(r"No module named '(?P<module>[\w.]+)'")
+_NO_MODULE = Signal(
+    "task.no_module", "No module named ",
+    r"^(?:ModuleNotFoundError|ImportError): No module named '(?P<module>[\w.]{1,200})'\s*$", DRIVER,
+    "ModuleNotFoundError: No module named 'pyarrow'",
+)  # fmt: skip
+_ENGINE_FAILED = Signal(
+    "task.engine_failed", " failed",
+    r"^(?:AsyncLLM output_handler failed\.|EngineCore failed to start\.|WorkerProc failed to start\.)", DRIVER,
+    "AsyncLLM output_handler failed.",
+)  # fmt: skip
+"""vLLM's words for the end of its engine (`v1/engine`, 0.7 and later). A paste may have lost the beginning of the traceback."""
 _PASSING = (
     "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "HTTPError", "URLError",
     "ReadTimeout", "ConnectTimeout", "BrokenPipeError", "ClientError", "EndpointConnectionError", "SSLError",
@@ -68,7 +81,7 @@ _PASSING = (
     rank=50,
     explains=("task-error",),
     caused_by=(),
-    looks_for=(*FAILURES, RETRIED),
+    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, TRACEBACK),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
@@ -90,6 +103,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
             yield _finding(function, kind, group)
     if not groups:
         yield from map(_of_cut, cut.values())
+        yield from _missing_modules(case)
 
 
 def _of_cut(found: list[Printed]) -> Finding:
@@ -113,6 +127,22 @@ def _of_cut(found: list[Printed]) -> Finding:
         ),
         covers=tuple(seen.event for seen in found),
     )
+
+
+def _missing_modules(case: Case) -> Iterator[Finding]:
+    """Modules that vLLM's engine could not import before it failed: Ray imports some only where they are used."""
+    failed = {e.source for e in case.of(_ENGINE_FAILED.kind) if e.level == "E"}
+    logged = [e for e in case.of(_NO_MODULE.kind) if e.source in failed]
+    for module, events in evidence.grouped(logged, lambda e: e["module"]).items():
+        first = events[0]
+        yield Finding(
+            f"The engine could not import {module}: the package is not installed where its workers run",
+            (Link(first, f"an engine logs that it cannot import {module}"),),
+            explains=(Entity("task-error", f"module {module}"),),
+            count=evidence.total(events),
+            remedies=(_install(module),),
+            covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+        )
 
 
 _OF_OTHERS = ("FUNCTION_SIZE_ERROR_THRESHOLD", " whose owner is unknown")
@@ -411,6 +441,30 @@ _RETRY = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an engine logs that it cannot import a package, and the head of the traceback is lost",
+        {
+            "driver.log": "".join(
+                f"ERROR 04-29 00:53:54 [core.py:398] {line}\n"
+                for line in (
+                    '  File "/venv/lib/python3.11/site-packages/ray/air/config.py", line 17, in <module>',
+                    "    import pyarrow.fs",
+                    "ModuleNotFoundError: No module named 'pyarrow'",
+                )
+            )
+            + f"ERROR 04-29 00:53:54 [async_llm.py:399] {_ENGINE_FAILED.sample}\n"
+        },
+        roots=("task-exception",),
+        says=("could not import pyarrow", "Install pyarrow"),
+    ),
+    Example(
+        "optional packages that are missing",
+        {
+            "driver.log": "WARNING 04-29 00:53:54 [config.py:3] ModuleNotFoundError: No module named 'apex'\n"
+            "ERROR 04-29 00:53:54 [core.py:398] falling back: No module named 'apex'\n"
+            "ModuleNotFoundError: No module named 'apex'\nepoch 2\n"
+        },
+    ),
     Example(
         "three equal failures, and a task that depended on one of them",
         {

@@ -4,7 +4,8 @@
 Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process is
 dead`). `raylet.err` or their own `.err` contains `pthread_create failed: Resource temporarily unavailable`, `terminate
 called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7 of
-64` or `can't start new thread`. Running workers abort with the same messages.
+64` or `can't start new thread`. Running workers abort with the same messages. A shell prints `fork: retry: Resource temporarily
+unavailable` or `fork: retry: No child processes`.
 
 ## Why
 Linux counts threads as processes. `ulimit -u` limits those of a user on the whole machine. `pids.max` limits those of a
@@ -77,6 +78,15 @@ FATAL = Signal(
     "Unhandled exception: St12system_error. what(): Resource temporarily unavailable ray::TerminateHandler()",
 )
 """An uncaught C++ exception or a fatal error of OpenMP (`libgomp/error.c`): both end the process."""
+NO_FORK = Signal(
+    "threads.no_fork",
+    "fork: retry: ",
+    r"^(?:-?(?:ba|z|k|da)?sh|/[^\s:]{1,200}|[^\s:]{1,200}\.(?:sh|bash)): (?:line \d+: )?fork: retry: (?:Resource temporarily unavailable|No child processes)\s*$",
+    (*DRIVER, "worker-err"),
+    "bash: fork: retry: Resource temporarily unavailable",
+    symptom=True,
+)
+"""bash repeats a refused fork (EAGAIN) for some seconds; at a container's limit it names a stale ECHILD."""
 OPENBLAS_LIMIT = Signal(
     "threads.limit",
     "blas_thread_init: RLIMIT_NPROC ",
@@ -96,7 +106,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     rank=8,
     explains=("process", "registration", "start-crashed", "start-slow", "waiting", "worker"),
     caused_by=(),
-    looks_for=(*REFUSED, FATAL, UNREGISTERED, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
+    looks_for=(*REFUSED, FATAL, UNREGISTERED, NO_FORK, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
     """One finding per raylet that ended this way, and one per node whose workers did."""
@@ -118,6 +128,8 @@ def thread_limit(case: Case) -> Iterator[Finding]:
     printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
     if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
+    elif (shells := case.of(NO_FORK.kind)) and not (dead or aborted):
+        yield _of_shells(case, shells)
 
 
 def _of_drivers(case: Case) -> Iterator[Finding]:
@@ -169,6 +181,32 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
         count=count,
         remedies=tuple(_remedies(words)),
         covers=(*printed, *words, *evidence.exit_events(exits)),
+    )
+
+
+def _of_shells(case: Case, shells: list[Event]) -> Finding:
+    """A shell on the node that cannot start a command; if its script continues, a later attempt succeeded."""
+    ending = case.endings.get(shells[-1].source)
+    goes_on = ending is not None and ending.offset > shells[-1].offset
+    return Finding(
+        f"The system refused a shell another process{_number(case)}: the user's processes and threads reached the limit",
+        (Link(shells[0], "fork failed, and the shell tries again"),),
+        explains=(Entity("start-crashed", ""),),
+        severity="warning" if goes_on else None,
+        subjects=(Subject("process", None, "bash", None),),
+        count=evidence.total(shells),
+        remedies=(
+            Remedy(
+                "See which processes hold the threads, and end those of earlier runs",
+                (
+                    "ps -eLo user,pid,comm | sort | uniq -c | sort -n | tail   # as another user, if no command starts",
+                    "ray stop   # ends this user's Ray processes on the node",
+                ),
+                risk="destructive",
+            ),
+            *_remedies([]),
+        ),
+        covers=tuple(shells),
     )
 
 
@@ -466,6 +504,23 @@ EXAMPLES: tuple[Example, ...] = (
             + f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n"
         },
         roots=("driver-not-registered",),
+    ),
+    Example(
+        "a shell on the node cannot start any command",
+        {"driver.log": "-bash: fork: retry: No child processes\n" * 3},
+        roots=("thread-limit",),
+        says=("a shell another process", "pids.max"),
+    ),
+    Example(
+        "a script that starts Ray",
+        {"driver.log": f"/app/start.sh: line 12: {NO_FORK.sample.partition(': ')[2]}\n"},
+        roots=("thread-limit",),
+    ),
+    Example(
+        "a shell without memory, and a note",
+        {
+            "driver.log": "bash: fork: Cannot allocate memory\nIf fork: retry: No child processes appears, raise the limit\n"
+        },
     ),
     Example(
         "a socket or lock that is busy, and a library that got fewer threads",

@@ -59,9 +59,14 @@ _LONGEST = 160
     looks_for=(*train.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
 )
 def train_worker_failed(case: Case) -> Iterator[Finding]:
-    """One finding per run."""
-    for run in train.runs(case):
+    """One finding per run; one for Ray Train's own exception where the capture shows no other failure."""
+    found = train.runs(case)
+    for run in found:
         yield _finding(case, run)
+    raised = case.of(train.RAISED_V1.kind)
+    others = case.of("driver.exception", "log.error", "log.critical", "log.traceback")
+    if raised and not found and not case.exits and all(_is_inside(e, raised[0]) for e in others):
+        yield _alone(raised)
 
 
 def _finding(case: Case, run: TrainRun) -> Finding:
@@ -82,6 +87,34 @@ def _finding(case: Case, run: TrainRun) -> Finding:
             *train.echoes(case),
         ),
         gaps=(_FIRST,) if last.ranks and last.ranks[0].lost_its_peer else (),
+    )
+
+
+def _is_inside(event: Event, raised: Event) -> bool:
+    """Whether an event is this exception, or its traceback."""
+    return event.source is raised.source and (
+        event.line >= raised.line or train.RAISED_V1.find in event.message
+    )
+
+
+def _alone(raised: list[Event]) -> Finding:
+    first = raised[0]
+    return Finding(
+        "The training run failed, and the output does not show the error of the worker that failed",
+        (Link(first, "Ray Train ends the run, and refers to earlier error messages"),),
+        explains=(Entity("train-run", f"{first.source.path}:{first.line}"),),
+        count=len(raised),
+        remedies=(
+            Remedy(
+                "Read the error of the trial, which Ray Train keeps in the run's folder",
+                (
+                    "cat ~/ray_results/RUN/*/error.txt   # or RUN in storage_path",
+                    "grep -B2 -A40 'Trial task failed' …   # in a notebook: the output of the cell, above this exception",
+                ),
+                doc=_DOC,
+            ),
+        ),
+        covers=tuple(raised),
     )
 
 
@@ -321,6 +354,22 @@ _V1 = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the end of a notebook's traceback, and nothing above it",
+        {
+            "driver.log": "File /app/venv/lib/python3.11/site-packages/ray/train/base_trainer.py:638, in BaseTrainer.fit(self)\n"
+            "    634 result = result_grid[0]\n--> 638     raise TrainingFailedError(\n    641 return result\n\n"
+            "TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.\n"
+        },
+        roots=("train-worker-failed",),
+        says=("does not show the error", "error.txt"),
+    ),
+    Example(
+        "a program that expects the failure and goes on",
+        {
+            "driver.log": "caught TrainingFailedError: The Ray Train run failed. Please inspect the previous error\nepoch 2\n"
+        },
+    ),
     Example(
         "rank 1 raises an exception, and rank 0 fails two seconds later",
         {

@@ -32,14 +32,31 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import DRIVER, GCS, RAYLET, WORKER_DIED, WORKER_EXIT
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import engine, gpu_fault, jobs, subjects
 
 _OWN = ("worker-err", "core-worker")
 """Files in which a worker's crash is reported."""
+_DEATH_TEXT = (
+    Signal(
+        "worker.death_text", "The worker died unexpectedly while executing this task.",
+        r"^(?:Unhandled error \(suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'\): |(?:ray\.exceptions\.)?WorkerCrashedError: )?"
+        r"The worker died unexpectedly while executing this task\.", DRIVER,
+        "Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): The worker died unexpectedly while executing this task. Check "
+        "python-core-worker-*.log files for more information.",
+    ),
+    Signal(
+        "worker.death_text", "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+        r"^The actor is dead because its worker process has died\. Worker exit type: SYSTEM_ERROR\b", DRIVER,
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly "
+        "exits with a connection error code 2. End of file.",
+    ),
+)  # fmt: skip
+"""`str()` of WorkerCrashedError, and the last line of ActorDiedError's: what is left where a program logs one, or a paste begins."""
+
 _KERNEL = Gap(
     "kernel log",
     "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
@@ -55,7 +72,14 @@ _KERNEL = Gap(
     caused_by=("collective", "gpu-fault", "node"),
     daemons_record=True,
     fallback=True,
-    looks_for=(WORKER_EXIT, WORKER_DIED, engine.WATCHDOG, *gpu_fault.SIGNALS, *jobs.SIGNALS),
+    looks_for=(
+        WORKER_EXIT,
+        WORKER_DIED,
+        *_DEATH_TEXT,
+        engine.WATCHDOG,
+        *gpu_fault.SIGNALS,
+        *jobs.SIGNALS,
+    ),
     remedies=(
         Remedy(
             "Find what ended the process",
@@ -88,6 +112,31 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
         by_node.setdefault(exit_.node, []).append(exit_)
     for exits in by_node.values():
         yield _finding(case, exits)
+    if not (case.exits or case.explained or _DAEMONS & case.roles):
+        yield from _of_texts(case)
+
+
+_DAEMONS = frozenset((*GCS, *RAYLET))
+"""Their logs record every exit, so that a text alone says nothing new."""
+
+
+def _of_texts(case: Case) -> Iterator[Finding]:
+    """At most one finding, where the text of an exception is all that a console shows."""
+    texts = case.of(_DEATH_TEXT[0].kind)
+    if not texts:
+        return
+    last = texts[-1]
+    ending = case.endings.get(last.source)
+    goes_on = ending is not None and not ending["ended_by"] and ending.offset > last.offset
+    what = "An actor's worker" if any("actor is dead" in e.message for e in texts) else "A worker"
+    yield Finding(
+        f"{what} ended suddenly, and the output shows only the exception that its caller got",
+        (Link(texts[0], "Ray reports the end of the process without a cause"),),
+        explains=(Entity("actor-exit", ""),),
+        severity="warning" if goes_on else None,
+        covers=(*texts, *case.of("driver.exception")),
+        gaps=() if "kernel" in case.roles else (_KERNEL,),
+    )
 
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
@@ -157,6 +206,32 @@ EXAMPLES: tuple[Example, ...] = (
             "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2.\n",
         },
         roots=("worker-vanished",),
+    ),
+    Example(
+        "a failed result that the program never fetched, and no log of Ray's daemons",
+        {
+            "driver.log": f"2026-11-21 07:34:50,741\tERROR worker.py:405 -- {_DEATH_TEXT[0].sample}\n"
+        },
+        roots=("worker-vanished",),
+        says=("only the exception that its caller got",),
+    ),
+    Example(
+        "an engine logs the end of its actor",
+        {
+            "driver.log": f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n"
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a task and a note quote the texts, and an actor left on purpose",
+        {
+            "driver.log": f"(check pid=12) {_DEATH_TEXT[1].sample}\nIf the worker died unexpectedly while executing this task, run it "
+            f"again.\n{_DEATH_TEXT[1].sample.replace('SYSTEM_ERROR', 'INTENDED_USER_EXIT')}\n"
+        },
+    ),
+    Example(
+        "the text beside complete logs, which record no exit",
+        {"driver.log": f"{_DEATH_TEXT[0].sample}\n", **QUIET_LOGS},
     ),
     Example(
         "an idle worker that Ray itself ended",

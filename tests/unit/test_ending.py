@@ -69,6 +69,20 @@ def test_a_chain_is_one_traceback(tmp_path: Path) -> None:
     assert event.text.endswith("KeyError: 'y'")
 
 
+def test_a_paste_may_begin_within_the_traceback(tmp_path: Path) -> None:
+    """Its first lines are missing then, so that only a paste which contains nothing else counts."""
+    rest = FRAMES.partition("\n")[2]
+    whole = Source("driver.log", "driver", is_excerpt=True)
+    for text, ended_by in (
+        (f"{rest}ValueError: x\n", "traceback"),
+        (f"{rest}ValueError: x\nwent on\n", ""),
+    ):
+        (tmp_path / "driver.log").write_text(text)
+        (event,) = ending.read({whole: str(tmp_path / "driver.log")}, [])
+        assert event["ended_by"] == ended_by
+    assert end_of(tmp_path, f"{rest}ValueError: x\n")["ended_by"] == ""
+
+
 def test_rays_own_lines_are_no_output(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_text(RAYS_NOISE)
     assert ending.read({Source("driver.log", "driver"): str(tmp_path / "driver.log")}, []) == []

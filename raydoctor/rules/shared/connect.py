@@ -49,8 +49,15 @@ NODE_NOT_STARTED = (
         "TimeoutError: Timed out after 60 seconds while waiting for node to startup. Did not find socket name "
         "/tmp/ray/session_2026-11-21_10-40-11_306000_7/sockets/plasma_store in the list of object store socket names.",
     ),
+    Signal(
+        "driver.node_not_started", "The current node has not been updated within ",
+        r"^Exception: The current node has not been updated within (?P<seconds>\d{1,6}) seconds", DRIVER,
+        "Exception: The current node has not been updated within 30 seconds, this could happen because of some of the Ray processes "
+        "failed to startup.",
+    ),
 )  # fmt: skip
-"""`ray start` and `ray.init` of a new cluster, 2.9 to 2.60: the raylet did not register in `RAY_raylet_start_wait_time_s`."""
+"""`ray start` and `ray.init` of a new cluster, 2.9 to 2.60 (the last: before 2.7): the raylet did not register in
+`RAY_raylet_start_wait_time_s`."""
 
 
 def connected_to(case: Case, event: Event) -> Event | None:

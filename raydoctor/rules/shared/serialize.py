@@ -53,11 +53,41 @@ CHECKED = Signal(
     DRIVER,
     "Checking Serializability of <__main__.Database object at 0x7f0c2b3e5d10>",
 )
+PICKLE_ERROR = Signal(
+    "serialize.error",
+    " pickle <",
+    r"(?:^|`|Error: )Can't pickle (?P<object><[^\n]{1,300}?>): (?:it's not (?:the same object as|found as) |attribute lookup |import of module )",
+    DRIVER,
+    "_pickle.PicklingError: Can't pickle <cyfunction Counter.__init__ at 0x7f0>: it's not the same object as app.Counter.__init__",
+    symptom=True,
+    fold=("object",),
+)
+"""`pickle` itself (`save_global`): Ray adds nothing to a PicklingError, unlike to a TypeError."""
 
 _WHY = pattern(r"^[ \t]*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
 _ADDRESS = pattern(r" at 0x[0-9a-f]+")
 _TYPES = ("PicklingError",)
-_TEXTS = ("cannot pickle ", "can't pickle ", "Could not serialize the ", "Can't get local object")
+_TEXTS = (
+    *(
+        "cannot pickle ",
+        "can't pickle ",
+        "Can't pickle ",
+        "Could not serialize the ",
+        "Can't get local object",
+    ),
+    *(
+        "cannot be pickled",
+        "is not picklable",
+        "not possible to pickle",
+        "cannot be converted to a Python object for pickling",
+    ),
+    *(
+        "no default __reduce__ due to non-trivial __cinit__",
+        "object proxy must define __reduce_ex__()",
+    ),
+    "instances is not enabled (http://www.boost.org/libs/python/doc/v2/pickle.html)",
+)
+"""Of CPython 3.6 to 3.13, Cython, wrapt and Boost.Python."""
 
 
 def is_about_pickling(raised: Raised | None) -> bool:
@@ -71,6 +101,17 @@ def is_about_pickling(raised: Raised | None) -> bool:
         return True
     pickled = raised.name in _TYPES or any(text in raised.message for text in _TEXTS)
     return pickled and not any(frame.is_user_code for frame in raised.frames)
+
+
+def is_by_ray(raised: Raised | None) -> bool:
+    """Whether the frames of a driver's traceback show that Ray pickled the value: its own are below the program's last."""
+    if raised is None or not (
+        raised.name in _TYPES or any(text in raised.message for text in _TEXTS)
+    ):
+        return False
+    own = [n for n, frame in enumerate(raised.frames) if frame.is_user_code]
+    below = raised.frames[own[-1] + 1 if own else 0 :]
+    return any("/ray/" in frame.file.replace("\\", "/") for frame in below)
 
 
 def reason(text: str) -> str:

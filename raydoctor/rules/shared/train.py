@@ -77,7 +77,7 @@ RAISED = Signal(
 RAISED_V1 = Signal(
     "train.raised_v1",
     "The Ray Train run failed. Please inspect the previous error",
-    r"^ray\.train\.base_trainer\.TrainingFailedError: The Ray Train run failed\. Please inspect the previous error",
+    r"^(?:ray\.train\.base_trainer\.)?TrainingFailedError: The Ray Train run failed\. Please inspect the previous error",
     DRIVER,
     "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.",
     symptom=True,
