@@ -1,9 +1,11 @@
 """Symptoms that no diagnosis explains: those of known signals, and errors that match no rule.
 
 Three kinds of records are read without a rule: records of level E or C of Ray's own processes (ERROR and
-CRITICAL of those written in Python), and tracebacks. Records that a rule recognises are left to that rule.
-Records that only repeat a diagnosed failure (a dashboard that cannot reach the dead node) are dropped. The
-rest is grouped by template, worst first, so that a report is useful even if no rule matches.
+CRITICAL of those written in Python), and tracebacks. In a console without Ray's logs, also lines of any
+process that look like errors: their level, an exception, a crash, or a component that died or failed.
+Records that a rule recognises are left to that rule. Records that only repeat a diagnosed failure (a
+dashboard that cannot reach the dead node) are dropped. The rest is grouped by template, worst first, so that
+a report is useful even if no rule matches.
 
 Templates are made by folding ids, numbers, addresses, quoted words and paths, not by a log miner: Ray's
 messages are format strings with constant words, while Drain's clusters depend on the order of lines and join
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.case import Case
@@ -43,9 +46,14 @@ _OBSERVERS = frozenset(
 )
 """Roles that report errors when a node or the GCS is gone."""
 
-_KINDS = {"log.critical": 0, "log.traceback": 2, "log.error": 3}
+_KINDS = {
+    "log.critical": 0, "log.traceback": 2, "log.echoed_traceback": 2, "log.error": 3, "log.failure": 4
+}  # fmt: skip
 """Kinds of records without a rule, worst first; 1 is a rule's symptom that no finding explains."""
+_TRACEBACKS = ("log.traceback", "log.echoed_traceback")
 _SYMPTOM = 1
+_MILD = ("D", "I", "W")
+"""Levels of records in which a failure may still heal."""
 _NEAR_S = 2.0
 """Seconds around a record of a diagnosis in which records of the same daemon count as its part."""
 _NOT_ERRORS = (
@@ -56,6 +64,9 @@ _NOT_ERRORS = (
     "Actor with class name: '",  # a warning about restarts with large arguments: Data and Train cause it
     # A second, healthy cluster on the machine (2.60).
     "An exception occurred while starting the metrics server.",
+    # Without an effect on programs.
+    "Failed to establish connection to the event+metrics exporter agent.",
+    "Failed to establish connection to the metrics exporter agent.",
     "Report event failed: ",  # an agent (2.50) that gets the dashboard's address too late
 )
 
@@ -119,70 +130,174 @@ def _python() -> Iterator[Signal]:
         )
 
 
-def _console(kind: str, literal: str, form: str, sample: str) -> Signal:
-    begin = r"(?P<begin>[A-Za-z' ]{0,24})"
+_PROCESS = r"\((?:[^()\n]|\((?:[^()\n]|\([^()\n]{0,200}\)){0,200}\)){1,300}\) "
+"""The prefix of a process: `(MapWorker(ReadRange->MapBatches(f)) pid=12, ip=10.0.0.2) `."""
+_REWRITTEN = rf"{HEADER}[^{HEADER}]*{HEADER}"
+_BEFORE = rf"(?:{_PROCESS})?(?:{_REWRITTEN})?"
+_AROUND = r"[ \t]{0,8}[^\w\s(]{0,4} ?"
+"""Indentation, quotation marks, backticks and brackets around an error."""
+_COMPONENT = (
+    r"\b(?i:workers?|actors?|nodes?|raylet|process|driver|jobs?|replicas?|engine|agent|gcs|dashboard|tasks?"
+    r"|trials?|ranks?|supervisor|autoscaler|object store|plasma)\b"
+)
+
+
+def _console(  # noqa: PLR0913, PLR0917 - one argument per part of a signal
+    kind: str,
+    literal: str,
+    form: str,
+    sample: str,
+    with_header: bool = False,
+    role: str = "console",
+) -> Signal:
     return Signal(
         kind,
         literal,
-        form + begin,
-        ("console",),
+        rf"{form}(?P<begin>[A-Za-z' ]{{0,24}})",
+        (role,),
         sample,
         symptom=True,
         fold=("begin",),
+        with_header=with_header,
+    )
+
+
+def _of_level(word: str, letter: str, kind: str) -> Iterator[Signal]:
+    """Lines of a level, with a header that the console's rewriting keeps or does not recognise."""
+    yield _console(
+        kind,
+        f"{HEADER}{letter}|",
+        rf"{HEADER}{letter}\|[^{HEADER}]*{HEADER}",
+        f"{HEADER}{letter}|||{HEADER}step failed",
         with_header=True,
+    )
+    yield _console(
+        kind,
+        word,
+        rf"^{_BEFORE}(?:{_AROUND}|(?=.{{0,60}}\d\d:\d\d).{{0,120}}?[\s\[(|<]){word}\b\W{{0,3}}",
+        f"2026-11-21 07:35:03 | node-1 | {word} | step failed",
+        with_header=True,
+    )
+    yield _console(
+        kind,
+        f" {letter} ",
+        rf"^(?=[({HEADER}]){_BEFORE}\[{_STAMP} {letter} \d+ \d+\] "
+        r"(?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?",
+        f"(train pid=12) [2026-11-21 07:34:50,739 {letter} 283 293] store.cc:366: The end is near",
+        with_header=True,
+        role="console-prefixed",
     )
 
 
 _CONSOLE = (
-    # A logger's header, rewritten (`capture/console/prefixes.py`).
-    _console(
-        "log.error",
-        f"{HEADER}E|",
-        rf"{HEADER}E\|[^{HEADER}]*{HEADER}",
-        f"{HEADER}E|||{HEADER}step failed",
+    *_of_level("ERROR", "E", "log.error"),
+    *_of_level("CRITICAL", "C", "log.critical"),
+    *(
+        _console(
+            "log.error",
+            f"{name}: ",
+            rf"^{_AROUND}(?:[A-Za-z_][\w.]{{0,100}})?{name}: ",
+            f"Value{name}: no rows",
+        )
+        for name in ("Error", "Exception")
     ),
-    _console(
-        "log.critical",
-        f"{HEADER}C|",
-        rf"{HEADER}C\|[^{HEADER}]*{HEADER}",
-        f"{HEADER}C|||{HEADER}out of order",
+    *(
+        _console("log.critical", literal, form, sample)
+        for literal, form, sample in (
+            (
+                "FATAL",
+                rf"^(?:{_AROUND}|(?=.{{0,60}}\d\d:\d\d).{{0,120}}?[\s\[(|<])FATAL\b\W{{0,3}}",
+                "FATAL: no disk",
+            ),
+            (
+                "Fatal Python error: ",
+                r"^\s{0,8}Fatal Python error: ",
+                "Fatal Python error: Aborted",
+            ),
+            (
+                "*** SIG",
+                r"^\s{0,8}\*\*\* SIG",
+                "*** SIGSEGV received at time=1795237984 on cpu 1 ***",
+            ),
+            (
+                "Segmentation fault",
+                r"^(?:.{0,200}\W)?Segmentation fault",
+                "train.sh: line 3: 812 Segmentation fault",
+            ),
+            ("core dumped", r"^.{0,200}\bcore dumped\b", "Aborted (core dumped)"),
+            ("Aborted", r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Aborted(?:$|[ !.])", "Aborted!"),
+            (
+                "Killed",
+                r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Killed(?:$|[ !.])",
+                "train.sh: line 3: 812 Killed",
+            ),
+            ("OOMKilled", r"\bOOMKilled\b", "reason: OOMKilled"),
+            (
+                "terminate called ",
+                r"^\s{0,8}terminate called (?:after throwing|without an active)",
+                "terminate called without an active exception",
+            ),
+            ("Check failed: ", r"\bCheck failed: ", " Check failed: count > 0"),
+            (
+                "Termination is unexpected",
+                r"^.{0,60}\bTermination is unexpected",
+                "Raylet is terminated. Termination is unexpected.",
+            ),
+        )
     ),
-    _console(
-        "log.error",
-        "ERROR",
-        r"^(?:\([^()\n]{1,200}\) )?\W{0,3}ERROR\b\W{0,3}",
-        "ERROR: step failed",
+    *(
+        _console("log.error", literal, form, sample)
+        for literal, form, sample in (
+            ("Error ", rf"^{_AROUND}Error (?=\w)", "Error executing job with overrides: []"),
+            (
+                "Exception ",
+                r"^\s{0,8}(?:Unhandled |Uncaught )?Exception (?:raised|in|occurred|while|during)\b",
+                "Exception raised in creation task: no rows",
+            ),
+            (
+                "exception was raised",
+                r"^.{0,100}\bexception was raised\b",
+                "An exception was raised from a task of an operator.",
+            ),
+            (
+                "() (pid=",
+                r"ray::\S.{0,300}?\(\) \(pid=\d+",
+                "ray::Trainer.__init__() (pid=12, ip=10.0.0.2)",
+            ),
+            ("StatusCode.", r"\bStatusCode\.(?!OK\b)[A-Z_]{3,40}\b", "grpc.StatusCode.NOT_FOUND"),
+            ("SYSTEM_ERROR", r"\bSYSTEM_ERROR\b", "Worker exit type: SYSTEM_ERROR"),
+            (
+                "fork: retry",
+                r"\bfork: retry\b",
+                "bash: fork: retry: Resource temporarily unavailable",
+            ),
+            ("t pickle ", r"\b(?:[Cc]an.t|[Cc]annot) pickle ", "cannot pickle a lock"),
+            ("died", rf"{_COMPONENT}.{{0,160}}?\bdied\b", "The actor died unexpectedly."),
+            (
+                "is dead",
+                rf"{_COMPONENT}.{{0,160}}?\bis dead\b",
+                "The actor is dead because its owner ended.",
+            ),
+            (
+                "killed",
+                rf"{_COMPONENT}.{{0,160}}?\bkilled\b|\b(?:was|were|got) killed\b",
+                "A worker was killed.",
+            ),
+            ("crashed", rf"{_COMPONENT}.{{0,160}}?\bcrashed\b", "Actor for a replica crashed."),
+        )
     ),
-    _console(
-        "log.error",
-        "Error: ",
-        r"^(?:\([^()\n]{1,200}\) )?(?:[A-Za-z_][\w.]{0,100})?Error: ",
-        "ValueError: no rows",
+    *(
+        _console("log.failure", literal, form, sample)
+        for literal, form, sample in (
+            (
+                "failed",
+                rf"{_COMPONENT}.{{0,160}}?\bfailed\b",
+                "The raylet exited because an agent failed",
+            ),
+            ("Failed to ", rf"^{_AROUND}Failed to ", "Failed to start supervisor actor"),
+        )
     ),
-    _console(
-        "log.error",
-        "Exception: ",
-        r"^(?:\([^()\n]{1,200}\) )?(?:[A-Za-z_][\w.]{0,100})?Exception: ",
-        "Exception: no rows",
-    ),
-    _console(
-        "log.critical",
-        "Fatal Python error: ",
-        r"^(?:\([^()\n]{1,200}\) )?Fatal Python error: ",
-        "Fatal Python error: Aborted",
-    ),
-    _console(
-        "log.critical",
-        "*** SIG",
-        r"^(?:\([^()\n]{1,200}\) )?\*\*\* SIG",
-        "*** SIGSEGV received at time=1795237984 on cpu 1 ***",
-    ),
-    _console(
-        "log.critical",
-        "Segmentation fault",
-        r"^(?:\([^()\n]{1,200}\) )?Segmentation fault",
-        "Segmentation fault (core dumped)",
-    ),
+    replace(TRACEBACK, kind="log.echoed_traceback", roles=("console-echo",)),
 )
 """Lines of a console that look like errors; they are listed if no rule recognises them."""
 
@@ -246,13 +361,21 @@ def account(
     """
     accounted = _Accounted(case, findings)
     groups: dict[tuple[int, str, str], list[Event]] = {}
-    for event in _unexplained(case, set(symptoms), accounted):
+    lines: set[tuple[str, int]] = set()
+    for event in sorted(_unexplained(case, set(symptoms), accounted), key=_weight):
         if accounted.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
             continue
-        weight = _KINDS.get(event.kind, _SYMPTOM)
+        if event.kind in _KINDS and _place(event) in lines:
+            continue  # a line with a worse word
+        lines.add(_place(event))
+        weight = _weight(event)
         groups.setdefault((weight, event.kind, template(says(event))), []).append(event)
     ordered = sorted(groups.items(), key=lambda g: (g[0][0], -_count(g[1]), _place(g[1][0])))
     return tuple(_listed(kind, found) for (_, kind, _), found in ordered)
+
+
+def _weight(event: Event) -> int:
+    return _KINDS.get(event.kind, _SYMPTOM)
 
 
 def _is_outside(event: Event, since: float | None, until: float | None) -> bool:
@@ -281,6 +404,7 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
     for event in case.of(*sorted(symptoms | set(_KINDS))):
         if event.kind not in _KINDS or not (
             event.message.startswith(_NOT_ERRORS)
+            or (event.kind == "log.failure" and event.level in _MILD)
             or known.holds(event)
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)
@@ -308,8 +432,10 @@ def _is_echo(event: Event, over: bool, hurt: float | None) -> bool:
 
 
 def _is_quoted(event: Event, quoted: str) -> bool:
-    """Whether the exception of a traceback is already part of a diagnosis."""
-    return event.kind == "log.traceback" and (raised := _raised(event)) != "" and raised in quoted
+    """Whether the exception of a traceback, or a line of a console, is already part of a diagnosis."""
+    if event.kind in _TRACEBACKS:
+        return (raised := _raised(event)) != "" and raised in quoted
+    return event.source.is_excerpt and (said := says(event)) != "" and said in quoted
 
 
 def _deciding(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
@@ -338,7 +464,7 @@ class _Recognised:
         self._words: set[tuple[object, ...]] = set()
         for event in events:
             if event.kind in _KINDS:
-                of_tracebacks = event.kind == "log.traceback"
+                of_tracebacks = event.kind in _TRACEBACKS
                 self._hold(event, self._tracebacks if of_tracebacks else self._lines, 1)
                 continue
             for seen in (event, *event.sightings):
@@ -354,7 +480,7 @@ class _Recognised:
         """Whether a signal recognised the record, a part of it, or the record that it is part of."""
         first, last = event.line, event.line + event.text.count("\n")
         held = self._lines.get(event.source.path, [])
-        if event.kind != "log.traceback":
+        if event.kind not in _TRACEBACKS:
             last = first
             held = [*held, *self._tracebacks.get(event.source.path, [])]
         overlapping = any(begin <= last and first <= end for begin, end in held)
@@ -375,7 +501,8 @@ _RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
 
 def says(event: Event) -> str:
     """The most informative line: a traceback's exception with its location, otherwise the first line."""
-    if event.kind == "log.traceback" and (raised := _raised(event)):
+    if event.kind in _TRACEBACKS:
+        raised = _raised(event) or "Traceback without its exception"
         frames = list(_FRAME.finditer(event.message))
         at = frames[-1] if frames else None
         return f"{raised}  ({at['file']}:{at['line']} in {at['function']})" if at else raised

@@ -20,10 +20,14 @@ _TRIVIAL_END = re.compile(r"(?<!\\)(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]
 """The end of a pattern that matches any text with re.DOTALL: it only names a field."""
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 
-
+_LISTED = ("console", "console-prefixed", "console-echo")
+"""Roles of signals that apply to excerpts only (`diagnosis/unexplained.py`): to all lines, to those with a
+process prefix, and to those of other processes than the driver."""
 EXCERPTS = {
-    "raylet-out-excerpt": ("raylet-out", "raylet-err", "raylet-echo"),
-    "gcs-out-excerpt": ("gcs-out", "gcs-err", "gcs-echo"),
+    "raylet-out-excerpt": ("raylet-out", "raylet-err", "raylet-echo", *_LISTED),
+    "gcs-out-excerpt": ("gcs-out", "gcs-err", "gcs-echo", *_LISTED),
+    "autoscaler-echo-excerpt": ("autoscaler-echo", *_LISTED),
+    "worker-echo-excerpt": ("worker-echo", *_LISTED),
     "core-driver-excerpt": ("core-driver", "core-worker", "driver", "job-driver"),
     "kernel-excerpt": ("kernel",),
     "driver-excerpt": (
@@ -40,12 +44,10 @@ EXCERPTS = {
         *("log-monitor", "client-server", "data", "serve", "train", "train-app", "start-block"),
     ),
 }
-"""Roles of lines that an excerpt may contain: part of a console, or a log without its file name.
-
-`console` is the role of signals that apply to excerpts only (`diagnosis/unexplained.py`)."""
-WORKERS_EXCERPT = "worker-echo-excerpt"
+"""Roles of lines that an excerpt may contain: part of a console, or a log without its file name."""
+DRIVERS_ECHO = "driver-echo-excerpt"
 """Lines with a process prefix. Launchers and engines print such prefixes too, even for a driver."""
-EXCERPTS[WORKERS_EXCERPT] = ("worker-echo", *EXCERPTS["driver-excerpt"])
+EXCERPTS[DRIVERS_ECHO] = ("worker-echo", "console-prefixed", *EXCERPTS["driver-excerpt"])
 
 
 class SignalProbe:
@@ -85,6 +87,8 @@ class LiteralEntry(NamedTuple):
     own: tuple[SignalProbe, ...]
     hidden: tuple[tuple[str, tuple[SignalProbe, ...]], ...]
     """Literals that rg may have hidden, because they share characters with the reported one."""
+    inside: tuple[SignalProbe, ...] = ()
+    """Signals whose literals are part of the reported one: for lines in which the others find no symptom."""
 
 
 class Index:
@@ -95,7 +99,8 @@ class Index:
         for signal in dict.fromkeys(signals):
             self._by_literal.setdefault(signal.find, []).append(SignalProbe(signal))
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
-        self._hidden = _overlaps(list(self._by_literal))
+        self._parts = list(_contained(list(self._by_literal)))
+        self._hidden = _overlaps(list(self._by_literal), self._parts)
         self._tables: dict[str, Mapping[bytes, LiteralEntry]] = {}
         self._literals: dict[str, frozenset[str]] = {}
         self._relevant: dict[str, frozenset[bytes]] = {}
@@ -138,8 +143,15 @@ class Index:
         for literal in sorted(own):
             for other in self._hidden.get(literal, ()):
                 hidden.setdefault(other, []).append((literal, own[literal]))
+        inside: dict[str, list[SignalProbe]] = {}
+        for part, whole in self._parts:
+            if part in own:
+                inside.setdefault(whole, []).extend(own[part])
+                hidden.setdefault(whole, [])
         return {
-            literal.encode(): LiteralEntry(own.get(literal, ()), tuple(others))
+            literal.encode(): LiteralEntry(
+                own.get(literal, ()), tuple(others), tuple(inside.get(literal, ()))
+            )
             for literal, others in hidden.items()
         }
 
@@ -162,20 +174,19 @@ def echo_table(source: Source, echo: str) -> str:
     """The name of the table for a line of a console; `echo`: the process that it echoes, or empty."""
     if not echo:
         return table_of(source)
-    if echo == "raylet" and source.is_excerpt:
-        return "raylet-out-excerpt"
-    if echo == "gcs" and source.is_excerpt:
-        return "gcs-out-excerpt"
-    if echo == "driver":
-        return WORKERS_EXCERPT if source.is_excerpt else "worker-echo"
-    return f"{echo}-echo"
+    if source.is_excerpt:
+        return f"{_LOGS.get(echo) or f'{echo}-echo'}-excerpt"
+    return "worker-echo" if echo == "driver" else f"{echo}-echo"
+
+
+_LOGS = {"raylet": "raylet-out", "gcs": "gcs-out"}
 
 
 def _possible_roles(role: str) -> tuple[str, ...]:
     """Roles that lines of such a file may have."""
     echoes = ECHOES if role.removesuffix("-excerpt") in DRIVERS else ()
-    daemons = ("raylet-out", "raylet-err", "gcs-out", "gcs-err") if role == "driver-excerpt" else ()
-    return (*EXCERPTS.get(role, (role,)), *echoes, *daemons)
+    others = ("raylet-out", "raylet-err", "gcs-out", "gcs-err", *_LISTED)
+    return (*EXCERPTS.get(role, (role,)), *echoes, *(others if role == "driver-excerpt" else ()))
 
 
 def _deciding(signal: Signal) -> str:
@@ -197,13 +208,13 @@ def _only_begins(pattern: str) -> bool:
     return pattern.startswith("^")
 
 
-def _overlaps(literals: list[str]) -> dict[str, list[str]]:
+def _overlaps(literals: list[str], parts: list[tuple[str, str]]) -> dict[str, list[str]]:
     """literal -> others that it can hide, because both can share characters in a line."""
     found: dict[str, set[str]] = {}
     for literal, other in _touching(literals):
         found.setdefault(literal, set()).add(other)
         found.setdefault(other, set()).add(literal)
-    for other, literal in _contained(literals):
+    for other, literal in parts:
         found.setdefault(literal, set()).add(other)
     return {literal: sorted(others) for literal, others in found.items()}
 

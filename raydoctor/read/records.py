@@ -164,6 +164,7 @@ def parse_line(raw: str, role: str = "") -> LogLine:
         first = line.message[:1]
     if first == HEADER and role in ("driver", "job-driver"):
         _apply_rewritten(line)
+        _apply_absl_header(line, _ABSL.match(line.message))
     elif first == "[":
         _apply_header(line, _CPP.match(line.message))
     elif first.isdigit():

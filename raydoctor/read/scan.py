@@ -239,6 +239,8 @@ class _FileReader:
         for other, probes in entry.hidden:
             if other in self._text:
                 self._try(probes)
+        if entry.inside and not any(probe.signal.symptom for probe in self._matched):
+            self._try(entry.inside)
         self._learn_like(literal, entry)
 
     def finish(self) -> None:

@@ -77,8 +77,11 @@ def _longest_run(text: str) -> int:
 
 def _title(report: Report) -> str:
     if not report.diagnoses:
-        sure = report.complete and not report.unexplained
-        return "## raydoctor: nothing found" + ("" if sure else ", but the evidence is incomplete")
+        if report.unexplained:
+            return "## raydoctor: no cause found for the errors below"
+        return "## raydoctor: nothing found" + (
+            "" if report.complete else ", but the evidence is incomplete"
+        )
     count = len(report.roots or report.diagnoses)
     return f"## raydoctor: {_text.plural(count, 'root cause')}"
 

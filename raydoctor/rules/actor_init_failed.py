@@ -53,7 +53,8 @@ from raydoctor.rules.shared.traceback import Raised, parse
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
-    r"raised in its creation task, ray::(?P<class>[^()\n]{0,300})\.__init__\(\) \(pid=(?P<pid>\d+), "
+    # Markdown removes the underscores of `__init__`.
+    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)\(\) \(pid=(?P<pid>\d+), "
     r"ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
 )
 _LONGEST = 160
@@ -84,6 +85,15 @@ LOGGED = Signal(
     f"Formatted creation task exception: Traceback (most recent call last):\n\nray.exceptions.ActorDiedError: {_TEXT}",
     extent="record",
 )
+PRINTED = Signal(
+    "actor.creation_printed",
+    "Exception raised in creation task: ",
+    r"^Exception raised in creation task: (?P<what>.*)",
+    ("driver", "job-driver", "worker-echo"),
+    f"Exception raised in creation task: {_TEXT}",
+    extent="record",
+)
+"""In the output of the actor's own process (2.3 to 2.60)."""
 
 UNPICKLED = Signal(
     "actor.not_unpickled",
@@ -122,7 +132,7 @@ class _Failure:
     explains=("actor", "process", "worker"),
     caused_by=("actor",),
     daemons_record=True,
-    looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED, UNPICKLED, TRACEBACK),
+    looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED, PRINTED, UNPICKLED, TRACEBACK),
 )
 def actor_init_failed(case: Case) -> Iterator[Finding]:
     """One finding per class, exception and line of code."""
@@ -146,7 +156,7 @@ def _failures(case: Case) -> list[_Failure]:
             _complete(failure, exit_.detail)
             found.append(failure)
     by_actor = {f.actor: f for f in found if f.actor}
-    for event in case.of("actor.creation_exception", "driver.exception"):
+    for event in case.of("actor.creation_exception", PRINTED.kind, "driver.exception"):
         text = event["what"]
         creation = _CREATION.search(text)
         direct = event.kind != "driver.exception" or text.startswith(_OPENING)
@@ -395,5 +405,18 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program that prints such a line",
         {"driver.log": f"{UNPICKLED.sample}\nno traceback follows\n"},
+    ),
+    Example(
+        "only the output of an actor of Ray Data is available, behind its prefix",
+        {
+            "driver.log": "".join(
+                f"(MapWorker(ReadRange->MapBatches(Bad)) pid=463) {line}\n"
+                for line in f"{PRINTED.find}{_creation_text('MapWorker(ReadRange->MapBatches(Bad))', 463, _A, _BODY)}".split(
+                    "\n"
+                )
+            )
+        },
+        roots=("actor-init-failed",),
+        says=("(pid 463)", "read_header (serve.py:25)"),
     ),
 )

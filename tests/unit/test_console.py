@@ -495,3 +495,96 @@ def test_no_text_is_slow(unit: str) -> None:
 def test_no_prefix_is_kept_without_bound() -> None:
     Rewriter(ROLES).rewrite([f"(f{n} pid={n}) x" for n in range(20_000)])
     assert len(prefixes._PARSED) <= 10_000
+
+
+# ---------------------------------------------------------------- forms of chats, editors and terminals
+
+OOM = (
+    "(raylet) node_manager.cc:3007: 2 Workers (tasks / actors) killed due to memory pressure (OOM), "
+    "0 Workers crashed due to other reasons at node (ID: 5f, IP: 10.0.0.2) over the last time period."
+)
+
+
+def shown_lines(*lines: str) -> list[str]:
+    return [text for _, _, text in Rewriter(frozenset()).rewrite(list(lines))]
+
+
+@pytest.mark.parametrize("escape", ["#033", "\\033", "\\x1b", "\\x1B", "\\u001b", "\\e", "^["])
+def test_colours_that_are_written_out_are_removed(escape: str) -> None:
+    line = f"{escape}[33m(raylet){escape}[0m The node is full"
+    assert shown_lines(line) == ["(raylet) The node is full"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "`ValueError: no rows`",
+        "- `ValueError: no rows`",
+        "- ValueError: no rows",
+        "> ValueError: no rows",
+        '"ValueError: no rows',
+    ],
+)
+def test_markdown_around_an_error_is_removed(line: str) -> None:
+    assert shown_lines(line) == ["ValueError: no rows"]
+
+
+@pytest.mark.parametrize(
+    "line", ["- `ValueError`: raised for no rows", "- epoch 3", '"quoted" text']
+)
+def test_other_markdown_stays(line: str) -> None:
+    assert shown_lines(line) == [line]
+
+
+@pytest.mark.parametrize("form", ["{} {}", "{}\t{}", "{}| {}", "{}: {}", "  {} {}"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_line_numbers_are_removed(form: str, step: int) -> None:
+    lines = [
+        "(f pid=1) Traceback (most recent call last):",
+        '(f pid=1)   File "a"',
+        "(f pid=1) KeyError: 1",
+    ]
+    numbered = [form.format(98 + step * n, line) for n, line in enumerate(lines)]
+    assert shown_lines(*numbered) == lines
+
+
+def test_counted_output_of_a_program_stays() -> None:
+    lines = [f"{n} apples" for n in range(5)]
+    assert shown_lines(*lines) == lines
+
+
+@pytest.mark.parametrize("width", [70, 100, 116])
+def test_a_message_that_a_chat_broke_is_joined(width: int) -> None:
+    pieces = [OOM[at : at + width] for at in range(0, len(OOM), width)]
+    expected = OOM.replace("node_manager.cc:3007: ", "")
+    assert shown_lines(*pieces, "epoch 3") == [expected, "epoch 3"]
+
+
+def test_a_log_on_one_line_is_split() -> None:
+    line = (
+        "2026-11-21 07:35:03,092 ERROR loop.py:12 -- no loss Traceback (most recent call last): "
+        'File "/app/a.py", line 3, in main return step() File "/app/a.py", line 9, in step ValueError: no loss'
+    )
+    assert shown_lines(line)[1:] == [
+        "Traceback (most recent call last):",
+        '  File "/app/a.py", line 3, in main',
+        "    return step()",
+        '  File "/app/a.py", line 9, in step',
+        "ValueError: no loss",
+    ]
+
+
+def test_a_paste_that_begins_within_a_traceback_gets_its_beginning() -> None:
+    frame = '  File "/app/a.py", line 9, in step'
+    begin = "Traceback (most recent call last):"
+    assert shown_lines("    return step()", frame, "KeyError: 1")[1:] == [
+        begin,
+        frame,
+        "KeyError: 1",
+    ]
+    assert shown_lines("ray::step() (pid=7)", frame) == ["ray::step() (pid=7)", frame]
+
+
+def test_a_pushed_message_without_its_prefix_is_the_raylets() -> None:
+    text = "A worker died or was killed while executing a task by an unexpected system error."
+    assert shown_lines(text) == [f"(raylet) {text}"]

@@ -104,8 +104,8 @@ def may_hold(text: str) -> bool:
     )
 
 
-_OF_JOB = "Status message: "
-"""Ray's own message about a submitted job, which rules match."""
+_OF_RAY = ("Status message: ", "Exception raised in creation task: ")
+"""Ray's own messages about a submitted job and an actor's constructor, which rules match."""
 
 
 def normalised(
@@ -135,7 +135,7 @@ def normalised(
 
 def _exception(text: str) -> tuple[str, str] | None:
     """(text before it, exception in Python's form) for a line that prints an exception in another form."""
-    if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text) or text.startswith(_OF_JOB):
+    if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text) or text.startswith(_OF_RAY):
         return None
     found = [
         (match.start(), n, match) for n, form in enumerate(_FORMS) if (match := form.search(text))

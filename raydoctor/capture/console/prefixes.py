@@ -85,9 +85,17 @@ _PUSHED = pattern(
     r"|The actor or task with ID |Task was killed due to the node running low on memory)"
 )
 """What raylets and the GCS push to drivers: `worker.py` logs it up to 2.8; later it is `(raylet)`."""
+_ABSL = pattern(r"(?P<level>[EF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d{1,10} [\w./-]+:\d+\] ")
+"""gRPC's, abseil's and torchrun's header of an error: it stays, and its level is added."""
+_PLACE = pattern(
+    r"(?:\[[A-Z]{2,10}\] )?(?:\((?:raylet|gcs_server)\) )?[a-z_]{3,60}\.(?:cc|h):\d{1,5}: ?"
+)
+"""What is left of a header of Ray's C++ after a person removed the time."""
+_UNPREFIXED = "A worker died or was killed while executing a task by an unexpected system error."
+"""The raylet's message without its prefix."""
 _OPENINGS = (
     *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
-    "EXCEPTION",
+    *("EXCEPTION", _UNPREFIXED),
 )
 _PARSED: set[str] = set()
 """Process prefixes that have already been parsed."""
@@ -137,9 +145,10 @@ def is_bare(text: str) -> bool:
         end = text.find(") ") + 2
         if text[:end] not in _PARSED:
             return False
+        of_daemon = text.startswith(("(raylet", "(gcs_server"))
         text = text[end:]
         first = text[:1]
-        if first == "(" or " pid=" in text:
+        if first == "(" or " pid=" in text or (of_daemon and ".cc:" in text[:60]):
             return False
     if first == "[":
         return is_rays(text)
@@ -147,7 +156,14 @@ def is_bare(text: str) -> bool:
         pushed = text.startswith(("WARNING worker.py:", "ERROR worker.py:"), 24)
         return text[23:24] == "\t" and is_rays(text) and not pushed
     return not (
-        (first.isupper() and (text.startswith(_OPENINGS) or text[3:4] == " "))
+        (
+            first.isupper()
+            and (
+                text.startswith(_OPENINGS)
+                or text[3:4] == " "
+                or (first in "EF" and text[1:5].isdigit())
+            )
+        )
         or "Traceback (" in text
     )
 
@@ -166,6 +182,10 @@ def strip(line: str) -> Stripped:
         found.process, found.changed = "(raylet) ", True
         if not found.text[:1].isdigit():
             found.text = found.text[match.end() :]
+    if not found.process and found.text.startswith(_UNPREFIXED):
+        found.process, found.changed = "(raylet) ", True
+    if found.text[:1] in ("E", "F") and (match := _ABSL.match(found.text)):
+        found.level, found.header = "E" if match["level"] == "E" else "C", match[0]
     return found
 
 
@@ -210,6 +230,8 @@ def _strip_process(found: Stripped) -> bool:
     if rank := _RANK_OF_PROCESS.search(who):
         found.rank = rank["rank"]
     found.text = found.text[match.end() :]
+    if who.startswith(("raylet", "gcs_server")) and (place := _PLACE.match(found.text)):
+        _take(found, place.end())
     return True
 
 

@@ -36,7 +36,9 @@ class Rewriter:
     def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
         """Rewrite a block; `first` is the number of its first line in the original."""
         lines = shape.without_common_prefix(_pieces(raws, first))
-        lines = shape.dedented(shape.oldest_first(shape.unwrapped(lines)))
+        lines = shape.dedented(shape.oldest_first(shape.rejoined(shape.unwrapped(lines))))
+        if first == 1 and self._is_alone:
+            lines = tracebacks.with_beginning(lines)
         shown: list[RewrittenLine] = []
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, text in lines:
@@ -104,7 +106,7 @@ def _pieces(raws: list[str], first: int) -> list[Numbered]:
 def _begins_other(line: Stripped) -> bool:
     """Whether a line cannot continue a record of a daemon's log."""
     return (
-        bool(line.process or line.rank or line.level)
+        bool(line.process or line.rank or (line.level and not prefixes.is_rays(line.text)))
         or line.text[:1].isdigit()
         or line.text.startswith(tracebacks.BEGIN)
     )

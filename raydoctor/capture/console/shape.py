@@ -14,7 +14,7 @@ Numbered = tuple[int, str]
 
 _ESCAPES = pattern(
     r"(?:\x1b\[|\x9b)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
-    r"|(?:\ufffd|␛|\\x1b|\\u001b|\\033|\^\[)\[[0-9;?]{0,40}[A-HJKSTfhlmnsu]"
+    r"|(?:\ufffd|␛|\\x1[bB]|\\u001[bB]|[#\\]033|\\e|\^\[)\[[0-9;?]{0,40}[A-HJKSTfhlmnsu]"
 )
 _NESTED = 4
 """Times that codes are removed: removing one can join the halves of another."""
@@ -39,13 +39,31 @@ _OPENS = pattern(
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d"
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]"
     r"|ray\.exceptions\.[A-Z]\w+(?:\(\w+\))?: |\[(?:rank|default)\d+\]:"
-    r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:)"
+    r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:|[EF]\d{4} \d\d:\d\d:\d\d\.\d)"
 )
 _PYTEST = pattern(r"E {3,120}(?=\S)")
 _OF_ACTOR = pattern(r" {4,8}(class_name|actor_id|pid|name|namespace|ip): \S")
 _COMPOSE = pattern(r"[\w.-]{1,100} +\| ?")
 _SRUN = pattern(r" *\d{1,5}: ")
 _QUOTE = pattern(r" {0,3}> ?")
+_MARKED = pattern(
+    r"(?P<mark>(?:[-*+] )?`{1,2}(?=[^`\s])"
+    r"|(?:(?:[-*+>] ){1,3}[\"']?|[\"'])"
+    r"(?=[\w.]{1,80}(?:Error|Exception): |\([^()\n]{0,200}pid=\d|\(raylet[ ,)]|Traceback \())"
+)
+"""A list item, code or quotation of Markdown in front of what a program printed."""
+_MARKS = frozenset("`-*+>\"'")
+_NUMBER = pattern(r"[ \t]{0,8}(?P<number>\d{1,7})")
+_AFTER_NUMBER = pattern(r"\t|[ ]?[|:│][ ]?")
+_FLAT = "Traceback (most recent call last): "
+_FLAT_STARTS = pattern(
+    r"(?<=\s)(?=Traceback \(most recent call last\):|File \"[^\"\n]{1,400}\", line \d+, in "
+    r"|\((?:raylet|gcs_server|autoscaler)[ ,)]|\([^()\s][^()\n]{0,200} pid=\d{1,10}[,)]"
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]+[A-Z]{4,8} "
+    r"|[A-Za-z_][\w.]{0,100}(?:Error|Exception)(?:\(\w+\))?: )"
+)
+"""Where lines began in a log whose line breaks became spaces."""
+_FLAT_FRAME = pattern(r"(?P<frame>File \"[^\"\n]{1,400}\", line \d+, in [\w<>.]+) ?(?P<source>.*)")
 _ORDER = pattern(
     r"(?:\([^()\n]{1,200}\) )?\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 )
@@ -57,6 +75,13 @@ _HEADER = 60
 """Characters: at least as long as a header of Ray's Python code."""
 _RULED = "─-=+_*#~^|│╮╯┐┘┤ "
 """Characters at the end of a line of a box, table or rule."""
+_SHORT = 200
+"""Lines of a paste in which broken messages are joined."""
+_BREAKABLE = pattern(
+    r"\((?:raylet|gcs_server|autoscaler|scheduler)[ ,)]|(?:Error|Warning): No available node types? "
+)
+"""The beginning of a message of Ray's daemons."""
+_SENTENCE_ENDS = (*".!?`)]}", "")
 _DIGITS = pattern(r"\d")
 _NARROWEST, _WIDEST = 60, 400
 """Columns of a terminal."""
@@ -87,7 +112,15 @@ def is_simple(raw: str) -> bool:
     if "[" in raw:
         if "m" in raw and ("0m" in raw or "[39m" in raw or "[22m" in raw):
             return False
-        if "\ufffd[" in raw or "1b[" in raw or "33[" in raw or "^[[" in raw or "␛[" in raw:
+        if (
+            "\ufffd[" in raw
+            or "1b[" in raw
+            or "1B[" in raw
+            or "33[" in raw
+            or "\\e[" in raw
+            or "^[[" in raw
+            or "␛[" in raw
+        ):
             return False
     return not _may_be_joined(raw)
 
@@ -111,15 +144,64 @@ def split(raw: str) -> list[str]:
     parts = [part for part in raw.split("\r") if part] if "\r" in raw else [raw]
     for part in parts:
         text = uncoloured(part)
-        if len(text) <= _LONGEST and _may_be_joined(text):
+        if len(text) <= _LONGEST and f'{_FLAT}File "' in text:
+            pieces += _unflattened(text)
+        elif len(text) <= _LONGEST and _may_be_joined(text):
             pieces += _JOINED.split(text)
         elif text or "\r" not in raw:
             pieces.append(text)
     return pieces
 
 
+def _unflattened(text: str) -> list[str]:
+    """The lines of a log whose line breaks became spaces."""
+    lines: list[str] = []
+    for piece in _FLAT_STARTS.split(text):
+        if match := _FLAT_FRAME.fullmatch(piece.rstrip()):
+            lines.append(f"  {match['frame']}")
+            lines += [f"    {match['source']}"] if match["source"] else []
+        else:
+            lines.append(piece.rstrip())
+    return lines
+
+
+def _without_numbers(lines: list[Numbered]) -> list[Numbered]:
+    """The lines without the numbers that an editor, `cat -n` or a log viewer put before each of them."""
+    match = _NUMBER.match(lines[0][1]) if lines else None
+    if not match or len(lines) < 2 or not _NUMBER.match(lines[1][1]):
+        return lines
+    for step in (1, -1):
+        shown = [
+            _after_number(text, int(match["number"]) + step * n)
+            for n, (_, text) in enumerate(lines[:_SAMPLED])
+        ]
+        texts = [text for text in shown if text is not None]
+        if len(texts) < max(3, _MOST_OF * len(shown)) or not any(
+            _OPENS.match(text) or _ORDER.match(text.lstrip()) for text in texts
+        ):
+            continue
+        gap = min((len(text) - len(text.lstrip(" ")) for text in texts if text.strip()), default=0)
+        return [
+            (number, text if rest is None else rest[gap:])
+            for n, (number, text) in enumerate(lines)
+            for rest in (_after_number(text, int(match["number"]) + step * n),)
+        ]
+    return lines
+
+
+def _after_number(text: str, number: int) -> str | None:
+    """What follows a line's number; None if the line does not begin with it."""
+    rest = text.lstrip(" \t")
+    if number < 0 or not rest.startswith(str(number)):
+        return None
+    rest = rest[len(str(number)) :]
+    separator = _AFTER_NUMBER.match(rest)
+    return rest[separator.end() :] if separator else rest
+
+
 def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
-    """The lines without the prefix of nearly all lines: a compose service, srun's rank, a quotation mark."""
+    """The lines without the prefix of nearly all lines: numbers, a compose service, srun's rank, `> `."""
+    lines = _without_numbers(lines)
     for form in (_QUOTE, _COMPOSE, _SRUN):
         sample = [text for _, text in lines[:_SAMPLED] if text.strip()]
         if len(sample) >= 3 and sum(
@@ -146,6 +228,37 @@ def unwrapped(lines: list[Numbered]) -> list[Numbered]:
             length += len(text)
         whole = len(text) < width
     return joined
+
+
+def rejoined(lines: list[Numbered]) -> list[Numbered]:
+    """The lines of a short paste, with Ray's own messages joined that a chat or a narrow terminal broke.
+
+    A message goes on if its line ends within a sentence and the next line begins nothing new.
+    """
+    if len(lines) > _SHORT:
+        return lines
+    joined: list[Numbered] = []
+    is_open = False
+    for number, text in lines:
+        if is_open and _goes_on(joined[-1][1], text):
+            joined[-1] = (joined[-1][0], joined[-1][1] + text)
+        else:
+            joined.append((number, text))
+            is_open = _BREAKABLE.match(text) is not None
+    return joined
+
+
+def _goes_on(whole: str, below: str) -> bool:
+    is_cut = len(whole) >= _NARROWEST or whole.rstrip().endswith((":", ","))
+    return (
+        is_cut
+        and whole.rstrip()[-1:] not in _SENTENCE_ENDS
+        and below.strip() != ""
+        and not below.startswith("  ")
+        and not (below[0].isupper() and below[1:2] != "_")
+        and not _OPENS.match(below)
+        and not _ORDER.match(below)
+    )
 
 
 def _is_wrapped(texts: list[str], width: int, count: int) -> bool:
@@ -190,6 +303,10 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
     result: list[Numbered] = []
     for number, raw in lines:
         text, first = raw, raw[:1]
+        if first in _MARKS and (match := _MARKED.match(text)):
+            text = _unmarked(text[match.end() :]) if "`" in match[0] else text[match.end() :]
+            text = text or raw
+            first = text[:1]
         if first and first in " \t>|":
             margin = ""
             if match := _OPENS.match(text):
@@ -211,6 +328,12 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
                 margin = ""
         result.append((number, text))
     return _with_tabs(result) if any("class_name: " in text for _, text in result) else result
+
+
+def _unmarked(text: str) -> str:
+    """What a span of code contains if it goes to the end of the line; otherwise empty."""
+    text = text.rstrip().rstrip("`")
+    return "" if "`" in text else text
 
 
 def _with_tabs(lines: list[Numbered]) -> list[Numbered]:

@@ -28,8 +28,23 @@ _IPYTHON_FRAME = pattern(
     r"(?:, line (?P<cell_line>\d{1,7})| in (?P<in>\S+))?)"
 )
 _IPYTHON_SOURCE = pattern(r"\s*(?:-+> ?)?\d{1,7}(?: .*)?$")
+_FRAME = pattern(r'  File "[^"\n]{1,400}", line \d{1,7}, in ')
+_FIRST_LINES = 20
+_OF_STACK = ("Traceback (", "Stack (", "ray::")
+"""What stands above frames."""
 _MOST_HELD = 2_000
 """Maximum of lines that are held back until a traceback is complete."""
+
+
+def with_beginning(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The lines of a paste, with `BEGIN` above the first frame if the paste begins within a traceback."""
+    for n, (number, text) in enumerate(lines[:_FIRST_LINES]):
+        if any(words in text for words in _OF_STACK):
+            break
+        at = text.find('  File "')
+        if at >= 0 and _FRAME.match(text, at) and not text[:at].endswith("  "):
+            return [*lines[:n], (number, text[:at] + BEGIN), *lines[n:]]
+    return lines
 
 
 class DrawnTracebacks:
