@@ -411,7 +411,7 @@ def _nodes_missing(case: Case, waits: list[Event], gave_up: list[Event]) -> Find
             Remedy(
                 "Wait longer than 30 s for nodes that start slowly",
                 ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run …   # on every node",),
-                since=(2, 49),
+                since=(2, 50),
             ),
         ),
         covers=(*waits, *gave_up),
