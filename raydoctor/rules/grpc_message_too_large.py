@@ -58,6 +58,8 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
 _MIB = 1024**2
+_OTHERS_LIMIT = "4194304"
+"""gRPC's default for received messages. Ray sets a limit of its own in each of its servers and clients."""
 _TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _TEXT = "Sent message larger than max (4502277 vs. 2000000)"
 _SIZES = pattern(r"(?:Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)")
@@ -83,7 +85,12 @@ TOO_LARGE = Signal(
 def grpc_message_too_large(case: Case) -> Iterator[Finding]:
     """One finding per limit that a message exceeded: usually one."""
     exits = [e for e in case.exits if _SIZES.search(e.detail)]
-    reports = [e for e in case.of("message.too_large") if not case.torn_down(e)]
+    reports = [
+        e
+        for e in case.of("message.too_large")
+        if not case.torn_down(e)
+        and not (e.source.role in DRIVER and e["limit"] == _OTHERS_LIMIT and not exits)
+    ]
     limits = {e["limit"] for e in reports} | {
         m["limit"] for x in exits if (m := _SIZES.search(x.detail))
     }
@@ -223,6 +230,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("grpc-message-too-large",),
         says=("572 MiB", "512 MiB", "ray.put"),
+    ),
+    Example(
+        "a client of another gRPC server",
+        {"driver.log": 'details = "Received message larger than max (5308389 vs. 4194304)"\n'},
     ),
     Example(
         "a worker really died, and a task prints the message",
