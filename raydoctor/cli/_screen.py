@@ -161,12 +161,20 @@ class Screen:
 
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._keys_before)
 
+    def _size(self) -> tuple[int, int]:
+        try:
+            width, height = os.get_terminal_size(self._stream.fileno())
+        except OSError:  # not known
+            width = height = 0
+        return width or _WIDTH, height or _HEIGHT
+
     def draw(self, page: Callable[[int, int], Page]) -> None:
         """Draw a page for the current size of the terminal."""
         from rich.text import Text
 
-        size = self._live.console.size
-        width, height = size.width or _WIDTH, size.height or _HEIGHT
+        width, height = self._size()
+        # Otherwise COLUMNS and LINES, which some shells export, would hide that the size has changed.
+        self._live.console.size = (width, height)
         text = Text(no_wrap=True, overflow="crop", end="")
         lines = page(width, height)
         for number, spans in enumerate(lines):

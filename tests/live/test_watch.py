@@ -321,7 +321,7 @@ def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
     before = termios.tcgetattr(follower)
-    env = {**ray.environment, "TERM": "xterm-256color"}
+    env = {**ray.environment, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     watch = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env, cwd=ray.folder)  # fmt: skip
     out = read(leader, 3)
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 50, 0, 0))
