@@ -265,6 +265,7 @@ def test_roots_order_of_clusters(place: Ground) -> None:
     for number, uid in enumerate((0, ALICE, MALLORY)):
         raylet(place, uid, place.session(number + 1, uid))
         names[uid] = number + 1
+        time.sleep(0.02)  # the kernel counts starts in ticks of 10 ms
 
     def owners_found() -> list[int | None]:
         mine = str(place.folder)
