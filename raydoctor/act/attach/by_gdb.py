@@ -3,7 +3,9 @@
 gdb calls functions of Python in the main thread and restores its registers, in 0.3 s and 80 MB (gdb 13.1).
 It must not be killed with SIGKILL meanwhile, because the thread could not return then. So it has its own
 session, and a call that takes too long is interrupted, upon which gdb undoes the call. A bare sleep in C code
-is cut short (EINTR); Python restarts its own calls (PEP 475).
+is cut short (EINTR); Python restarts its own calls (PEP 475). A call that waits for the GIL is never undone:
+glibc's condition variable would wait forever for the waiter that vanished, and so would every thread that
+releases the GIL.
 
 The rules are those of `programs/inject_main.py`: a thread that is blocked for long, and not on a lock of
 Python itself, executes the text immediately; any other thread only queues it. A thread in native code that
@@ -139,14 +141,14 @@ def _run_gdb(pid: int, script: Path) -> str:
 def _taken_back(
     child: subprocess.Popen[bytes], pid: int, before: blocked.SystemCall | None
 ) -> bytes:
-    """The output of gdb if its call ends after all. Raises OSError if the call was interrupted.
+    """The output of gdb if its call ends after all. Raises OSError if the call was interrupted or still runs.
 
-    A call that has the GIL is not interrupted: its thread would keep the GIL and wait for it forever.
+    A call that has the GIL or waits for it is not interrupted. gdb stays until it ends, and then goes.
     """
     deadline, is_interrupted = time.monotonic() + _TAKEN_BACK, False
     while time.monotonic() < deadline:
         call = blocked.current(pid)
-        if not is_interrupted and (_waits_for_python(call, pid) or (call and call == before)):
+        if not is_interrupted and call and call == before and not _waits_for_python(call, pid):
             child.send_signal(signal.SIGINT)
             is_interrupted = True
         with suppress(subprocess.TimeoutExpired):
