@@ -32,14 +32,14 @@ Examples:
   raydoctor diagnose logs/ --format markdown -o issue.md
   raydoctor diagnose logs/ --format json --fail-on critical
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
-  kubectl logs head | raydoctor diagnose --driver-log -
+  kubectl logs HEAD_POD | raydoctor diagnose --driver-log -
 
 \b
 Exit code:
-  0  nothing found, and the evidence is complete
+  0  nothing at or above --fail-on, and the evidence is complete
   1  something found, at or above --fail-on
   2  could not run
-  3  inconclusive: nothing found, but some evidence is missing
+  3  inconclusive: nothing at or above --fail-on, but some evidence is missing
 """
 
 

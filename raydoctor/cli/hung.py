@@ -46,7 +46,7 @@ PATH is a capture made by raydoctor during the hang; the default is the live clu
 Examples:
   raydoctor hung
   raydoctor hung --min-age 10m --format json
-  raydoctor hung --save flame.svg          a profile of the culprit, or .speedscope.json
+  raydoctor hung --save flame.svg   # a profile of the culprit, or .speedscope.json
   raydoctor hung capture.tar.gz
 
 \b

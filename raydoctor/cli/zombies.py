@@ -23,21 +23,21 @@ _HELP = """Find the processes that outlived their Ray worker, raylet or session;
 
 raydoctor establishes ownership from what a process inherited or holds open: environment,
 output, log, object store, process group, session. It shows the reason for each leftover.
-Without --kill this is a dry run; --kill shows the plan and asks for confirmation.
+Without --kill or --clean this is a dry run; both show the plan and ask for confirmation.
 
 A process that only inherited Ray's environment variables may be a tmux session or a
 server that a job started. Ending it needs a second confirmation, or --inherited.
 
-Leftovers get SIGTERM, and SIGKILL after --grace, until none is left. raydoctor never
-signals processes of a running session, itself, its parents, or a process whose pid was
-reused. ~/.local/state/raydoctor/audit.jsonl records every signal.
+Leftovers get SIGTERM, then SIGKILL after --grace. Except with --leaked, raydoctor never
+signals processes of a running session; it never signals itself, its parents, or a
+process whose pid was reused. ~/.local/state/raydoctor/audit.jsonl records every signal.
 
 \b
 Examples:
   raydoctor zombies
   raydoctor zombies --kill
   raydoctor zombies --kill --yes --leaked --session session_2026-11-21_14-03-00_000000_812
-  raydoctor zombies --clean                  dead sessions' folders and shared memory
+  raydoctor zombies --clean   # dead sessions' folders and shared memory
   sudo raydoctor zombies --kill --all-users
   raydoctor zombies --all-nodes --kill
   raydoctor zombies --node 10.0.0.7 --node 3f2a90c1

@@ -21,9 +21,9 @@ The Xid in the kernel log separates programs from hardware:
 - `nvidia-smi -q -d ECC,ROW_REMAPPER`. Check whether the error follows the GPU or the input.
 
 ## Fix
-With a hardware Xid, take the node out of use and reset or replace the GPU. After Xid 79 only a restart of the node helps; after
-94 alone it is enough to start the program again. Otherwise fix the input or the kernel: check
-indices before they reach the GPU, upgrade the library, or choose another attention backend.
+After Xid 94 alone, start the program again. After Xid 79, restart the node. After any other hardware Xid, take the node out
+of use and reset or replace the GPU. Without a hardware Xid, fix the input or the GPU kernel: check indices before they reach
+the GPU, upgrade the library, or choose another attention backend.
 
 ## Not this when
 The message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`).

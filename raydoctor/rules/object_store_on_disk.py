@@ -1,9 +1,9 @@
 """The object store uses a disk instead of shared memory, in whole or in part.
 
 ## What you see
-Everything works, but slowly. Either Ray warns at its start: `The object store is using /tmp/ray instead of /dev/shm
-because /dev/shm has only 67108864 bytes available. This will harm performance!` (above 10 GB Ray refuses to start: `The
-configured object store size (… GB) exceeds /dev/shm size`). Or the raylet warns `System memory request exceeds memory
+Ray works, but slowly. Either it warns at its start: `The object store is using /tmp/ray instead of /dev/shm
+because /dev/shm has only 67108864 bytes available. This will harm performance!` If the store is larger than 10 GB, Ray
+refuses to start: `The configured object store size (… GB) exceeds /dev/shm size`. Or the raylet warns `System memory request exceeds memory
 available in /dev/shm` and makes the store smaller. Or raylet.out contains, while Ray runs, `Shared memory store
 full, falling back to allocating from filesystem: 20971774`, and the driver's output contains nothing.
 

@@ -10,7 +10,7 @@ hung in a collective operation, compiles kernels, captures CUDA graphs, or has e
 `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s; a fixed 40 s in vLLM 0.8) the engine gives up and exits. `EngineDeadError`
 itself contains no reason.
 
-The first message alone is harmless: it appears once a minute while workers load weights or compile.
+The first message alone can be harmless: it also appears once a minute while workers load weights or compile.
 
 ## Confirm
 - `py-spy dump --pid PID` of all workers while the message repeats: the worker with a different stack is behind.
@@ -253,7 +253,7 @@ _EXIT = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the engine waits for four minutes, and the call times out",
+        "the engine waits until its call times out",
         {"driver.log": _WAIT * 4 + _TIMEOUT + _END + _TASK},
         roots=("vllm-engine-stalled",),
         says=("sample_tokens", "4 min", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800"),

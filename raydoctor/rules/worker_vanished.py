@@ -14,7 +14,7 @@ kill and `os._exit(7)` differ only in the kernel log.
 - `dmesg -T | grep -i 'killed process'` on the worker's node: a record with the worker's pid means that the kernel's OOM
   killer ended it.
 - Kubernetes: `kubectl describe pod` shows `OOMKilled`, exit code 137.
-- cgroup: `memory.events` (v2) or `memory.failcnt` (v1) counts OOM kills.
+- cgroup: `oom_kill` in `memory.events` (v2) or `memory.oom_control` (v1) counts OOM kills.
 - The worker's `.err` file ends with the output of a library that called `os._exit`.
 
 ## Fix
