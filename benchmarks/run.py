@@ -88,7 +88,7 @@ def healthy(folder: Path, scale: float) -> bool:
         [[RAYDOCTOR, "diagnose", str(tree.path)], bare_rg(folder, tree.path)], runs=5
     )
     met = mine.seconds <= 2.5 and mine.peak_bytes <= 150 * MB
-    return say(f"diagnose, {tree.bytes / GB:.1f} GB healthy", mine, rg, "2.5 s, 150 MB", met)
+    return say(f"diagnose, {tree.bytes / GB:.1f} GB healthy", mine, rg, "rg: 2.5 s, 150 MB", met)
 
 
 def storm(folder: Path, scale: float) -> bool:
