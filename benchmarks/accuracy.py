@@ -1,6 +1,7 @@
-"""How often the first root is right: every fixture as it is, and with its logs perturbed.
+"""How often the first root is right: every fixture as it is, its logs perturbed, and its console rendered.
 
     python -m benchmarks.accuracy                     # all fixtures, all perturbations, one seed: minutes
+    python -m benchmarks.accuracy --renderings        # all fixtures, the driver's output in all renderings
     python -m benchmarks.accuracy --seeds 3 --only oom node
     python -m benchmarks.accuracy -v                  # name every run that was not right
 
@@ -10,6 +11,9 @@ A run is
   no wrong root;
 * missed: the evidence is still there, and the root was not found;
 * wrong: a root of severity error or above that is neither expected nor one of its consequences.
+
+A rendering takes no evidence away, so it is compared with the same files unrendered, alone and beside the
+other logs: what is right there and not here is missed. What is not right unrendered counts as less.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.perturb import Files, Perturbation, keeping_tables, perturbations
+from benchmarks.perturb import Files, Perturbation, keeping_tables, perturbations, role
+from benchmarks.renderings import RENDERINGS, Rendering
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
 from raydoctor.model.values import Diagnosis, Event, Report
@@ -39,6 +44,7 @@ else:
 HEALTHY = capture_of(FIXTURES / "healthy--ray-2.60.0--1-node")
 OUTCOMES = ("right", "less", "missed", "wrong")
 SERIOUS = ("critical", "error")
+_CONSOLES = ("driver", "job-driver")
 SYMPTOMS = frozenset(
     {"worker-vanished", "node-died", "owner-died", "object-lost", "get-timeout", "job-failed"}
 )
@@ -135,13 +141,17 @@ def _line_of(event: Event, files: Files) -> bytes:
     return event.text.partition("\n")[0].encode("utf-8", "replace")[-120:]
 
 
+def case_of(fixture: Path) -> Case:
+    """A fixture as a case."""
+    wanted = tomllib.loads((fixture / "fixture.toml").read_text())
+    return Case(fixture.name, wanted, read_files(capture_of(fixture)), report_of(fixture))
+
+
 def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterator[Run]:
     """All runs of one fixture, the first as it is."""
-    wanted = tomllib.loads((fixture / "fixture.toml").read_text())
-    files = read_files(capture_of(fixture))
-    plain = report_of(fixture)
-    case = Case(fixture.name, wanted, files, plain)
-    yield _run(case, "as it is", plain, files)
+    case = case_of(fixture)
+    files = case.files
+    yield _run(case, "as it is", case.plain, files)
     for seed in range(seeds):
         for perturbation in chosen:
             rng = random.Random(f"{fixture.name} {seed}")
@@ -155,9 +165,43 @@ def _run(case: Case, name: str, report: Report | None, files: Files) -> Run:
     return Run(case.name, case.rule, str(case.wanted["ray"]), name, outcome, told or "nothing")
 
 
+MODES = ("alone", "with logs")
+
+
+def rendered_runs_of(
+    fixture: Path, chosen: Iterable[Rendering] = RENDERINGS, modes: Iterable[str] = MODES
+) -> Iterator[Run]:
+    """All runs of one fixture with a rendered console; none of a fixture whose driver printed nothing."""
+    case = case_of(fixture)
+    consoles = {p: d for p, d in case.files.items() if role(p) in _CONSOLES and d.strip()}
+    for mode in modes if consoles else ():
+        files = consoles if mode == "alone" else case.files
+        before = _run(case, "as it is", report_on(files), files)
+        yield before._replace(perturbation=f"as it is, {mode}")
+        for rendering in chosen:
+            changed = {path: rendering.of(data) for path, data in consoles.items()}
+            if changed != consoles:
+                rendered = {**files, **changed}
+                after = _run(case, rendering.name, report_on(rendered), rendered)
+                yield after._replace(outcome=_compared(after.outcome, before.outcome))
+
+
+def _compared(after: str, before: str) -> str:
+    """The outcome of a rendered run, given that of the same files unrendered."""
+    if after == "wrong":
+        return "less" if before == "wrong" else "wrong"
+    if before != "right":
+        return "less"
+    return "right" if after == "right" else "missed"
+
+
 def _work(job: tuple[Path, int]) -> list[Run]:
     fixture, seeds = job
     return list(runs_of(fixture, perturbations(read_files(HEALTHY)), seeds))
+
+
+def _rendered(fixture: Path) -> list[Run]:
+    return list(rendered_runs_of(fixture))
 
 
 # ---------------------------------------------------------------- the tables
@@ -187,6 +231,7 @@ def options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="names hold a word")
+    parser.add_argument("--renderings", action="store_true", help="render the drivers' outputs")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -202,8 +247,11 @@ def main() -> int:
         if not told.only or any(word in path.parent.name for word in told.only)
     ]
     with multiprocessing.Pool(told.jobs) as pool:
-        jobs = [(fixture, told.seeds) for fixture in fixtures]
-        runs = [run for found in pool.imap(_work, jobs) for run in found]
+        if told.renderings:
+            found = pool.imap(_rendered, fixtures)
+        else:
+            found = pool.imap(_work, [(fixture, told.seeds) for fixture in fixtures])
+        runs = [run for each in found for run in each]
     for run in runs:
         if run.outcome in ("wrong", "missed") or (told.verbose and run.outcome == "less"):
             print(
@@ -213,13 +261,16 @@ def main() -> int:
     table("rule", sorted(runs, key=lambda r: r.rule), "rule")
     table("Ray", sorted(runs, key=lambda r: [*map(int, r.ray.split("."))]), "ray")
     table("perturbation", runs, "perturbation")
-    plain = Counter(r.outcome for r in runs if r.perturbation == "as it is")
-    changed = Counter(r.outcome for r in runs if r.perturbation != "as it is")
+    as_they_are = [run for run in runs if run.perturbation.startswith("as it is")]
+    plain = Counter(run.outcome for run in as_they_are)
+    changed = Counter(run.outcome for run in runs) - plain
     print(
-        f"\n{len(fixtures)} fixtures as they are: {share(plain):.1%} right, {plain['wrong']} wrong; "
-        f"{changed.total():,} perturbed runs: {share(changed):.1%} right, {changed['less']} say less, "
+        f"\n{len(as_they_are)} runs as they are: {share(plain):.1%} right, {plain['wrong']} wrong; "
+        f"{changed.total():,} changed runs: {share(changed):.1%} right, {changed['less']} say less, "
         f"{changed['wrong']} wrong"
     )
+    if told.renderings:
+        return 0 if share(changed) >= 0.97 and not changed["wrong"] else 1
     met = share(plain) == 1.0 and share(changed) >= 0.95 and not changed["wrong"]
     return 0 if met else 1
 

@@ -84,7 +84,7 @@ SHAPES: tuple[_Shape, ...] = (
     _shape(
         "job-driver", rf"job-driver-(?P<submission>.+?){_ROT}\.log", "job-driver-raysubmit_x1.log"
     ),
-    _shape("driver", r"driver\.log", "driver.log"),
+    _shape("driver", r"driver(?:-(?P<pid>\d+)(?:-\d+)?)?\.log", "driver.log"),
     _shape(
         "stack", r"(?:ray[_-]stack|py[_-]spy|stacks?)(?:[-_.].*)?\.(?:txt|log)", "ray-stack.txt"
     ),
@@ -134,6 +134,18 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("reading", r"live-events\.jsonl", "live-events.jsonl"),
     _shape("manifest", r"raydoctor\.json", "raydoctor.json"),
 )
+
+_VARIES = pattern(r"(?:[-_](?:raysubmit_x1|JobHead|[0-9a-f]{8,64}|\d+)(?=[-_.])|\.1(?=\.|$))+")
+"""The part of a sample's name that differs between files of one role."""
+
+
+def files_of(role: str) -> str:
+    """The files of a role: `worker*.err`; other roles are read from a driver's output."""
+    if role == "serve":
+        return "serve/*.log"
+    sample = next((each.sample for each in SHAPES if each.role == role), "driver.log")
+    return "driver output" if sample == "driver.log" else _VARIES.sub("*", sample)
+
 
 _INITIALS = {"kernel": "dkj", "serve": "cpr", "stack": "rps"}
 """First letters of the roles whose names do not all begin alike."""

@@ -50,10 +50,11 @@ _OF_WORKERS = frozenset(
 _JUDGED = ("raylet-out", "gcs-out")
 """Roles whose text is checked when it is read (`read/coverage.py`)."""
 _CONSOLES = frozenset({"driver", "job-driver"})
+_SPOOLED = "driver.log"
 _LOOKED_INTO = 1_000
 """Files of these roles whose first bytes are looked at: it takes 10 µs each."""
 _MOST_TEXTS, _MOST_TEXT = 20, 64 << 20
-"""Files of unknown names, and their bytes, that are read as consoles: more is no collection of pastes."""
+"""Files of unknown names, and their bytes, that are read as consoles: a larger folder holds no pastes."""
 _TEXT_SUFFIXES = frozenset(
     {"", ".txt", ".text", ".log", ".out", ".err", ".json", ".jsonl", ".ndjson", ".ipynb"}
 )
@@ -214,7 +215,7 @@ def _from_folder(folder: Path, notes: list[str]) -> Capture:
 
 
 def _texts(folder: Path) -> dict[Source, str]:
-    """The few text files of a folder without Ray's logs: what somebody saved of consoles."""
+    """The few text files of a folder without Ray's logs: saved outputs of programs."""
     found: dict[Source, str] = {}
     with suppress(OSError):
         for entry in sorted(islice(os.scandir(folder), ENTRIES), key=lambda each: each.name):
@@ -396,6 +397,17 @@ def add_driver_log(capture: Capture, name: str) -> None:
     _rewrite_consoles(capture, set(capture.files) - known)
 
 
+def add_driver_output(capture: Capture, shown: str, file: str, pid: int) -> None:
+    """Add the present output of a running driver, under this name. Raises OSError where it cannot be read."""
+    known = set(capture.files)
+    copy = f"driver-{next(capture.numbers)}.log"
+    with open(file, "rb") as stream:
+        source = replace(_spooled(capture, shown, stream, copy), pid=pid)
+    capture.files[source] = str(capture.temporary() / copy)
+    _decode(capture, set(capture.files) - known)
+    _rewrite_consoles(capture, set(capture.files) - known)
+
+
 def _add_driver_log(capture: Capture, name: str) -> None:
     if name == "-":
         capture.files[_spooled(capture, "<stdin>", sys.stdin.buffer)] = str(_spool(capture))
@@ -420,12 +432,12 @@ def _add_driver_log(capture: Capture, name: str) -> None:
 
 
 def _spool(capture: Capture) -> Path:
-    return capture.temporary() / "driver.log"
+    return capture.temporary() / _SPOOLED
 
 
-def _spooled(capture: Capture, shown: str, stream: IO[bytes]) -> Source:
+def _spooled(capture: Capture, shown: str, stream: IO[bytes], name: str = _SPOOLED) -> Source:
     """The source of a stream, kept in the private folder: reading seeks."""
-    with _spool(capture).open("wb") as out:
+    with (capture.temporary() / name).open("wb") as out:
         left = STREAM_LIMIT
         while left > 0 and (chunk := stream.read(min(left, 1 << 20))):
             left -= out.write(chunk)

@@ -10,10 +10,12 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.model import text
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Link, Severity, Subject
 
-many, join_names = text.plural, text.join_names
+many, join_names, short = text.plural, text.join_names, text.short_id
 _Key = TypeVar("_Key", bound=Hashable)
+_WORD = pattern(r"[^\W\d_]{3}")
 GB = 1024**3
 """Bytes in one GiB, which Ray labels `GB` (`memory_monitor_utils.cc`)."""
 
@@ -169,11 +171,12 @@ def total(events: Sequence[Event]) -> int:
     return sum(event.count for event in events)
 
 
-def short(identifier: str) -> str:
-    """The first twelve digits of an id: enough to search for."""
-    return identifier[:12]
-
-
 def last_line(text: str) -> str:
     """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def last_words(text: str) -> str:
+    """The last line with a word: pytest prints `.` or `F` per test, and programs draw rules and bars."""
+    lines = (line.strip() for line in reversed(text.splitlines()))
+    return next((line for line in lines if _WORD.search(line)), "")

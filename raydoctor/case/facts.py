@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Source
 
 _DISCONNECT_TYPES = {
@@ -27,7 +28,9 @@ _DISCONNECT_TYPES = {
 """WorkerExitType, stable over 2.3 to 2.60 (`common.proto`)."""
 
 TEARDOWN_SLACK = 0.1
-"""Seconds by which a worker's exit may be recorded before the event that caused it."""
+"""Seconds by which a worker's exit may be recorded before its cause, if nothing shows a failure."""
+
+_INTERRUPTED = "Worker exits unexpectedly. Worker exits with an exit code 1."
 
 _ACTOR_FRAME = pattern(
     r"(?:\n\tclass_name: (?P<class>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d+))?"
@@ -87,9 +90,10 @@ class WorkerExit:
 
     @property
     def label(self) -> str:
-        """`train (pid 379)`, for headlines; without a name `worker (pid 379)`, `driver of job 1 (pid 3)`."""
+        """`train (pid 379)`; without a name `worker (pid 379)`, `worker 4f059f01`, `driver of job 1`."""
         job = ids.job_of_driver(self.worker)
-        unnamed = f"driver of job {ids.job_number(job)}" if job else "worker"
+        worker = "worker" if self.pid is not None else f"worker {short_id(self.worker)}".rstrip()
+        unnamed = f"driver of job {ids.job_number(job)}" if job else worker
         name = self.names[-1] if self.names else unnamed
         return f"{name} (pid {self.pid})" if self.pid is not None else name
 
@@ -413,7 +417,19 @@ def _why_expected(ledger: Ledger, exit_: WorkerExit) -> str:
         return "intended"
     if any(text in exit_.detail for text in _DELIBERATE):
         return "cancelled with force"
-    return "" if exit_.at is None else _torn_down(ledger, exit_, exit_.at + TEARDOWN_SLACK)
+    slack = 0.0 if _is_witnessed(exit_) else TEARDOWN_SLACK
+    return "" if exit_.at is None else _torn_down(ledger, exit_, exit_.at + slack)
+
+
+def _is_witnessed(exit_: WorkerExit) -> bool:
+    """Whether a record shows that it was no part of a tear-down: its raylet or a caller reported a failure.
+
+    Ctrl-C reaches workers as well: they may exit with code 1 just before their driver.
+    """
+    kinds = {event.kind for event in exit_.events}
+    if "driver.exception" in kinds or "Traceback (most recent call last)" in exit_.detail:
+        return True
+    return "worker.died" in kinds and not exit_.detail.startswith(_INTERRUPTED)
 
 
 def _torn_down(ledger: Ledger, exit_: WorkerExit, at: float) -> str:

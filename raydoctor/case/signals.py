@@ -79,6 +79,14 @@ RAYLET_SIGTERM = Signal(
     RAYLET,
     "received SIGTERM. Existing local drain request = None",
 )
+RAYLET_SHUTDOWN_RPC = Signal(
+    "raylet.sigterm",
+    "Shutdown RPC has received.",
+    r"^Shutdown RPC has received\.",
+    RAYLET,
+    "Shutdown RPC has received. Shutdown will happen after the RPC is replied.",
+)
+"""Another way to ask a raylet to stop, used by the autoscaler and by tools that end nodes."""
 RAYLET_ENDS_ITSELF = Signal(
     "raylet.ends_itself",
     "Sending SIGTERM to gracefully shutdown raylet",
@@ -342,6 +350,7 @@ FACTS: tuple[Signal, ...] = (
     RAYLET_STARTED,
     *NODE_REGISTERED,
     RAYLET_SIGTERM,
+    RAYLET_SHUTDOWN_RPC,
     RAYLET_ENDS_ITSELF,
     GCS_SIGTERM,
     NODE_HEALTH_FAILED,

@@ -32,7 +32,8 @@ def driver_log_option(command: _Command) -> _Command:
     return click.option(
         "--driver-log",
         metavar="FILE",
-        help="A file with the driver's output; - reads standard input.",
+        help="A file with the driver's output; - reads standard input. Without PATH and "
+        "--address, only this file is read.",
     )(command)
 
 
@@ -151,9 +152,7 @@ def live_options(command: _Command) -> _Command:
             help="Read the logs of the cluster's other nodes as well.  [default: all nodes]",
         ),
         timeout_option("Time limit of each query to a live cluster."),
-        address_option(
-            "The cluster to diagnose, if several run here: auto, or the GCS's host:port."
-        ),
+        address_option(),
     ):
         command = option(command)
     return command

@@ -208,9 +208,9 @@ class _Call:
             self._ask()
         made = self._made(self._inside())
         self._print(made)
-        told = made.told
-        errors = [row for row in (told.get("seen") or {}).values() if isinstance(row, dict)]
-        bad = "failed" in told or any("error" in row for row in errors)
+        reply = made.reply
+        errors = [row for row in (reply.get("seen") or {}).values() if isinstance(row, dict)]
+        bad = "failed" in reply or any("error" in row for row in errors)
         return NOT_DONE if bad else 0
 
     def _inside(self) -> dict[str, Any]:
@@ -263,10 +263,10 @@ class _Call:
             return
         same = ("thread", "function", "frame", "seconds")
         choice = {"choose": True, **{name: self._inside()[name] for name in same}}
-        told = self._told(choice)
-        chosen = (told.get("seen") or {}).get("chosen") or {}
-        if "failed" in told or "error" in chosen:
-            raise RaydoctorError(told.get("failed") or chosen["error"], told.get("hint", ""))
+        reply = self._reply(choice)
+        chosen = (reply.get("seen") or {}).get("chosen") or {}
+        if "failed" in reply or "error" in chosen:
+            raise RaydoctorError(reply.get("failed") or chosen["error"], reply.get("hint", ""))
         page = render.intent(chosen, self.given["execute"], terminal.width_of(sys.stderr))
         terminal.show(page, sys.stderr)
         click.confirm("Run it?", abort=True, err=True)
@@ -279,12 +279,12 @@ class _Call:
         from raydoctor.model.errors import RaydoctorError
         from raydoctor.render.attach import AttachResult
 
-        told = self._told(inside)
-        found, attached = self.found, told.get("attached")
+        reply = self._reply(inside)
+        found, attached = self.found, reply.get("attached")
         if not attached or not attached.get("open", True):
-            return AttachResult(found, told, {})
+            return AttachResult(found, reply, {})
         is_near = attached["host"] in _NEAR
-        mappings = _launch.mappings_of(told.get("folder", ""), self.is_here)
+        mappings = _launch.mappings_of(reply.get("folder", ""), self.is_here)
         name = found.name if found.what != "process" else f"pid {found.pid}"
         port = attached["port"]
         to = found.ip or _LOOPBACK if attached["host"] in _ANY else attached["host"]
@@ -303,13 +303,13 @@ class _Call:
                 options.note(f"{error.message}. {error.hint}")
         return AttachResult(
             found,
-            told,
+            reply,
             launch,
             tunnel if is_near and not self.is_here else "",
             written,
         )
 
-    def _told(self, inside: dict[str, Any]) -> dict[str, Any]:
+    def _reply(self, inside: dict[str, Any]) -> dict[str, Any]:
         from raydoctor.act.attach import debug_there
         from raydoctor.cli._progress import Progress
 
@@ -329,26 +329,26 @@ class _Call:
             "options": inside,
         }
         with Progress(f"attaching to {found.name}") as progress:
-            told = (
+            reply = (
                 debug_there.respond(request, progress.say)
                 if self.is_here
                 else self._elsewhere(request)
             )
-        if problem := told.get("audit_problem"):
+        if problem := reply.get("audit_problem"):
             options.note(f"the audit log could not be written: {problem}")
-        return self._without_token(told)
+        return self._without_token(reply)
 
-    def _without_token(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _without_token(self, reply: dict[str, Any]) -> dict[str, Any]:
         """The inspected values, without the cluster's token."""
-        if not told.get("seen") or self.cluster is None or self.cluster.token is None:
-            return told
+        if not reply.get("seen") or self.cluster is None or self.cluster.token is None:
+            return reply
         from dataclasses import asdict
 
         from raydoctor.act.attach.debug import Inspection, redacted
         from raydoctor.observe.processes.redact import Redactor
 
-        seen = redacted(Inspection(**told["seen"]), Redactor([self.cluster.token.value]))
-        return {**told, "seen": asdict(seen)}
+        seen = redacted(Inspection(**reply["seen"]), Redactor([self.cluster.token.value]))
+        return {**reply, "seen": asdict(seen)}
 
     def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:
         """Attach on the node of the process."""

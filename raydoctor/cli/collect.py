@@ -43,14 +43,18 @@ INCOMPLETE = 3
     **options.SETTINGS,
 )
 @click.option(
-    "-o", "--output", metavar="FILE", help="The archive to write; - is standard output (.tar.gz)."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="The archive to write; - is standard output (.tar.gz).  "
+    "[default: raydoctor-DATE-TIME.tar.gz]",
 )
 @options.live_options
 @click.option(
     "--since",
     metavar="TIME",
     callback=options.time_option,
-    help="Leave out older files: 2h, 2026-11-21T07:30.",
+    help="Leave out older files: 2h (before now), 2026-11-21T07:30 (local time).",
 )
 @click.option(
     "--anonymize", is_flag=True, help="Replace IP addresses and this host's name as well."
@@ -88,12 +92,12 @@ def _looked_for() -> list[Signal]:
 def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
     from raydoctor.observe import bundle
 
-    def told(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         progress.say(f"writing {done >> 20} of {total >> 20} MB")
 
     if target == "-":
-        return bundle.write_to(sys.stdout.buffer, ".tar.gz", content, redactor, told)
-    return bundle.write(target, content, redactor, told)
+        return bundle.write_to(sys.stdout.buffer, ".tar.gz", content, redactor, report_progress)
+    return bundle.write(target, content, redactor, report_progress)
 
 
 def _tell(target: str, written: Any, gaps: Any) -> None:

@@ -53,7 +53,7 @@ Exit code:
     "--since",
     metavar="TIME",
     callback=options.time_option,
-    help="Only incidents since this time: 2h, 2026-11-21T07:30.",
+    help="Only incidents since this time: 2h (before now), 2026-11-21T07:30 (local time).",
 )
 @click.option(
     "--until", metavar="TIME", callback=options.time_option, help="Only incidents until this time."

@@ -1,4 +1,4 @@
-"""`raydoctor hung`: hung tasks, what each waits in, and what waits for it."""
+"""`raydoctor hung`: hung tasks, what each waits for, and what waits for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MATTERS = ("tasks", "stacks", "table")
 _RECORDED = 3
 """Seconds of the culprit's profile."""
 
-_HELP = """Find hung tasks, actor methods and drivers, what each waits in, and what waits for it.
+_HELP = """Find hung tasks, actor methods and drivers, what each waits for, and what waits for it.
 
 A task is reported as hung if its stack does not change and finished tasks of the same
 function took far less time. A task without finished peers counts as hung after --min-age
@@ -39,7 +39,7 @@ pausing them, and reads which objects each process waits for. Cycles are deadloc
 chain ends at the process that blocks all others, which is listed first.
 
 A CPU-bound task is listed as busy, not hung, unless finished peers took far less time.
-An awaiting coroutine has no stack: it is judged by its actor's pending calls.
+A coroutine at an await is judged by its actor's pending calls, as it has no stack.
 PATH is a capture made by raydoctor during the hang; the default is the live cluster.
 
 \b
@@ -54,7 +54,7 @@ Exit code:
   0  nothing hangs
   1  at least one task, method or driver hangs
   2  could not run
-  3  inconclusive: no hang found, but some evidence is missing
+  3  inconclusive: some evidence is missing, or a wait is still younger than --min-age
 """
 
 
@@ -114,7 +114,8 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
         return FOUND
     from raydoctor.render.hung import gaps
 
-    return INCOMPLETE if any(not gap.optional for gap in gaps(view)) else 0
+    is_complete = not view.found.early and all(gap.optional for gap in gaps(view))
+    return 0 if is_complete else INCOMPLETE
 
 
 def _live(**given: Any) -> Capture:

@@ -114,8 +114,8 @@ def test(folder: str, verbose: bool) -> int:
         if rule.name in wanted:
             problems = list(rulecheck.check(rule, catalogue))
             failed += bool(problems)
-            told = f"{len(rule.looks_for)} signals, {len(rule.examples)} examples"
-            click.echo(f"{'FAIL' if problems else 'ok  '}  {rule.name}  ({told})")
+            parts = f"{len(rule.looks_for)} signals, {len(rule.examples)} examples"
+            click.echo(f"{'FAIL' if problems else 'ok  '}  {rule.name}  ({parts})")
             for problem in problems:
                 _tell(problem)
     if not rulecheck.proves_literals():
@@ -147,7 +147,7 @@ def new(name: str, folder: str, verbose: bool) -> int:
 
     if plugins.find(name) is not None:
         raise RaydoctorError(
-            f"there is already a rule {name}",
+            f"a rule {name} already exists",
             paste.shell("raydoctor explain {name}", name=name),
         )
     path = _new_rule.write(name, folder)

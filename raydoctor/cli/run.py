@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _HELP = """Run a driver, and diagnose its cluster if the driver fails.
 
-raydoctor passes the driver's output through. If the driver fails, is interrupted or
-reaches its time limit, raydoctor diagnoses the cluster before it ends, and prints the
-report to standard error.
+raydoctor passes the driver's output through. If the driver fails, raydoctor ends the
+driver's own cluster, then reads its logs. If the driver is interrupted or reaches its
+time limit, raydoctor queries the cluster first. The report goes to standard error.
 
-Then it ends everything that the driver started, including its own cluster. A cluster
-that the driver only joined keeps running, without its tasks' subprocesses here.
+In every case raydoctor ends everything that the driver started, including its own
+cluster. A cluster that the driver only joined keeps running, without the subprocesses
+that its tasks started on this machine.
 
 \b
 Examples:

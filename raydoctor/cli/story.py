@@ -26,7 +26,7 @@ Examples:
 
 \b
 Exit code:
-  0  there is a story
+  0  at least one line found
   1  nothing in the capture has this name; raydoctor lists the names it has
   2  could not run, or the ID is ambiguous
 """
@@ -54,12 +54,12 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Show a story."""
     from raydoctor.cli._progress import patience
-    from raydoctor.read.story import tell
+    from raydoctor.read.story import story_of
     from raydoctor.render import story as render
     from raydoctor.render import terminal
 
     with options.opened(path, driver_log) as capture, patience("reading the logs"):
-        story = tell(capture, id_, everything)
+        story = story_of(capture, id_, everything)
     if form == "json":
         options.print_text(render.to_json(story))
     elif story.entries:

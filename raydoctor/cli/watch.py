@@ -26,17 +26,18 @@ _GONE = (errno.EIO, errno.ENXIO)
 _HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
 
-On a terminal the screen is redrawn in place (q or Ctrl-C ends it). Otherwise, or with
---json, each round and each event is one JSON line. The watch uses less than 1 % of one
-CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
+On a terminal the screen is redrawn in place; q or Ctrl-C ends the watch. Otherwise, or
+with --json, each round and each event is one JSON line. The watch uses less than 1 % of
+one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
-With --timeout the watch enforces a time limit on a job whose code you cannot change.
-Only running time counts, and each retry gets the full limit. --on-timeout says what happens:
+With --timeout the watch enforces a time limit on every task of a job whose code you cannot
+change. Only running time counts, and each retry gets the full limit. --on-timeout sets what
+happens to a task over its limit:
 
 \b
   report  report the task and change nothing (the default)
-  cancel  its owner cancels it, then it gets a KeyboardInterrupt; workers keep running
-  force   as cancel, then by force up to SIGKILL; actors only with --kill-actor
+  cancel  ask its owner to cancel it, then raise KeyboardInterrupt in it; its worker keeps running
+  force   as cancel, then end its worker, at last with SIGKILL; an actor only with --kill-actor
 
 Drivers and Ray's own actors (Serve, submitted jobs) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.
@@ -74,7 +75,12 @@ _SPAN = options.Duration(0.001)
 @click.option(
     "--for", "span", type=_SPAN, metavar="DURATION", help="End the watch after this time."
 )
-@click.option("--timeout", type=_SPAN, metavar="DURATION", help="The time limit of a task.")
+@click.option(
+    "--timeout",
+    type=_SPAN,
+    metavar="DURATION",
+    help="Time limit of each task, from its start (in other commands: of a query).",
+)
 @click.option(
     "--on-timeout",
     type=click.Choice(["report", "cancel", "force"]),
@@ -94,14 +100,14 @@ _SPAN = options.Duration(0.001)
     help="Skip functions with a matching name; repeatable.",
 )
 @click.option(
-    "--kill-actor", is_flag=True, help="With force: also end the actor of an overdue method."
+    "--kill-actor", is_flag=True, help="With force: also end the actor of a method over its limit."
 )
 @options.grace_option("Time each step of a cancel may take before the next one is tried.")
 @click.option(
     "--diagnose/--no-diagnose",
     default=True,
     show_default=True,
-    help="Diagnose the cluster and find hung tasks when there is a sign of trouble.",
+    help="Diagnose the cluster and find hung tasks after a sign of trouble.",
 )
 @options.address_option()
 @options.format_option("text", "json", text="json writes JSON lines, also on a terminal.")

@@ -21,9 +21,12 @@ OUT_OF_SIGHT = 3
 
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
-raydoctor establishes ownership from what a process inherited or holds open: environment,
-output, log, object store, process group, session. It shows the reason for each leftover.
 Without --kill or --clean this is a dry run; both show the plan and ask for confirmation.
+By default raydoctor searches only this machine. --node and --all-nodes start a small
+Ray task on each of those nodes to search there, and to end leftovers with --kill.
+
+raydoctor establishes ownership from what a process inherited or holds open: environment,
+output, log, object store, process group, session. The plan shows this for each process.
 
 A process that only inherited Ray's environment variables may be a tmux session or a
 server that a job started. Ending it needs a second confirmation, or --inherited.
@@ -42,9 +45,6 @@ Examples:
   raydoctor zombies --all-nodes --kill
   raydoctor zombies --node 10.0.0.7 --node 3f2a90c1
 
-Only this machine is searched, unless --node or --all-nodes is given. Then a small task
-searches each of those nodes; with --kill it ends the leftovers of the plan.
-
 \b
 Exit code:
   0  no leftovers, or all of them were ended
@@ -62,7 +62,13 @@ Exit code:
 )
 @click.option("--clean", is_flag=True, help="Remove the files of dead sessions.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "-y",
+    "--yes",
+    is_flag=True,
+    help="Do not ask for confirmation. Processes that only inherited Ray's environment are ended "
+    "only with --inherited.",
+)
 @click.option(
     "--leaked",
     is_flag=True,

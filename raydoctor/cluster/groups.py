@@ -217,7 +217,7 @@ def shape(bundles: Iterable[GroupBundle]) -> str:
 
 
 def held(snapshot: now.Picture, pending: Pending) -> str:
-    """`there is no room for 1 of 2 bundles: 1 Holder actor holds 1 of 2 CPU`."""
+    """`no node has room for 1 of 2 bundles: 1 Holder actor holds 1 of 2 CPU`."""
     wanted = total(b.needs for b in pending.homeless)
     found = total(h.held for h in pending.holders)
     whole = total(n.total for n in snapshot.nodes)
@@ -225,4 +225,4 @@ def held(snapshot: now.Picture, pending: Pending) -> str:
     homeless, bundles = len(pending.homeless), plural(len(pending.bundles), "bundle")
     which = f"{homeless} of {bundles}" if len(pending.bundles) > 1 else "it"
     hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
-    return f"there is no room for {which}: {hold}"
+    return f"no node has room for {which}: {hold}"

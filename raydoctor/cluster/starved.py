@@ -55,11 +55,11 @@ class Starved(NamedTuple):
 
     @property
     def wait(self) -> str:
-        """`3 train tasks wait for 1 CPU, 1 big task for 2 CPU`."""
+        """`3 train tasks wait for 1 CPU each, 1 big task for 2 CPU`."""
         first, *others = self.requests
-        waits = "waits" if len(first.waiters) == 1 else "wait"
-        summary = [f"{first.who} {waits} for {first.asked}"]
-        return ", ".join([*summary, *(f"{r.who} for {r.asked}" for r in others)])
+        waits = "waits" if first.number == 1 else "wait"
+        summary = [f"{first.who} {waits} for {_each(first)}"]
+        return ", ".join([*summary, *(f"{r.who} for {_each(r)}" for r in others)])
 
     @property
     def hold(self) -> str:
@@ -69,6 +69,10 @@ class Starved(NamedTuple):
         }
         shares = [resources.share(n, held[n], self.total.get(n, 0.0)) for n in self.short]
         return holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
+
+
+def _each(request: now.Request) -> str:
+    return request.asked if request.number == 1 else f"{request.asked} each"
 
 
 def left(node: now.ClusterNode, holders: Iterable[holding.ResourceHolder]) -> dict[str, float]:

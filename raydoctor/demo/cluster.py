@@ -30,7 +30,7 @@ _LONGEST_FOLDER = 40
 """Ray's sockets lie some 60 characters deeper, and a socket's path may have 107."""
 _LOOK_EVERY = 0.2
 _GRACE = 5.0
-"""Seconds that Ray's own shutdown may take before its processes are told to go."""
+"""Seconds that Ray's own shutdown may take before its processes are ended."""
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
-from raydoctor.diagnosis import corroboration, plugins, unexplained
+from raydoctor.diagnosis import corroboration, driver_output, plugins, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import duration
+from raydoctor.model.text import duration, headline
 from raydoctor.model.values import (
     SEVERITIES,
     CaptureInfo,
@@ -90,8 +90,11 @@ def run(
     catalogue = catalogue or plugins.catalogue()
     rules = catalogue.rules
     looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
+    looked_for.append(driver_output.AGENT_CONNECTING)
     reading = build.read(capture, looked_for)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
+    now = time.time() if capture.kind == "live" else None
+    gaps += driver_output.gaps_of(case, now, since)
     candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
     kinds = {s.kind for s in looked_for if s.symptom}
     if any(c.is_claimed for c in candidates):
@@ -105,7 +108,13 @@ def run(
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
-    report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
+    report = Report(
+        _info(capture, case, reading.has_zone),
+        _in_original(diagnoses),
+        left,
+        tuple(dict.fromkeys(gaps)),
+        stats,
+    )
     scrubbed = scrub(report, capture.secrets)
     # After redaction, which does not recognise a secret without its `$`.
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
@@ -325,30 +334,46 @@ def _diagnosis(
     )
 
 
+def _in_original(diagnoses: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """The diagnoses with line numbers of the files as they were given."""
+    events = {link.event for each in diagnoses for link in each.chain if link.event.source.lines}
+    changed = {event: replace(event, line=event.source.line(event.line)) for event in events}
+    if not changed:
+        return diagnoses
+    return tuple(
+        replace(
+            each,
+            chain=tuple(
+                replace(link, event=changed.get(link.event, link.event)) for link in each.chain
+            ),
+        )
+        for each in diagnoses
+    )
+
+
 def _inert(diagnosis: Diagnosis) -> Diagnosis:
     """The diagnosis with a headline and titles that are harmless if pasted into a shell by mistake."""
     return replace(
         diagnosis,
-        headline=paste.inert(diagnosis.headline),
+        headline=paste.inert(headline(diagnosis.headline)),
         remedies=tuple(replace(r, title=paste.inert(r.title)) for r in diagnosis.remedies),
     )
 
 
 def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | None:
-    """The remedy if this Ray supports it; for an unknown version, with its first version in the title."""
+    """The remedy if this Ray supports it; for an unknown version, with its versions in the title."""
     if version is None:
-        if remedy.since > (2, 9):
-            return replace(
-                remedy, title=f"{remedy.title} (Ray ≥ {remedy.since[0]}.{remedy.since[1]})"
-            )
-        return remedy
+        known = f"Ray ≥ {remedy.since[0]}.{remedy.since[1]}" if remedy.since > (2, 9) else ""
+        if remedy.until < (999, 0):
+            known = f"{known or 'Ray'} < {remedy.until[0]}.{remedy.until[1]}"
+        return replace(remedy, title=f"{remedy.title} ({known})") if known else remedy
     return remedy if remedy.since <= version < remedy.until else None
 
 
 # ---------------------------------------------------------------- the capture
 
 
-def _info(capture: Capture, case: Case) -> CaptureInfo:
+def _info(capture: Capture, case: Case, has_zone: bool) -> CaptureInfo:
     times = [e.at for e in case.events if e.at is not None]
     ledger = case.ledger
     registered = [e["node"] for e in case.of("node.registered")]
@@ -369,4 +394,5 @@ def _info(capture: Capture, case: Case) -> CaptureInfo:
         end=max(times, default=None),
         files=len(sizes),
         bytes=sum(sizes.values()),
+        has_zone=has_zone or capture.kind == "live",
     )

@@ -23,6 +23,8 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Finding, Report
 
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
+MOST_WORDS = 35
+"""In a headline; a reader takes in more only at a second reading."""
 _TRIES = 25
 _FILL_IN = re.compile(r"\bFILL-IN\b")
 """The marker of `raydoctor rules new` for the parts that the author has to write."""
@@ -234,6 +236,9 @@ def example_problems(
         for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     ]
     shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
+    for d in report.diagnoses:
+        if d.rule == rule.name and len(d.headline.split()) > MOST_WORDS:
+            yield f"the headline has more than {MOST_WORDS} words: {d.headline}"
     if _FILL_IN.search("\n".join((*texts, *shown))):
         yield "FILL-IN is left in the headline or the evidence"
     for words in example.says:

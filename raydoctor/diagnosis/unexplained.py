@@ -24,6 +24,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import behind_preamble
 from raydoctor.model.values import Event, Finding, Unexplained
 
 _TEXT = 300
@@ -189,11 +190,9 @@ def _of_level(word: str, letter: str, kind: str) -> Iterator[Signal]:
     )
 
 
-_CONSOLE = (
-    *_of_level("ERROR", "E", "log.error"),
-    *_of_level("CRITICAL", "C", "log.critical"),
+_LINES: tuple[tuple[str, str, str, str], ...] = (
     *(
-        _console(
+        (
             "log.error",
             f"{name}: ",
             rf"^{_AROUND}(?:[A-Za-z_][\w.]{{0,100}})?{name}: ",
@@ -201,102 +200,122 @@ _CONSOLE = (
         )
         for name in ("Error", "Exception")
     ),
-    *(
-        _console("log.critical", literal, form, sample)
-        for literal, form, sample in (
-            (
-                "FATAL",
-                rf"^(?:{_AROUND}|(?=.{{0,60}}\d\d:\d\d).{{0,120}}?[\s\[(|<])FATAL\b\W{{0,3}}",
-                "FATAL: no disk",
-            ),
-            (
-                "Fatal Python error: ",
-                r"^\s{0,8}Fatal Python error: ",
-                "Fatal Python error: Aborted",
-            ),
-            (
-                "*** SIG",
-                r"^\s{0,8}\*\*\* SIG",
-                "*** SIGSEGV received at time=1795237984 on cpu 1 ***",
-            ),
-            (
-                "Segmentation fault",
-                r"^(?:.{0,200}\W)?Segmentation fault",
-                "train.sh: line 3: 812 Segmentation fault",
-            ),
-            ("core dumped", r"^.{0,200}\bcore dumped\b", "Aborted (core dumped)"),
-            ("Aborted", r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Aborted(?:$|[ !.])", "Aborted!"),
-            (
-                "Killed",
-                r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Killed(?:$|[ !.])",
-                "train.sh: line 3: 812 Killed",
-            ),
-            ("OOMKilled", r"\bOOMKilled\b", "reason: OOMKilled"),
-            (
-                "terminate called ",
-                r"^\s{0,8}terminate called (?:after throwing|without an active)",
-                "terminate called without an active exception",
-            ),
-            ("Check failed: ", r"\bCheck failed: ", " Check failed: count > 0"),
-            (
-                "Termination is unexpected",
-                r"^.{0,60}\bTermination is unexpected",
-                "Raylet is terminated. Termination is unexpected.",
-            ),
-        )
+    (
+        "log.critical",
+        "FATAL",
+        rf"^(?:{_AROUND}|(?=.{{0,60}}\d\d:\d\d).{{0,120}}?[\s\[(|<])FATAL\b\W{{0,3}}",
+        "FATAL: no disk",
     ),
-    *(
-        _console("log.error", literal, form, sample)
-        for literal, form, sample in (
-            ("Error ", rf"^{_AROUND}Error (?=\w)", "Error executing job with overrides: []"),
-            (
-                "Exception ",
-                r"^\s{0,8}(?:Unhandled |Uncaught )?Exception (?:raised|in|occurred|while|during)\b",
-                "Exception raised in creation task: no rows",
-            ),
-            (
-                "exception was raised",
-                r"^.{0,100}\bexception was raised\b",
-                "An exception was raised from a task of an operator.",
-            ),
-            (
-                "() (pid=",
-                r"ray::\S.{0,300}?\(\) \(pid=\d+",
-                "ray::Trainer.__init__() (pid=12, ip=10.0.0.2)",
-            ),
-            ("StatusCode.", r"\bStatusCode\.(?!OK\b)[A-Z_]{3,40}\b", "grpc.StatusCode.NOT_FOUND"),
-            ("SYSTEM_ERROR", r"\bSYSTEM_ERROR\b", "Worker exit type: SYSTEM_ERROR"),
-            (
-                "fork: retry",
-                r"\bfork: retry\b",
-                "bash: fork: retry: Resource temporarily unavailable",
-            ),
-            ("t pickle ", r"\b(?:[Cc]an.t|[Cc]annot) pickle ", "cannot pickle a lock"),
-            ("died", rf"{_COMPONENT}.{{0,160}}?\bdied\b", "The actor died unexpectedly."),
-            (
-                "is dead",
-                rf"{_COMPONENT}.{{0,160}}?\bis dead\b",
-                "The actor is dead because its owner ended.",
-            ),
-            (
-                "killed",
-                rf"{_COMPONENT}.{{0,160}}?\bkilled\b|\b(?:was|were|got) killed\b",
-                "A worker was killed.",
-            ),
-            ("crashed", rf"{_COMPONENT}.{{0,160}}?\bcrashed\b", "Actor for a replica crashed."),
-        )
+    (
+        "log.critical",
+        "Fatal Python error: ",
+        r"^\s{0,8}Fatal Python error: ",
+        "Fatal Python error: Aborted",
     ),
-    *(
-        _console("log.failure", literal, form, sample)
-        for literal, form, sample in (
-            (
-                "failed",
-                rf"{_COMPONENT}.{{0,160}}?\bfailed\b",
-                "The raylet exited because an agent failed",
-            ),
-            ("Failed to ", rf"^{_AROUND}Failed to ", "Failed to start supervisor actor"),
-        )
+    (
+        "log.critical",
+        "*** SIG",
+        r"^\s{0,8}\*\*\* SIG",
+        "*** SIGSEGV received at time=1795237984 on cpu 1 ***",
     ),
+    (
+        "log.critical",
+        "Segmentation fault",
+        r"^(?:.{0,200}\W)?Segmentation fault",
+        "train.sh: line 3: 812 Segmentation fault",
+    ),
+    ("log.critical", "core dumped", r"^.{0,200}\bcore dumped\b", "Aborted (core dumped)"),
+    (
+        "log.critical",
+        "Aborted",
+        r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Aborted(?:$|[ !.])",
+        "Aborted!",
+    ),
+    (
+        "log.critical",
+        "Killed",
+        r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Killed(?:$|[ !.])",
+        "train.sh: line 3: 812 Killed",
+    ),
+    ("log.critical", "OOMKilled", r"\bOOMKilled\b", "reason: OOMKilled"),
+    (
+        "log.critical",
+        "terminate called ",
+        r"^\s{0,8}terminate called (?:after throwing|without an active)",
+        "terminate called without an active exception",
+    ),
+    ("log.critical", "Check failed: ", r"\bCheck failed: ", " Check failed: count > 0"),
+    (
+        "log.critical",
+        "Termination is unexpected",
+        r"^.{0,60}\bTermination is unexpected",
+        "Raylet is terminated. Termination is unexpected.",
+    ),
+    ("log.error", "Error ", rf"^{_AROUND}Error (?=\w)", "Error executing job with overrides: []"),
+    (
+        "log.error",
+        "Exception ",
+        r"^\s{0,8}(?:Unhandled |Uncaught )?Exception (?:raised|in|occurred|while|during)\b",
+        "Exception raised in creation task: no rows",
+    ),
+    (
+        "log.error",
+        "exception was raised",
+        r"^.{0,100}\bexception was raised\b",
+        "An exception was raised from a task of an operator.",
+    ),
+    (
+        "log.error",
+        "() (pid=",
+        r"ray::\S.{0,300}?\(\) \(pid=\d+",
+        "ray::Trainer.__init__() (pid=12, ip=10.0.0.2)",
+    ),
+    (
+        "log.error",
+        "StatusCode.",
+        r"\bStatusCode\.(?!OK\b)[A-Z_]{3,40}\b",
+        "grpc.StatusCode.NOT_FOUND",
+    ),
+    ("log.error", "SYSTEM_ERROR", r"\bSYSTEM_ERROR\b", "Worker exit type: SYSTEM_ERROR"),
+    (
+        "log.error",
+        "fork: retry",
+        r"\bfork: retry\b",
+        "bash: fork: retry: Resource temporarily unavailable",
+    ),
+    ("log.error", "t pickle ", r"\b(?:[Cc]an.t|[Cc]annot) pickle ", "cannot pickle a lock"),
+    ("log.error", "died", rf"{_COMPONENT}.{{0,160}}?\bdied\b", "The actor died unexpectedly."),
+    (
+        "log.error",
+        "is dead",
+        rf"{_COMPONENT}.{{0,160}}?\bis dead\b",
+        "The actor is dead because its owner ended.",
+    ),
+    (
+        "log.error",
+        "killed",
+        rf"{_COMPONENT}.{{0,160}}?\bkilled\b|\b(?:was|were|got) killed\b",
+        "A worker was killed.",
+    ),
+    (
+        "log.error",
+        "crashed",
+        rf"{_COMPONENT}.{{0,160}}?\bcrashed\b",
+        "Actor for a replica crashed.",
+    ),
+    (
+        "log.failure",
+        "failed",
+        rf"{_COMPONENT}.{{0,160}}?\bfailed\b",
+        "The raylet exited because an agent failed",
+    ),
+    ("log.failure", "Failed to ", rf"^{_AROUND}Failed to ", "Failed to start supervisor actor"),
+)
+"""(kind, literal, form, sample) of lines that look like errors in any program's output."""
+_CONSOLE = (
+    *_of_level("ERROR", "E", "log.error"),
+    *_of_level("CRITICAL", "C", "log.critical"),
+    *(_console(*line) for line in _LINES),
     replace(TRACEBACK, kind="log.echoed_traceback", roles=("console-echo",)),
 )
 """Lines of a console that look like errors; they are listed if no rule recognises them."""
@@ -387,7 +406,8 @@ def _is_outside(event: Event, since: float | None, until: float | None) -> bool:
 def _listed(kind: str, found: list[Event]) -> Unexplained:
     first = found[0]
     text = says(first) if kind in _KINDS else first.text
-    return Unexplained(kind, first.source.path, first.line, text[:_TEXT], _count(found))
+    line = first.source.line(first.line)
+    return Unexplained(kind, first.source.path, line, text[:_TEXT], _count(found))
 
 
 def _count(events: Iterable[Event]) -> int:
@@ -506,7 +526,7 @@ def says(event: Event) -> str:
         frames = list(_FRAME.finditer(event.message))
         at = frames[-1] if frames else None
         return f"{raised}  ({at['file']}:{at['line']} in {at['function']})" if at else raised
-    return (event.message.strip() or event.text).partition("\n")[0]
+    return behind_preamble((event.message.strip() or event.text).partition("\n")[0])
 
 
 def _raised(event: Event) -> str:

@@ -46,6 +46,25 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split("\n")).strip()
 
 
+_RAW = re.compile(r"b(?P<quote>['\"])(?=[^'\"]{0,200}\\x)[^'\"]{0,20000}(?:(?P=quote)|$)")
+_HEADLINE = 280
+"""Characters of a headline: two lines of a wide terminal."""
+
+
+def headline(text: str) -> str:
+    """A headline on one line, without raw bytes, that fits on two lines of a wide terminal."""
+    text = _RAW.sub("(bytes)", one_line(text))
+    if len(text) <= _HEADLINE:
+        return text
+    return f"{text[:_HEADLINE].rpartition(' ')[0] or text[:_HEADLINE]}…"
+
+
+def behind_preamble(line: str) -> str:
+    """`… Check failed: it != end()` of a line in which Ray's request to report a bug precedes the check."""
+    before, check, rest = line.partition("Check failed: ")
+    return f"… {check}{rest}" if "An unexpected system state has occurred" in before else line
+
+
 def first_line(text: str) -> str:
     """The first line that is not blank, printable."""
     return next((one_line(line) for line in text.split("\n") if line.strip()), "")
@@ -90,6 +109,14 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, current] if current or not lines else lines
 
 
+def clause(message: str, most: int = 20) -> str:
+    """The first words of another program's message, without its full stop, as a part of a sentence."""
+    words = message.split()
+    if len(words) > most:
+        return " ".join(words[:most]) + ELLIPSIS
+    return " ".join(words).rstrip(".")
+
+
 def short_id(value: str) -> str:
     """Enough first digits of an id to distinguish it from others and to pass it to `raydoctor story`."""
     match = _LEAD.match(value)
@@ -128,13 +155,16 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.12 s`, `14 s`, `3 min 20 s`."""
+    """`0.12 s`, `14 s`, `3 min 20 s`, `5 min`."""
     if seconds < 9.95:
         return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s"
     if seconds < 119.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    large, small, units = minutes, rest, ("min", "s")
+    if minutes >= 120:
+        large, small, units = *divmod(minutes, 60), ("h", "min")
+    return f"{large} {units[0]} {small} {units[1]}" if small else f"{large} {units[0]}"
 
 
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:

@@ -35,12 +35,18 @@ class Source:
     size: int = 0
     is_excerpt: bool = False
     """A part of a console, or a console without Ray's logs: its content identifies its writers."""
+    places: Sequence[int] = field(default=(), repr=False)
+    """If the file is a part of a rewritten console: the place of each line in the whole."""
     lines: Sequence[int] = field(default=(), repr=False)
-    """The line numbers in the original, if the file was rewritten."""
+    """The line number in the original of each place, if the file was rewritten."""
 
-    def line(self, number: int) -> int:
-        """The number in the original of a line of this file."""
-        return self.lines[number - 1] if 0 < number <= len(self.lines) else number
+    def place(self, number: int) -> int:
+        """The place of a line of this file."""
+        return self.places[number - 1] if 0 < number <= len(self.places) else number
+
+    def line(self, place: int) -> int:
+        """The number in the original of the line at a place."""
+        return self.lines[place - 1] if 0 < place <= len(self.lines) else place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +56,7 @@ class Event:
     kind: str
     source: Source
     line: int
-    """1-based line of the hit in the source."""
+    """1-based line of the hit in the source. In a rewritten console it is a place until the report."""
     offset: int
     text: str
     """The whole record without colours, at most some hundred lines."""
@@ -188,6 +194,8 @@ class CaptureInfo:
     end: float | None = None
     files: int = 0
     bytes: int = 0
+    has_zone: bool = True
+    """Whether the zone of the logs' times is known; otherwise times are those of the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,9 @@ def _add_file(archive: _Archive, source: Source, file: str, redactor: Redactor) 
         except FileNotFoundError:
             return Gap(source.path, "was removed while the capture was written", optional=True)
         except PermissionError:
-            return Gap(source.path, "may not be read", "Try: sudo raydoctor collect")
+            return Gap(
+                source.path, "this user has no permission to read it", "sudo raydoctor collect"
+            )
         size = spool.tell()
         spool.seek(0)
         archive.add(source.path.removesuffix(".gz"), spool, size, changed)

@@ -11,15 +11,16 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from raydoctor.capture import owners, session
-from raydoctor.capture.open import Capture, open_capture
+from raydoctor.capture.open import Capture, add_driver_output, open_capture
 from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.model.values import Gap
+from raydoctor.model.values import Gap, Source
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.run import TIMEOUT, Collection, Collector, run
 from raydoctor.observe.collector.table import Piece
@@ -34,7 +35,7 @@ from raydoctor.observe.machine import (
     sessions,
     settings,
 )
-from raydoctor.observe.processes import discover, processes
+from raydoctor.observe.processes import discover, driver_output, processes
 from raydoctor.observe.processes.redact import Redactor, shared
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Live:
         capture = _logs(self.cluster)
         capture.kind = "live" if self.cluster.is_up else capture.kind
         capture.notes += self.notes
+        if self.cluster.is_up:
+            _add_output_of_drivers(capture, self.cluster)
         for path, data in self.collection.pieces.items():
             capture.add(path, data)
         capture.gaps += [*self.collection.gaps, *self._owner()]
@@ -292,17 +295,31 @@ def _alive_nodes(collection: Collection) -> list[str]:
     return [row["node_id"] for row in rows if row.get("state") == "ALIVE"]
 
 
+def _add_output_of_drivers(capture: Capture, cluster: Cluster) -> None:
+    """Add the files to which drivers on this machine write, which are not in the session."""
+    for found in driver_output.find(cluster.session_dir, list(capture.files)):
+        if isinstance(found, Gap):
+            capture.gaps.append(found)
+            continue
+        with suppress(OSError):  # the driver has just ended
+            add_driver_output(capture, found.path, found.file, found.pid)
+
+
 def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:
     """The content of an archive of this collection, without log files last changed before `since`."""
     from raydoctor.observe.bundle import Bundle  # tarfile, zipfile: a diagnosis writes none
 
     gaps = list(capture.gaps)
-    files, left_out = {}, 0
+    files: dict[Source, str] = {}
+    left_out = 0
     for source, file in capture.files.items():
         if source.path in live.collection.pieces:
             continue
         if since is not None and _changed(file) < since:
             left_out += 1
+        elif source.role == "driver" and source.pid:
+            # A file anywhere on this machine; by such a name it is read from the archive.
+            files[replace(source, path=f"driver-{source.pid}-{len(files)}.log")] = file
         else:
             files[source] = file
     if left_out:

@@ -16,6 +16,7 @@ from raydoctor.capture.open import Capture
 from raydoctor.case.case import Case, order
 from raydoctor.case.rule import Signal
 from raydoctor.model import paste
+from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
 from raydoctor.read.clock import NodeClocks
@@ -59,6 +60,8 @@ class Reading:
     hits: int
     is_complete: bool = False
     """Whether the GCS's and every raylet's log was read without a gap."""
+    has_zone: bool = False
+    """Whether a record shows the zone of the logs' local times."""
 
 
 @dataclass(slots=True)
@@ -77,14 +80,14 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     own = _read(files, list(signals))
     others = _readings(files, own.gaps)
     events = own.events + [event for other in others for event in other.events]
-    events += dumps.read(files, events, own.clock, own.gaps)
+    events += in_order(dumps.read(files, events, own.clock, own.gaps))
     sources = (*capture.sources, *(source for other in others for source in other.sources))
     events, elsewhere = foreign.without_foreign(sorted(events, key=order), sources)
     dead = _dead(events)
     names = {worker: ran for other in others for worker, ran in other.names.items()}
     names = {worker: ran for worker, ran in names.items() if worker in dead}
     names.update(_names(_outputs(files, dead)))
-    endings = in_original(ending.read(files, own.gaps)) + [
+    endings = in_order(ending.read(files, own.gaps)) + [
         e for other in others for e in other.endings
     ]
     gaps = [*own.gaps, *(gap for other in others for gap in other.gaps)]
@@ -93,7 +96,8 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     is_complete = all(gap.optional for gap in (*capture.gaps, *gaps))
     gaps += elsewhere
     hits = own.hits + sum(other.hits for other in others)
-    return Reading(Case(events, sources, names, endings), tuple(gaps), hits, is_complete)
+    case = Case(events, sources, names, endings)
+    return Reading(case, tuple(gaps), hits, is_complete, own.clock.offset("") is not None)
 
 
 def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
@@ -105,8 +109,8 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
 
     files = capture.files
     own = _read(files, list(signals))
-    own.events += dumps.read(files, own.events, own.clock, own.gaps)
-    endings = ending.read(files, own.gaps)
+    own.events += in_order(dumps.read(files, own.events, own.clock, own.gaps))
+    endings = in_order(ending.read(files, own.gaps))
     names = _names(_outputs(files, _dead(own.events)))
     names.update(_names(islice(_outputs(files), _MOST_NAMES)))
     return NodeReading(
@@ -136,13 +140,13 @@ def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
     events += stacks.read(files, result.gaps)
     events += live.read(files, result.gaps)
     result.gaps += coverage.gaps_of(files)
-    return _Read(in_original(events), result.clock, result.hits, result.gaps)
+    return _Read(in_order(events), result.clock, result.hits, result.gaps)
 
 
-def in_original(events: Iterable[Event]) -> list[Event]:
-    """The events with the line numbers of the files as they were given."""
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """The events with places for lines, so that rules can compare lines of one console."""
     return [
-        replace(event, line=event.source.line(event.line)) if event.source.lines else event
+        replace(event, line=event.source.place(event.line)) if event.source.places else event
         for event in events
     ]
 
@@ -280,7 +284,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
             started.add(event["node"])
             gaps.append(
                 Gap(
-                    f"raylet.out of node {event['node'][:12]} ({event['ip']})",
+                    f"raylet.out of node {short_id(event['node'])} ({event['ip']})",
                     "that node's logs are not in the capture",
                     paste.text("On {node}: /tmp/ray/session_latest/logs/", node=event["ip"]),
                 )

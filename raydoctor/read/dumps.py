@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from raydoctor.model import ids
@@ -133,6 +133,8 @@ def _lines_before(file: str) -> int:
 
 _STATE_DUMP = pattern(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
 _WAITING = ("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length")
+_QUEUES = ("Grant queue length:", "Dispatch queue length:", "num_waiting_for_resource:")
+"""Rows that count queued requests, those with the total first."""
 
 
 def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
@@ -149,7 +151,7 @@ def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
             continue
         text = "\n".join(rows)
         fields["node"] = fields.get("node_id", "")
-        line, offset, row = _row_to_show(file, block, "num_waiting_for_resource:")
+        line, offset, row = _row_to_show(file, block, _QUEUES)
         yield Event(
             "raylet.dump", source, line, offset, row, f"{row}\n{text}"[:20_000],
             clock.epoch(source.node, block.stamp), pid=block.pid, fields=fields,
@@ -157,17 +159,18 @@ def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
         return
 
 
-def _row_to_show(file: str, block: _Block, text: str) -> tuple[int, int, str]:
-    """(line, offset, row) of the row to show."""
+def _row_to_show(file: str, block: _Block, texts: Sequence[str]) -> tuple[int, int, str]:
+    """(line, offset, row) of the row to show, which has the first of these texts that the block has."""
     first = block.line + _lines_before(file)
-    offset = block.offset
-    for number, row in enumerate(block.rows):
-        if text in row and block.is_json:
-            return first, block.offset, row.strip()
-        if text in row:
-            return first + number, offset, row.strip()
-        offset += len(row.encode("utf-8", "surrogateescape")) + 1
-    return first, block.offset, block.rows[0]
+    text = next((each for each in texts if any(each in row for row in block.rows)), None)
+    if text is None:
+        return first, block.offset, block.rows[0]
+    number = next(n for n, row in enumerate(block.rows) if text in row)
+    row = block.rows[number].strip()
+    if block.is_json:
+        return first, block.offset, row
+    before = (len(row.encode("utf-8", "surrogateescape")) + 1 for row in block.rows[:number])
+    return first + number, block.offset + sum(before), row
 
 
 # ---------------------------------------------------------------- workers
@@ -229,7 +232,7 @@ def _worker_calls(log: _Log, clock: NodeClocks) -> Iterator[Event]:
         since = clock.epoch(source.node, earlier.stamp)
     unmoved = at - since if at is not None and since is not None else 0.0
     fields = {**_fields(last), **_handles(log), "unmoved": f"{unmoved:.0f}"}
-    line, offset, row = _row_to_show(file, block, _SERVER)
+    line, offset, row = _row_to_show(file, block, (_SERVER,))
     rows = [row, *(other.strip() for other in block.rows if _ROW.match(other))]
     message = "\n".join(dict.fromkeys(r.partition(", Execution time")[0] for r in rows))
     yield Event(

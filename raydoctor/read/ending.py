@@ -5,6 +5,9 @@ A driver's output mixes the program's lines with Ray's (`2026-… INFO worker.py
 first frame is the module's. A traceback that was caught and printed begins in the function that caught it
 (`traceback.print_exc`, `logging.exception`), or the program continues.
 
+An excerpt may end with a traceback whose beginning or end is cut off, or that was caught: later output is
+not shown.
+
 In a console, the program itself may have a prefix: `(main_task pid=12) …`, `[rank0]: …`, vLLM's
 `(EngineCore_DP0 pid=12) ERROR … [core.py:845] …`. Each such process is a writer of its own, and the first
 one that an exception ended counts where no exception ended the unprefixed program.
@@ -18,7 +21,7 @@ from typing import BinaryIO
 
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read.records import LogLine, parse_line
+from raydoctor.read.records import parse_line
 
 KIND = "driver.tail"
 ROLES = ("driver", "job-driver")
@@ -62,6 +65,8 @@ _ELSEWHERE = (
     "please check the stack trace above for the root cause",
 )
 """In exceptions that report only that another process of the same program failed (vLLM)."""
+_LONE = pattern(r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S")
+"""An exception's own line, which may be all that an excerpt ends with."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
@@ -74,10 +79,10 @@ class _Own:
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
-    """One event for each driver's output that is not empty."""
+    """One event for each driver's output that is not empty. A pid means that the driver was still running."""
     events: list[Event] = []
     for source, file in files.items():
-        if source.role in ROLES:
+        if source.role in ROLES and not source.pid:
             try:
                 events += _ending(source, file)
             except OSError as error:
@@ -97,32 +102,44 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         block = started or _last_traceback(own, source.is_excerpt)
         if not block or _points_elsewhere(block):
             block = _first_of(writers, source.is_excerpt) or block
+        ended_by = "traceback" if block else ""
+        if not block and source.is_excerpt:
+            block = _at_the_end(_own_lines(source, data, begin, _OF_WORKERS))
+            ended_by = "excerpt" if block else ""
         shown = block or own[-1:]
         if not shown:
             return
         number = _line_number(stream, shown[0].offset) if size <= _COUNTED else 0
     text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
-    fields = {"ended_by": "traceback" if block else ""}
+    fields = {"ended_by": ended_by}
     yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
 
 
-def _own_lines(source: Source, data: bytes, offset: int) -> dict[str, list[_Own]]:
-    """Lines in the tail by writer, without a partial first line: `` is the program without a prefix."""
+_OF_PROGRAM = ("", "driver")
+_OF_WORKERS = (*_OF_PROGRAM, "worker")
+
+
+def _own_lines(
+    source: Source, data: bytes, offset: int, echoes: tuple[str, ...] = _OF_PROGRAM
+) -> dict[str, list[_Own]]:
+    """Lines in the tail by writer, without a partial first line: `` is the program without a prefix.
+
+    `echoes`: the kinds of processes whose lines count.
+    """
     writers: dict[str, list[_Own]] = {}
     for number, raw in enumerate(data.splitlines(keepends=True)):
         whole = number > 0 or offset == 0
         line = parse_line(raw.decode("utf-8", "replace"), source.role)
         writer, text = (f"{line.who} {line.pid}", line.message) if line.echo else ("", line.text)
-        if whole and text.strip() and not _is_rays(line, text):
+        if whole and text.strip() and line.echo in echoes and not _is_rays(text):
             writers.setdefault(writer, []).append(_Own(offset, text))
         offset += len(raw)
     return writers
 
 
-def _is_rays(line: LogLine, text: str) -> bool:
+def _is_rays(text: str) -> bool:
     return (
-        line.echo not in ("", "driver")
-        or text.startswith(_NOISE)
+        text.startswith(_NOISE)
         or bool(_RAYS_RECORD.match(text))
         or bool(_AT_EXIT.search(text[:200]))
     )
@@ -134,6 +151,15 @@ def _first_of(writers: dict[str, list[_Own]], is_cut: bool) -> list[_Own]:
     of_ends = [block for block in blocks if block]
     causes = [block for block in of_ends if not _points_elsewhere(block)]
     return min(causes or of_ends, key=lambda block: block[0].offset, default=[])
+
+
+def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
+    """The traceback of any process with which an excerpt ends, wherever it begins."""
+    last = max(
+        (lines for lines in writers.values() if lines), key=lambda own: own[-1].offset, default=[]
+    )
+    block = _last_traceback(last, is_cut=True, is_uncaught=True)
+    return block or [line for line in last[-1:] if _LONE.match(line.text)]
 
 
 def _points_elsewhere(block: list[_Own]) -> bool:
@@ -170,10 +196,11 @@ def _begins_above(own: list[_Own]) -> bool:
     )
 
 
-def _last_traceback(own: list[_Own], is_cut: bool) -> list[_Own]:
+def _last_traceback(own: list[_Own], is_cut: bool, is_uncaught: bool = False) -> list[_Own]:
     """The final chain of tracebacks; empty if the output ends otherwise.
 
-    `is_cut`: whether the output may have been cut off within it, or begin within it.
+    `is_cut`: whether the output may have been cut off within it, or begin within it. `is_uncaught`: whether
+    it counts wherever its first frame is.
     """
     if is_cut and _begins_above(own):
         return own
@@ -182,7 +209,7 @@ def _last_traceback(own: list[_Own], is_cut: bool) -> list[_Own]:
         return []
     first = starts[-1]
     is_hydras = first > 0 and own[first - 1].text.startswith(_HYDRA)
-    if not _ends_with(own[first:], is_cut, is_hydras):
+    if not _ends_with(own[first:], is_cut, is_uncaught or is_hydras):
         return []
     for start in reversed(starts[:-1]):
         if not any(line.text.startswith(_CHAINED) for line in own[start:first]):

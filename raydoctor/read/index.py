@@ -30,6 +30,8 @@ EXCERPTS = {
     "worker-echo-excerpt": ("worker-echo", *_LISTED),
     "core-driver-excerpt": ("core-driver", "core-worker", "driver", "job-driver"),
     "kernel-excerpt": ("kernel",),
+    "event-excerpt": ("event", *_LISTED),
+    "runtime-env-agent-excerpt": ("runtime-env-agent", "runtime-env-setup", *_LISTED),
     "driver-excerpt": (
         *(
             "console",

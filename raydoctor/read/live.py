@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from raydoctor.case.evidence import last_line
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.entities import in_fields
@@ -125,11 +126,16 @@ def _event(kind: str, place: _RowPlace, row: dict[str, Any], at: float) -> Event
         *place,
         _shown(row),
         fields.get("message", ""),
-        at,
+        _ended(row) or at,
         pid=int(pid) if pid.isdigit() and pid.isascii() and len(pid) < 11 else None,
         fields=fields,
         entities=in_fields(fields),
     )
+
+
+def _ended(row: dict[str, Any]) -> float | None:
+    """When the task of a row ended; None for other rows."""
+    return plausible(row.get("end_time_ms"), 1000)
 
 
 def _as_text(value: Any) -> str:
@@ -141,8 +147,9 @@ def _as_text(value: Any) -> str:
 
 
 def _shown(row: dict[str, Any]) -> str:
-    """The row as a line for people: `name=train state=RUNNING worker_pid=812 …`."""
-    pairs = []
+    """The row as a line for people: an error's last line, then `name=train state=RUNNING …`."""
+    error = row.get("error_message")
+    pairs = [last_line(error)] if isinstance(error, str) and error.strip() else []
     for name, value in row.items():
         if value in (None, "", [], {}) or (
             isinstance(value, (list, dict)) and len(str(value)) > 80

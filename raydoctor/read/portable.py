@@ -99,7 +99,7 @@ def _event_row(event: Event, numbers: Mapping[int, int], name: str) -> dict[str,
     row = {
         name: event.kind,
         "source": numbers[id(event.source)],
-        "line": event.line,
+        "line": event.source.line(event.line),
         "offset": event.offset,
         "text": event.text,
         # A record is its header and its message, so the message is mostly the end of the text.

@@ -164,17 +164,20 @@ def parse_line(raw: str, role: str = "") -> LogLine:
         first = line.message[:1]
     if first == HEADER and role in ("driver", "job-driver"):
         _apply_rewritten(line)
-        _apply_absl_header(line, _ABSL.match(line.message))
-    elif first == "[":
+        first = line.message[:1]
+    if first == "[":
         _apply_header(line, _CPP.match(line.message))
     elif first.isdigit():
         _apply_header(line, _PYTHON.match(line.message))
-    elif first in ("E", "W", "I", "F", "D", "C"):
+    elif first in _SERVES_OR_ABSL:
         if match := _SERVE.match(line.message):
             _apply_header(line, match)
         else:
             _apply_absl_header(line, _ABSL.match(line.message))
     return line
+
+
+_SERVES_OR_ABSL = ("E", "W", "I", "F", "D", "C")
 
 
 def message_of(text: str, role: str) -> tuple[str, str, int]:

@@ -90,7 +90,7 @@ class _Ground:
     everything: bool
 
 
-def tell(capture: Capture, what: str, everything: bool = False) -> Story:
+def story_of(capture: Capture, what: str, everything: bool = False) -> Story:
     """The story of an id, an unambiguous prefix, `pid:N`, `pid:NODE/N` or `name:X`.
 
     `everything` includes the routine lines of a worker's own logs. If nothing is found, `known` lists the ids
@@ -362,7 +362,7 @@ def _ordered(found: Iterable[Mention]) -> list[StoryLine]:
         entry = StoryLine(
             mention.at,
             source,
-            source.line(mention.number),
+            source.line(source.place(mention.number)),
             line.level,
             line.message.strip() or line.text.strip(),
             mention.inherited,

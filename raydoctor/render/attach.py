@@ -32,7 +32,7 @@ class AttachResult(NamedTuple):
     """The result of one call of `raydoctor attach`."""
 
     found: FoundProcess
-    told: Row
+    reply: Row
     """The reply of `debug_there`."""
     launch: Row
     """The entry for VS Code; empty if no port is open."""
@@ -89,15 +89,15 @@ def _row(each: FoundProcess) -> tuple[str, ...]:
 def render(made: AttachResult, width: int = MAX_WIDTH, inside: bool = False) -> Page:
     """The result, and how to connect; `inside`: only inspected values were requested."""
     page = _head(made.found)
-    page += _doing(made.told.get("doing") or {}, made.found.name.rpartition(".")[2], width)
-    if "failed" in made.told and not made.launch:
+    page += _doing(made.reply.get("doing") or {}, made.found.name.rpartition(".")[2], width)
+    if "failed" in made.reply and not made.launch:
         return [*page, *_refused(made, width)]
-    if "closed" in made.told:
-        return [*page, _closed(made.told["closed"])]
+    if "closed" in made.reply:
+        return [*page, _closed(made.reply["closed"])]
     page += _attached(made, width)
-    if "failed" in made.told:
+    if "failed" in made.reply:
         return [*page, *_refused(made, width)]
-    page += _seen(made.told.get("seen") or {}, width)
+    page += _seen(made.reply.get("seen") or {}, width)
     if not inside:
         page += _ways(made, width)
     if made.written:
@@ -146,10 +146,10 @@ def _place(frame: Row) -> str:
 
 
 def _refused(made: AttachResult, width: int) -> Page:
-    page = paragraph(f"Not done: {made.told['failed']}", width, style="error")
-    if made.told.get("hint"):
-        page += paragraph(made.told["hint"], width, indent=2)
-    threads = [t for t in (made.told.get("doing") or {}).get("threads", ()) if t["frames"]]
+    page = paragraph(f"Not done: {made.reply['failed']}", width, style="error")
+    if made.reply.get("hint"):
+        page += paragraph(made.reply["hint"], width, indent=2)
+    threads = [t for t in (made.reply.get("doing") or {}).get("threads", ()) if t["frames"]]
     if threads and not made.launch:
         page.append(line("Its stacks, read by py-spy:"))
         page += _stacks(threads, width)
@@ -163,7 +163,7 @@ def _closed(closed: Row) -> Line:
 
 
 def _attached(made: AttachResult, width: int) -> Page:
-    attached = made.told.get("attached")
+    attached = made.reply.get("attached")
     if not attached:
         return [line(("read by py-spy, from outside", "dim"), indent=2)]
     method = _METHODS.get(attached["method"], attached["method"])
@@ -274,8 +274,8 @@ def _variables(row: Row, width: int) -> Page:
 def _value(row: Row, width: int) -> Page:
     page = _where(row)
     if "error" in row:
-        told = str(row["error"]).rstrip().splitlines() or [""]
-        return [*page, *(line((each, "error"), indent=2) for each in told)]
+        lines = str(row["error"]).rstrip().splitlines() or [""]
+        return [*page, *(line((each, "error"), indent=2) for each in lines)]
     value, how = str(row.get("value") or ""), row.get("how")
     if value and not (how and value == "None"):
         page.append(line(value, indent=2))
@@ -312,26 +312,26 @@ def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
 
 def to_json(made: AttachResult) -> str:
     """One JSON object. Keys are added, never renamed."""
-    found, told = made.found, made.told
-    attached, seen = told.get("attached") or {}, told.get("seen") or {}
+    found, reply = made.found, made.reply
+    attached, seen = reply.get("attached") or {}, reply.get("seen") or {}
     is_open = bool(attached) and attached.get("open", True)
     return _dumped(
         **_process(found),
         host=attached.get("host") if is_open else None,
         port=attached.get("port") if is_open else None,
-        method=attached.get("method") or told.get("method"),
-        closed=told.get("closed"),
+        method=attached.get("method") or reply.get("method"),
+        closed=reply.get("closed"),
         seconds=attached.get("seconds"),
         notes=[*attached.get("notes", ()), *seen.get("notes", ())],
         launch=made.launch or None,
         tunnel=made.tunnel or None,
-        doing=told.get("doing") or None,
+        doing=reply.get("doing") or None,
         stacks=seen.get("stacks") or [],
         variables=seen.get("variables") or None,
         evaluated=seen.get("evaluated") or None,
         executed=seen.get("executed") or None,
-        problem=told.get("failed"),
-        hint=told.get("hint"),
+        problem=reply.get("failed"),
+        hint=reply.get("hint"),
     )
 
 
@@ -345,9 +345,9 @@ def waiting_to_json(found: Sequence[FoundProcess]) -> str:
     return _dumped(waiting=[{**_process(e), "host": e.ip, "port": e.debugger} for e in found])
 
 
-def _dumped(**told: Any) -> str:
+def _dumped(**fields: Any) -> str:
     empty = dict.fromkeys(("pid", "node", "host", "port", "method", "task", "launch"))
-    return dumps({"schema": SCHEMA, "version": __version__, **empty, **told})
+    return dumps({"schema": SCHEMA, "version": __version__, **empty, **fields})
 
 
 def _process(found: FoundProcess) -> Row:

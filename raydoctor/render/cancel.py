@@ -36,8 +36,10 @@ def plan(target: CancelTarget, steps: Sequence[Step], grace: float, width: int =
         [(f"{n}", (step.name, "strong"), step.does) for n, step in enumerate(steps, 1)], 2
     )
     if len(steps) > 1:
-        told = f"Each step only if the task is still running {grace:g} s after the previous one."
-        page += paragraph(told, width, indent=2, style="dim")
+        sentence = (
+            f"Each step only if the task is still running {grace:g} s after the previous one."
+        )
+        page += paragraph(sentence, width, indent=2, style="dim")
     return page
 
 
@@ -104,8 +106,8 @@ def _left_behind(made: Cancellation, width: int) -> Page:
         else:
             page += paragraph(f"{each.outcome}: {each.reason}", width, indent=4, style="error")
     for child in made.children:
-        told = f"a task that it submitted is still running: {child.name} {child.task}"
-        page += paragraph(told, width, indent=2, style="warning")
+        sentence = f"a task that it submitted is still running: {child.name} {child.task}"
+        page += paragraph(sentence, width, indent=2, style="warning")
     return page
 
 

@@ -23,9 +23,9 @@ def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
         left = line(
             (f"{check.outcome:4}  ", _STYLES[check.outcome]), (f"{check.name:{room}}  ", "")
         )
-        told = paragraph(check.found, width - indent)
-        page.append((*left, *told[0]) if told else left)
-        page += [(*line(" " * indent), *more) for more in told[1:]]
+        lines = paragraph(check.found, width - indent)
+        page.append((*left, *lines[0]) if lines else left)
+        page += [(*line(" " * indent), *more) for more in lines[1:]]
         page += _fix(check.fix, width, indent) if check.fix else []
     return [*page, (), line((_verdict(checks), "strong"))]
 
@@ -40,13 +40,13 @@ def _fix(fix: str, width: int, indent: int) -> Page:
 def _verdict(checks: Sequence[Check]) -> str:
     """`20 checks: 17 ok, 1 warning, 2 not applicable`."""
     counts = {outcome: sum(c.outcome == outcome for c in checks) for outcome in _STYLES}
-    told = [
+    parts = [
         text.plural(counts["fail"], "failure") if counts["fail"] else "",
         text.plural(counts["warn"], "warning") if counts["warn"] else "",
         f"{counts['ok']} ok" if counts["ok"] else "",
         f"{counts['n/a']} not applicable" if counts["n/a"] else "",
     ]
-    return f"{text.plural(len(checks), 'check')}: {', '.join(filter(None, told))}"
+    return f"{text.plural(len(checks), 'check')}: {', '.join(filter(None, parts))}"
 
 
 def to_json(checks: Sequence[Check]) -> str:

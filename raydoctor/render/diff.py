@@ -43,13 +43,13 @@ def render(difference: Difference, width: int = MAX_WIDTH, verbose: bool = False
 
 def _verdict(difference: Difference) -> str:
     """`2 new, 1 worse, 3 gone`."""
-    told = {
+    numbers = {
         "new": len(difference.new),
         "worse": len(difference.worse),
         "better": len(difference.better),
         "gone": len(difference.gone),
     }
-    counts = ", ".join(f"{number:,} {what}" for what, number in told.items() if number)
+    counts = ", ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
     return counts or "No difference in what was diagnosed"
 
 
@@ -57,37 +57,37 @@ def _told(title: str, group: Sequence[Compared], width: int, rows: int | None) -
     """One or two lines each with the location of its evidence; consequences are below their cause."""
     if not group:
         return []
-    below = {name for told in group for name in _consequences(told)}
+    below = {name for compared in group for name in _consequences(compared)}
     page = [line((title, "strong"))]
-    for told in group[:rows]:
-        indent = 5 if told.id in below else 2
-        head = [("└─ ", "dim")] if told.id in below else []
-        page += _entry(head, told, width, indent)
+    for compared in group[:rows]:
+        indent = 5 if compared.id in below else 2
+        head = [("└─ ", "dim")] if compared.id in below else []
+        page += _entry(head, compared, width, indent)
     return [*page, *_more(len(group), rows), ()]
 
 
-def _consequences(told: Compared) -> list[str]:
-    names = told.document.get("consequences")
+def _consequences(compared: Compared) -> list[str]:
+    names = compared.document.get("consequences")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _entry(head: list[tuple[str, str]], told: Compared, width: int, indent: int) -> Page:
+def _entry(head: list[tuple[str, str]], compared: Compared, width: int, indent: int) -> Page:
     lead = line(
         *head,
-        (told.severity.upper(), told.severity),
+        (compared.severity.upper(), compared.severity),
         "  ",
-        (told.rule, "rule"),
-        (_times(told.times), ""),
-        (f"  {_place(told)}".rstrip(), "path"),
+        (compared.rule, "rule"),
+        (_times(compared.times), ""),
+        (f"  {_place(compared)}".rstrip(), "path"),
         indent=indent - len(head) * 3,
     )
-    said = paragraph(_text.short_ids(told.headline), width, indent=indent + 2)
+    said = paragraph(_text.short_ids(compared.headline), width, indent=indent + 2)
     return [lead, *shortened(said, 2, width)]
 
 
-def _place(told: Compared) -> str:
+def _place(compared: Compared) -> str:
     """The location of the chain's first record; empty if the report, which anyone may write, lacks it."""
-    chain = told.document.get("chain")
+    chain = compared.document.get("chain")
     first = chain[0] if isinstance(chain, list) and chain else None
     if not isinstance(first, dict) or not isinstance(first.get("line"), int):
         return ""
@@ -203,8 +203,8 @@ def to_json(difference: Difference) -> str:
             "version": __version__,
             "a": _side(difference.a),
             "b": _side(difference.b),
-            "new": [told.document for told in difference.new],
-            "gone": [told.document for told in difference.gone],
+            "new": [compared.document for compared in difference.new],
+            "gone": [compared.document for compared in difference.gone],
             "worse": [_change(each) for each in difference.worse],
             "better": [_change(each) for each in difference.better],
             "same": [_change(each) for each in difference.same],
@@ -268,8 +268,8 @@ def _list(title: str, items: Iterable[str]) -> list[str]:
     return [f"**{title}**", "\n".join(lines)] if lines else []
 
 
-def _item(told: Compared) -> str:
-    return f"{code(told.rule)}{_times(told.times)} ({told.severity}): {inline(told.headline)}"
+def _item(compared: Compared) -> str:
+    return f"{code(compared.rule)}{_times(compared.times)} ({compared.severity}): {inline(compared.headline)}"
 
 
 def _changed(change: Change) -> str:

@@ -46,7 +46,8 @@ def render(view: HungView, width: int = MAX_WIDTH) -> Page:
         page.append(
             line((f"… and {len(view.found.groups) - _GROUPS} more: see --format json", "dim"))
         )
-    return [*page, *_working(view), *_missing(view, width), line((verdict(view), "strong"))]
+    page += [*_early(view), *_working(view), *_missing(view, width)]
+    return [*page, line((verdict(view), "strong"))]
 
 
 def headline(group: HungGroup) -> str:
@@ -102,6 +103,9 @@ def verdict(view: HungView) -> str:
     if not view.found.unfinished:
         return "Nothing hangs: no task runs or waits."
     count = _text.plural(view.found.unfinished, "unfinished task")
+    if view.found.early:
+        age = _text.duration(view.found.min_age)
+        return f"No hang yet: {count}, and none has been stuck for {age} (--min-age)."
     if any(h.kind == "unknown" for h in view.found.working):
         return f"No hang found: {count}, all busy, in a moving queue, or awaiting."
     return f"Nothing hangs: {count}, all busy or in a moving queue."
@@ -109,7 +113,9 @@ def verdict(view: HungView) -> str:
 
 def _headline(group: HungGroup, width: int) -> Page:
     page = paragraph(headline(group), width, hang=2, style="error")
-    return [*page, *paragraph(_capital(group.first.reason), width, indent=2, style="dim")]
+    first = group.first
+    reason = f"{first.work.label} {first.reason}" if group.cycle else first.reason
+    return [*page, *paragraph(_capital(reason), width, indent=2, style="dim")]
 
 
 def _table(group: HungGroup) -> Page:
@@ -124,7 +130,7 @@ def _row(hung: Hung) -> list[str | tuple[str, str]]:
     work = hung.work
     where = f"pid {work.pid}" if work.pid else work.state
     return [
-        (hung.kind, "warning"), (work.name, "strong"), work.id[:16], where,
+        (hung.kind, "warning"), (work.name, "strong"), "" if work.kind == "driver" else work.id[:16], where,
         _text.duration(work.age) if work.age else "", hung.summary,
     ]  # fmt: skip
 
@@ -191,12 +197,20 @@ def _remedy(remedy: Remedy, number: int, width: int) -> Page:
     return [*page, *(line((step, "code"), indent=4 + len(lead)) for step in remedy.steps)]
 
 
+def _early(view: HungView) -> Page:
+    """Waits that nothing ends so far: a node may still join, or a request be changed."""
+    if not view.found.early:
+        return []
+    head = line(("Waiting for what nothing provides so far:", "warning"))
+    return [head, *columns(_counted(view.found.early, _WORKING), indent=2), ()]
+
+
 def _working(view: HungView) -> Page:
     """Busy work that has run for long. Without peers, an endless loop looks like work."""
     busy = view.found.working
     if not busy:
         return []
-    head = line(("Busy for long, not known to hang:", "dim"))
+    head = line(("Busy for a long time, not known to hang:", "dim"))
     return [head, *columns(_counted(busy, _WORKING), indent=2), ()]
 
 
@@ -231,6 +245,7 @@ def to_json(view: HungView) -> str:
             ],
             "groups": [_group(g) for g in found.groups],
             "working": [row(each, None) for each in found.working],
+            "early": [row(each, None) for each in found.early],
             "unfinished": found.unfinished,
             "looked_at": view.looked_at,
             "gaps": [plain_json.gap(gap) for gap in gaps(view)],

@@ -14,6 +14,7 @@ from itertools import groupby
 from raydoctor.model import text as _text
 from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Unexplained
 from raydoctor.model.version import __version__
+from raydoctor.render.report import unlisted_gaps, zone_of
 
 _RECORD_LINES = 15
 _RECORD_WIDTH = 400
@@ -39,7 +40,7 @@ def render(report: Report) -> str:
         parts += _remedies(root.remedies)
         parts += _gaps("Missing evidence", root.gaps)
     parts += _symptoms(report.unexplained)
-    parts += _gaps("Missing evidence", report.gaps)
+    parts += _gaps("Missing evidence", unlisted_gaps(report))
     return "\n\n".join([*parts, _read(report)]) + "\n"
 
 
@@ -178,6 +179,6 @@ def _read(report: Report) -> str:
         f"{_text.plural(info.files, 'file')} ({_text.size(info.bytes)})",
     ]
     if info.begin is not None and info.end is not None:
-        zone = "%Y-%m-%d %H:%M:%S %Z"
-        parts.append(f"{_text.moment(info.begin, zone)} to {_text.moment(info.end, zone)}")
+        zone = zone_of(info)
+        parts.append(f"{_text.moment(info.begin)} {zone} to {_text.moment(info.end)} {zone}")
     return f"---\nRead {code(name)}: {inline(', '.join(parts))}."

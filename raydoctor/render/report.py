@@ -13,7 +13,16 @@ from raydoctor.capture.layout import node_label
 from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Diagnosis, Event, Gap, Link, Remedy, Report, Unexplained
+from raydoctor.model.values import (
+    CaptureInfo,
+    Diagnosis,
+    Event,
+    Gap,
+    Link,
+    Remedy,
+    Report,
+    Unexplained,
+)
 from raydoctor.render.page import (
     MAX_WIDTH,
     Line,
@@ -33,6 +42,7 @@ _STEPS = 6
 _SYMPTOMS = 10
 _GAPS = 6
 
+_TOOLS_ERROR = pattern(r" {4}.{0,20}(?:ERROR|error|fatal): ")
 _LAST_LINE = pattern(
     r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
 )
@@ -167,8 +177,11 @@ def gist(event: Event) -> str:
     if not lines:
         return ""
     if any(text.startswith(("Traceback (most recent", "  File ")) for text in lines):
-        return next((_text.one_line(t) for t in reversed(lines) if _LAST_LINE.match(t)), lines[-1])
-    return _text.one_line(lines[0])
+        raised = next((t for t in reversed(lines) if _LAST_LINE.match(t)), lines[-1])
+        # Ray's agent quotes the output of a tool that failed: its last error is the reason.
+        of_tool = [t for t in lines if _TOOLS_ERROR.match(t)] if "Run cmd[" in raised else []
+        return _text.one_line((of_tool or [raised])[-1])
+    return _text.one_line(_text.behind_preamble(lines[0]))
 
 
 def place(path: str, number: int, verbose: bool = False) -> str:
@@ -365,16 +378,23 @@ def _verdict(view: _View) -> Page:
 
 
 def _not_seen(view: _View) -> Page:
-    told = {gap for d in view.report.diagnoses for gap in d.gaps}
-    gaps = [gap for gap in view.report.gaps if gap not in told]
+    """The missing evidence that no diagnosis lists itself."""
+    gaps = unlisted_gaps(view.report)
     if not gaps:
         return []
     hints = view.verbose or not view.report.diagnoses
     shown = gaps if view.verbose else gaps[:_GAPS]
-    page = [line(("Missing evidence", "strong")), *_gaps(shown, view.width, 2, hints)]
+    title = "Not collected (optional)" if all(gap.optional for gap in gaps) else "Missing evidence"
+    page = [line((title, "strong")), *_gaps(shown, view.width, 2, hints)]
     if len(gaps) > len(shown):
         page.append(line((f"… and {len(gaps) - len(shown)} more, see -v", "dim"), indent=2))
     return [*page, ()]
+
+
+def unlisted_gaps(report: Report) -> list[Gap]:
+    """The report's gaps without those about a source that a diagnosis lists as missing itself."""
+    listed = {name for d in report.diagnoses for gap in d.gaps for name in gap.what.split(", ")}
+    return [gap for gap in report.gaps if gap.what not in listed]
 
 
 def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:
@@ -405,18 +425,24 @@ def _what_was_read(view: _View) -> str:
     if info.nodes:
         parts.insert(1, _text.plural(len(info.nodes), "node"))
     if info.begin is not None and info.end is not None:
-        parts.append(f"{_text.moment(info.begin)} to {_span_end(info.begin, info.end)}")
+        parts.append(f"{_text.moment(info.begin)} to {_span_end(info)}")
     live = " and its cluster, live" if info.kind == "live" else ""
-    read = f"Read {info.path}{live}: {', '.join(parts)}; {_text.duration(stats.seconds)}."
+    read = f"Read {info.path}{live}: {', '.join(parts)}; read in {_text.duration(stats.seconds)}."
     if view.verbose:
         read += f" {stats.hits:,} hits, {stats.events:,} events, {stats.rules} rules."
     return read
 
 
-def _span_end(begin: float, end: float) -> str:
-    """The end of a span, with its date only if that is another day."""
-    same_day = _text.moment(begin, "%Y-%m-%d") == _text.moment(end, "%Y-%m-%d")
-    return _text.moment(end, "%H:%M:%S %Z" if same_day else "%Y-%m-%d %H:%M:%S %Z")
+def _span_end(info: CaptureInfo) -> str:
+    """The end of a span with its zone, and with its date only if that is another day."""
+    same_day = _text.moment(info.begin, "%Y-%m-%d") == _text.moment(info.end, "%Y-%m-%d")
+    end = _text.moment(info.end, "%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S")
+    return f"{end} {zone_of(info)}"
+
+
+def zone_of(info: CaptureInfo) -> str:
+    """The zone of the report's times: `UTC`, or that the zone is unknown."""
+    return _text.moment(info.end, "%Z") if info.has_zone else "(time of the logs, zone unknown)"
 
 
 def _next(report: Report) -> list[str]:

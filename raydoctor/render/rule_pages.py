@@ -6,12 +6,12 @@ A page's address is its rule's name and never changes: `NAME.md` in the folder, 
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 
-from raydoctor.case.rule import Rule
+from raydoctor.case.rule import Rule, Signal
 from raydoctor.model import text as _text
 from raydoctor.render import markdown
 from raydoctor.render import rules as render
@@ -23,6 +23,9 @@ _MESSAGE = re.compile(
 """A code span that is a message of Ray or the name of an exception: worth an entry in the index."""
 _COMMON = 5
 """A literal that more rules look for says little about one of them."""
+_GENERIC = 40
+"""A literal that more rules look for says nothing."""
+_SEARCHES = 6
 _EXAMPLE_LINES, _EXAMPLE_WIDTH = 10, 240
 
 
@@ -30,21 +33,20 @@ def pages(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     """(file name, text) of every page: one per rule, then the index."""
     names = {rule.name for rule in rules}
     users = Counter(find for rule in rules for find in {s.find for s in rule.looks_for})
-    common = {find for find, count in users.items() if count > _COMMON}
     for rule in rules:
-        yield f"{rule.name}.md", page(rule, names, common)
+        yield f"{rule.name}.md", page(rule, names, users)
     yield "index.md", index(rules)
 
 
-def page(rule: Rule, names: set[str], common: set[str]) -> str:
-    """A rule's page; the names of other rules become links, and common literals are left out."""
-    head = f"# {rule.name}\n\n*{rule.severity}, {rule.tier}*"
+def page(rule: Rule, names: set[str], users: Mapping[str, int]) -> str:
+    """A rule's page; the names of other rules become links. `users`: how many rules look for a literal."""
+    head = f"# {rule.name}\n\nSeverity: {rule.severity}. Tier: {rule.tier} ({render.TIERS[rule.tier]})."
     prose = [block for part in rule.doc.strip().split("\n\n") for block in _blocks(part)]
     linked = [
         block if block.startswith("```") else _with_links(block, names - {rule.name})
         for block in prose
     ]
-    return "\n\n".join([head, *linked, *_signals(rule, common), *_example(rule)]) + "\n"
+    return "\n\n".join([head, *linked, *_signals(rule, users), *_example(rule)]) + "\n"
 
 
 def index(rules: Sequence[Rule]) -> str:
@@ -78,7 +80,7 @@ causes: `raydoctor diagnose` decides between them by evidence.
 
 ## By name
 
-A *root* is where an incident starts. A *cause* explains symptoms and may have a root of its own.
+Tiers: a *root* is where an incident starts. A *cause* explains symptoms, and may have a root of its own.
 A *symptom* is what the program saw.
 
 {rules}"""
@@ -128,21 +130,46 @@ def _with_links(text: str, names: set[str]) -> str:
     )
 
 
-def _signals(rule: Rule, common: set[str]) -> list[str]:
-    """The literals to search the logs for by hand: those of failures, if the rule has any."""
-    by_literal: dict[str, set[str]] = {}
-    for signal in [s for s in rule.looks_for if s.symptom] or rule.looks_for:
-        if signal.find not in common:
-            by_literal.setdefault(signal.find, set()).update(signal.roles)
-    commands = [
-        f"grep -rF {shlex.quote(literal)} logs/   # {', '.join(sorted(roles))}"
-        for literal, roles in by_literal.items()
+def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
+    """Commands that search the logs by hand."""
+    lines = [f"{command}   # {files}" for command, files in render.commands(searched(rule, users))]
+    if not lines:
+        return []
+    return ["## Search the logs by hand", markdown.fence("\n".join(lines), language="bash")]
+
+
+def searched(rule: Rule, users: Mapping[str, int]) -> list[Signal]:
+    """The signals to search for by hand: those in the example, the most specific first, then other failures.
+
+    Literals that many rules look for say little about one of them, and are left out. If none is left, the
+    names of Ray's exceptions in the example remain.
+    """
+    example = render.example_of(rule)
+    text = "\n".join(example.files.values()) if example else ""
+    specific = [s for s in rule.looks_for if render.is_specific(s)]
+    shown = [
+        s
+        for s in specific
+        if s.find in text and users[s.find] <= (_GENERIC if s.symptom else _COMMON)
     ]
-    return (
-        ["## Search the logs by hand", markdown.fence("\n".join(commands), language="bash")]
-        if commands
-        else []
-    )
+    shown.sort(key=lambda s: (not s.symptom, users[s.find]))
+    shown = shown or [*_exceptions(rule, text)]
+    others = [s for s in specific if s.symptom and users[s.find] <= _COMMON]
+    literals = [*dict.fromkeys(s.find for s in (*shown, *others))][:_SEARCHES]
+    return [
+        s
+        for literal in literals
+        for s in dict.fromkeys((*shown, *rule.looks_for))
+        if s.find == literal
+    ]
+
+
+def _exceptions(rule: Rule, text: str) -> Iterator[Signal]:
+    """A signal for each of Ray's exceptions in the text, whose literal contains the exception's name."""
+    for signal in rule.looks_for:
+        if signal.kind == "driver.exception":
+            for name in dict.fromkeys(re.findall(rf"{re.escape(signal.find)}\w+", text)):
+                yield replace(signal, find=name)
 
 
 def _example(rule: Rule) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from raydoctor.capture.layout import files_of
 from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
 from raydoctor.render.page import Page, line, paragraph
@@ -17,6 +18,23 @@ if TYPE_CHECKING:
 CATALOGUE_SCHEMA = "raydoctor/rules/1"
 RULE_SCHEMA = "raydoctor/rule/1"
 _EXAMPLE_LINES = 10
+_FILES = 3
+_ORDINARY = (
+    "autoscaler.config",
+    "driver.connecting",
+    "driver.exception",
+    "job.finished",
+    "log.traceback",
+    "node.registered",
+    "pg.registered",
+    "raylet.started",
+    "ray.version",
+    "store.size",
+    "submission.started",
+)
+"""Records of healthy sessions, and the beginnings of all exceptions: searches for them find everything."""
+_LETTERS = 8
+"""Letters that a literal must have, unless it reports a failure: ` MiB, ` is in too many lines."""
 
 
 def summary(rule: Rule) -> str:
@@ -32,22 +50,22 @@ def catalogue(rules: Sequence[Rule], width: int) -> Page:
     room = max((len(rule.name) for rule in rules), default=0)
     page: Page = []
     for tier, group in groupby(rules, key=lambda rule: rule.tier):
-        page += [line((_TIERS[tier], "dim"))]
+        page += [line((f"{tier.capitalize()}s: {TIERS[tier]}", "dim"))]
         for rule in group:
-            told = paragraph(summary(rule), width - room - 13)
+            wrapped = paragraph(summary(rule), width - room - 13)
             left = [(f"  {rule.name:{room}}  ", "rule"), (f"{rule.severity:8} ", rule.severity)]
-            page.append((*line(*left), *(told[0] if told else ())))
-            page += [(*line(" " * (room + 13)), *more) for more in told[1:]]
+            page.append((*line(*left), *(wrapped[0] if wrapped else ())))
+            page += [(*line(" " * (room + 13)), *more) for more in wrapped[1:]]
         page.append(())
     page.append(line((f"{_text.plural(len(rules), 'rule')}. One in full: ", "dim"),
                      ("raydoctor explain RULE", "code")))  # fmt: skip
     return page
 
 
-_TIERS = {
-    "root": "Roots: where an incident starts",
-    "cause": "Causes: they explain symptoms, and may have a root of their own",
-    "symptom": "Symptoms: what you saw",
+TIERS = {
+    "root": "where an incident starts",
+    "cause": "explains symptoms, and may have a root of its own",
+    "symptom": "what the program saw",
 }
 
 
@@ -94,10 +112,11 @@ def _heading(rule: Rule) -> dict[str, Any]:
 def rule_page(rule: Rule, width: int) -> Page:
     """A rule's page: its text, literals to search for, remedies and an example."""
     head = line(
-        (rule.name, "rule"), "  ", (rule.severity, rule.severity), (f", {rule.tier}", "dim")
+        *((rule.name, "rule"), "  ", (rule.severity, rule.severity)),
+        (f", {rule.tier}: {TIERS[rule.tier]}", "dim"),
     )
     page = [head, (), *_prose(rule.doc, width)]
-    page += _signals(rule.looks_for)
+    page += _signals([s for s in rule.looks_for if is_specific(s)])
     page += _remedies(rule, width)
     page += _example(rule)
     return page
@@ -145,16 +164,31 @@ def items(lines: Iterable[str]) -> list[str]:
 
 
 def _signals(signals: Sequence[Signal]) -> Page:
-    if not signals:
-        return []
-    page = [line(("Grep for", "strong"))]
-    by_literal: dict[str, set[str]] = {}
+    searches = list(commands(signals))
+    page = [
+        line((command, "code"), (f"   # {files}", "dim"), indent=2) for command, files in searches
+    ]
+    return [line(("Search the logs by hand", "strong")), *page, ()] if page else []
+
+
+def is_specific(signal: Signal) -> bool:
+    """Whether a search for the signal's literal finds few lines of a healthy session."""
+    letters = sum(map(str.isalpha, signal.find))
+    return signal.kind not in _ORDINARY and (signal.symptom or letters >= _LETTERS)
+
+
+def commands(signals: Iterable[Signal]) -> Iterator[tuple[str, str]]:
+    """The command that searches for each literal, and the files that can contain it."""
+    by_literal: dict[str, dict[str, None]] = {}
     for signal in signals:
-        by_literal.setdefault(signal.find, set()).update(signal.roles)
-    for literal, roles in by_literal.items():
-        command = f"grep -rF {shlex.quote(literal)}"
-        page.append(line((command, "code"), (f"   # {', '.join(sorted(roles))}", "dim"), indent=2))
-    return [*page, ()]
+        files = dict.fromkeys(map(files_of, signal.roles))
+        by_literal.setdefault(signal.find, {}).update(files)
+    for literal, files in by_literal.items():
+        shown = [*files][:_FILES]
+        yield (
+            f"grep -rF -e {shlex.quote(literal)} logs/",
+            ", ".join([*shown, *(["…"] if len(files) > len(shown) else [])]),
+        )
 
 
 def _remedies(rule: Rule, width: int) -> Page:

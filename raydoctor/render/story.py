@@ -99,12 +99,12 @@ def _remarks(story: Story) -> Page:
     page = [line((f"{text.plural(count, 'line')} in {text.plural(files, 'file')}", "dim"))]
     if story.omitted:
         left_out = sum(story.omitted.values())
-        told = f"{text.plural(left_out, 'routine line')} of its own logs not shown: --all"
-        page.append(line((told, "dim")))
+        summary = f"{text.plural(left_out, 'routine line')} of its own logs not shown: --all"
+        page.append(line((summary, "dim")))
     others = [(e, n) for e, n in story.related if e.kind != "job"][:_RELATED]
     if others:
-        told = ", ".join(f"{e.kind} {text.short_id(e.value)} (×{n})" for e, n in others)
-        page.append(line(("also named: ", "dim"), told))
+        summary = ", ".join(f"{e.kind} {text.short_id(e.value)} (×{n})" for e, n in others)
+        page.append(line(("also named: ", "dim"), summary))
     return page + [line((f"{each.what}: {each.why}", "warning")) for each in story.gaps]
 
 

@@ -73,12 +73,12 @@ def round_to_json(watch: Watch) -> str:
 
 def event_to_json(event: WatchEvent) -> str:
     """An event as one line of JSON."""
-    told = {"level": event.level, "text": text.one_line(event.text), **event.facts}
-    return _json(event.event, event.at, told)
+    fields = {"level": event.level, "text": text.one_line(event.text), **event.facts}
+    return _json(event.event, event.at, fields)
 
 
-def _json(name: str, at: float, told: dict[str, Any]) -> str:
-    document = {"schema": SCHEMA, "event": name, "at": round(at, 3), **told}
+def _json(name: str, at: float, fields: dict[str, Any]) -> str:
+    document = {"schema": SCHEMA, "event": name, "at": round(at, 3), **fields}
     return json.dumps(document, separators=(",", ":"), default=str) + "\n"
 
 
@@ -176,9 +176,9 @@ def _head(watch: Watch) -> Page:
     ]
     lines.append(line(" · ".join(parts), "  ", *_tasks(view)))
     if snapshot.demands:
-        told = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]
+        waiting = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]
         more = " …" if len(snapshot.demands) > _DEMANDS else ""
-        lines.append(line(f"waiting for resources: {', '.join(told)}{more}"))
+        lines.append(line(f"waiting for resources: {', '.join(waiting)}{more}"))
     return lines
 
 

@@ -87,8 +87,8 @@ def _rows(these: Sequence[Leftover], view: SweepReport, width: int, at: float) -
         page += paragraph(each.why, width, indent=6)
         if each.session:
             page.append(line((each.session, "dim"), indent=6))
-        if told := _became(each, view):
-            text, style = told
+        if changed := _became(each, view):
+            text, style = changed
             page += paragraph(text, width, indent=6, style=style)
     return page
 
@@ -131,18 +131,18 @@ def _verdict(places: Sequence[SweptMachine]) -> str:
         where = "on this machine" if is_here else f"on {_text.plural(len(views), 'machine')}"
         nothing = f"Nothing is left over {where}" if views else "Nothing was searched"
         return "; ".join(filter(None, (nothing, unasked))) + "."
-    told = [_text.plural(len(leftovers), "leftover")]
+    parts = [_text.plural(len(leftovers), "leftover")]
     outcomes = [o.outcome for view in views for o in view.outcomes.values()]
     if outcomes:
         counts = ((state, outcomes.count(state)) for state in ("gone", "running", "refused"))
-        told += [f"{count} {state}" for state, count in counts if count]
+        parts += [f"{count} {state}" for state, count in counts if count]
     else:
         count = sum(each.identity not in view.spared for view in views for each in view.leftovers)
-        told += [f"--kill would end {count}"] if count else []
+        parts += [f"--kill would end {count}"] if count else []
     if stale and not any(each.removed for each in stale):
         size = _text.size(sum(each.bytes for each in stale))
-        told.append(f"--clean would remove {size}")
-    return "; ".join(filter(None, (*told, unasked))) + "."
+        parts.append(f"--clean would remove {size}")
+    return "; ".join(filter(None, (*parts, unasked))) + "."
 
 
 def to_json(places: Sequence[SweptMachine]) -> str:

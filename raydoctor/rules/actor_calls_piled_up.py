@@ -26,9 +26,12 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.cluster import tables as live
+from raydoctor.cluster.calls import QUEUED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import examples as live_examples
 
 _A = "87ae91bbc5a67aec9872266c01000000"
 
@@ -68,6 +71,51 @@ def actor_calls_piled_up(case: Case) -> Iterator[Finding]:
     )
     for actor, events in warned.items():
         yield _warned(actor, events)
+    yield from _queued_now(case)
+
+
+_MANY = 5000
+"""Calls of one actor from which on Ray warns (`More than 5000 tasks are pending submission`)."""
+
+
+def _queued_now(case: Case) -> Iterator[Finding]:
+    """Calls that wait right now, by the cluster's own counts: Ray warns only the caller, and only where a call is submitted."""
+    living = evidence.grouped(
+        (e for e in live.rows(case, "actors") if e["state"] == "ALIVE"), lambda e: e["class_name"]
+    )
+    waiting = [
+        e for e in live.rows(case, "task-counts") if e["state"] in QUEUED and "." in e["name"]
+    ]
+    for name, rows in evidence.grouped(waiting, lambda e: e["name"]).items():
+        class_name, _, method = name.rpartition(".")
+        actors = living.get(class_name, [])
+        count = sum(live.whole(row, "count") or 0 for row in rows)
+        if not actors or count < _MANY * len(actors):
+            continue
+        ids = {e["actor_id"] for e in actors}
+        busy = [
+            e
+            for e in live.rows(case, "worker-stats")
+            if e["actor_id"] in ids and (live.whole(e, "task_queue_length") or 0) > 0
+        ]
+        of = class_name if len(actors) == 1 else f"{len(actors)} {class_name} actors"
+        yield Finding(
+            f"Calls of {name} are submitted faster than {of} can execute them: {count} calls wait now",
+            (
+                *(
+                    Link(row, f"Ray counts {row['count']} calls in state {row['state']}")
+                    for row in rows[:1]
+                ),
+                *(
+                    Link(e, f"the queue in pid {e.pid} has {e['task_queue_length']} calls")
+                    for e in busy[:1]
+                ),
+            ),
+            explains=tuple(Entity("actor-queue", id_) for id_ in sorted(ids)),
+            subjects=tuple(Subject("actor", e["actor_id"], class_name, e.pid) for e in actors[:10]),
+            severity="warning",
+            remedies=_remedies(class_name, method, str(_MANY)),
+        )
 
 
 def _class(handle: str) -> str:
@@ -140,6 +188,28 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a running cluster: 49942 calls wait for one actor, and the callers that Ray warned have ended",
+        live_examples.tables(
+            actors=[live_examples.actor(1, "Slow", {})],
+            task_counts=[
+                {"state": "RUNNING", "name": "Slow.f", "count": 1},
+                {"state": "SUBMITTED_TO_WORKER", "name": "Slow.f", "count": 49942},
+            ],
+        ),
+        roots=("actor-calls-piled-up",),
+        says=("49942 calls wait now",),
+    ),
+    Example(
+        "a running cluster: as many calls for 1,000 actors, and queued tasks",
+        live_examples.tables(
+            actors=[live_examples.actor(n, "Slow", {}) for n in range(1, 1001)],
+            task_counts=[
+                {"state": "SUBMITTED_TO_WORKER", "name": "Slow.f", "count": 49942},
+                {"state": "SUBMITTED_TO_WORKER", "name": "load", "count": 49942},
+            ],
+        ),
+    ),
     Example(
         "the calls reached the limit of the actor",
         {**_LOGS, "driver.log": f"{LIMIT.sample}\n"},

@@ -55,7 +55,7 @@ _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
     # Markdown removes the underscores of `__init__`.
     r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)\(\) \(pid=(?P<pid>\d+), "
-    r"ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
+    r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
 )
 _LONGEST = 160
 """Characters of an exception that a headline has room for."""
@@ -312,7 +312,7 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
         Remedy(
             f"Fail where {name} is created, not at its first call",
             (
-                paste.python("handle = {actor:name}.remote(…)", actor=name),
+                paste.python("handle = {actor:name}.remote(ARGUMENTS)", actor=name),
                 "ray.get(handle.__ray_ready__.remote())",
             ),
             doc=_DOC,

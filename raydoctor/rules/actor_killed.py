@@ -61,7 +61,7 @@ _CALLER = Gap(
     "Add the driver's output, and gcs_server.out of the head node.",
     optional=True,
 )
-_EITHER = " (or the process that created it died: only the GCS log distinguishes the two)"
+_EITHER = ", or its creator died (only the GCS log distinguishes the two)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
 
 
@@ -101,7 +101,7 @@ def _of_its_own_log(case: Case) -> Iterator[Finding]:
     names = [n for e in ends[0].entities if e.kind == "worker" for n in case.names.get(e.value, ())]
     actor = Death("", class_name=names[-1] if names else "", pid=ends[0].pid)
     yield Finding(
-        f"{_subject(actor)} was ended by Ray because no handle kept it alive: a call or ray.get on it fails or waits in vain",
+        f"{_subject(actor)} was ended by Ray because no handle kept it alive: calls and ray.get on it fail or never return",
         (Link(ends[0], f"{actor.label} records why it exits: {ends[0]['detail']}"),),
         subjects=(Subject("actor", None, actor.class_name or None, actor.pid),),
         severity="warning",
@@ -223,7 +223,7 @@ def _kill_later(cls: str, name: str) -> tuple[Remedy, ...]:
             f"Restart {cls} instead, if the program kills it to reset its state",
             (
                 paste.python(
-                    "{handle:name} = {actor:name}.options(max_restarts=1).remote(…)",
+                    "{handle:name} = {actor:name}.options(max_restarts=1).remote(ARGUMENTS)",
                     handle=name,
                     actor=cls,
                 ),
@@ -256,12 +256,12 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
             f"Keep the handle that created {cls} as long as the actor is in use",
             (
                 paste.python(
-                    "{handle:name} = {actor:name}.remote(…)   # at the top level of the driver's module, or",
+                    "{handle:name} = {actor:name}.remote(ARGUMENTS)   # at the top level of the driver's module, or",
                     handle=name,
                     actor=cls,
                 ),
                 paste.python(
-                    "self.{handle:name} = {actor:name}.remote(…)   # in an object that lives as long: not a local variable, and not only ray.get_actor(…)",
+                    "self.{handle:name} = {actor:name}.remote(ARGUMENTS)   # in an object that lives as long: not a local variable, and not only ray.get_actor(…)",
                     handle=name,
                     actor=cls,
                 ),
@@ -343,7 +343,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("actor-killed",),
-        says=("or the process that created it died",),
+        says=("or its creator died",),
     ),
     Example(
         "a method call on a handle that was not kept, up to 2.9",

@@ -12,7 +12,7 @@ name when the process that created it ends.
 ## Confirm
 - On a live cluster: `ray.util.list_named_actors(all_namespaces=True)`.
 - `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name ended.
-- Ray's logs have no namespaces. Only the text of `ActorDiedError` does.
+- Ray's logs do not contain namespaces. Only the text of `ActorDiedError` contains one.
 - The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates any
   named actor.
 
@@ -204,7 +204,7 @@ def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
         f"Create '{name}' if it is missing, and let it outlive its creator",
         (
             paste.python(
-                'Actor.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
+                'Actor.options(name={name}, lifetime="detached", get_if_exists=True).remote(ARGUMENTS)',
                 name=name,
             ),
         ),

@@ -9,12 +9,12 @@ with 2.9.3 to 2.50), and in all versions a driver that ends normally, because it
 
 ## Why
 The process that calls `.remote()` on an actor class owns the actor: a driver, a task, or another actor. Unless the actor is
-detached, Ray ends it with its owner process, even if other processes hold handles. If the logs say why the owner ended,
-this diagnosis is listed below that one.
+detached, Ray ends it with its owner process, even if other processes hold handles. If the logs record why the owner
+ended, the report lists this finding as its consequence.
 
 ## Confirm
-- `raydoctor story <id>` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID and 48 `f` is
-  a driver.
+- `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID and 48 `f`
+  is a driver.
 - The owner's raylet logs `Killing leased worker because its owner died` (2.52+), or before that `The leased worker … is
   killed because the owner process … died`.
 
@@ -173,9 +173,9 @@ def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
         pid = case.job(job).driver_pid
         return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}, ended"
     if orphan.exit:
-        kind = "actor " if orphan.exit.actor else "worker "
-        kind = kind if orphan.exit.names else "the "
-        return f"{kind}{orphan.exit.label}, which created {it}, died"
+        kind = "actor" if orphan.exit.actor else "worker"
+        kind = kind if orphan.exit.names else "the"
+        return f"{kind} {orphan.exit.label}, which created {it}, died"
     name = (case.names.get(orphan.owner) or ("the process",))[-1]
     pid = case.ledger.pids.get(orphan.owner)
     owner = f"{name} (pid {pid})" if pid else name
@@ -232,7 +232,7 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
         f"Create {cls} in the driver and pass the handle to {owner}",
         (
             paste.python(
-                "handle = {actor:name}.remote(…)   # in the driver, not in {owner}",
+                "handle = {actor:name}.remote(ARGUMENTS)   # in the driver, not in {owner}",
                 actor=cls,
                 owner=owner,
             ),

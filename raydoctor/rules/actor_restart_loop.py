@@ -14,10 +14,10 @@ repeat the failure and hide it.
 - `gcs_server.out` has `Actor is failed on worker … need_reschedule = 1, … remaining_restarts = <n>` once per death, and
   `<n>` counts down (`-1`: infinite).
 - `ray list actors --detail` of a live cluster shows `num_restarts`.
-- The diagnosis above this one names the cause of the single deaths.
+- The report lists the cause of the single deaths as the root, if the logs record it.
 
 ## Fix
-Fix that cause. Until then let the call fail instead of repeating it: set a finite `max_task_retries`, or 0 for the call
+Fix the cause of the deaths. Until then let the call fail instead of repeating it: set a finite `max_task_retries`, or 0 for the call
 that kills the actor.
 
 ## Not this when
@@ -227,7 +227,7 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
             f"Let {call} fail instead of repeating the call that kills {cls}",
             (
                 paste.python(
-                    "handle.{method:name}.options(max_task_retries=0).remote(…)",
+                    "handle.{method:name}.options(max_task_retries=0).remote(ARGUMENTS)",
                     method=call.rpartition(".")[2],
                 ),
             ),
@@ -238,7 +238,8 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
             f"Limit {cls} to 1 restart, so that the loop ends with the error",
             (
                 paste.python(
-                    "{actor:name}.options(max_restarts=1, max_task_retries=1).remote(…)", actor=cls
+                    "{actor:name}.options(max_restarts=1, max_task_retries=1).remote(ARGUMENTS)",
+                    actor=cls,
                 ),
             ),
             doc=_DOC,
@@ -290,7 +291,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("actor-restart-loop",),
-        says=("Actor Simulator (1bb566f50af8)", "3 times in 3 s", "Simulator.run"),
+        says=("Actor Simulator (1bb566f5)", "3 times in 3 s", "Simulator.run"),
     ),
     Example(
         "infinite restarts that continue after ten deaths",

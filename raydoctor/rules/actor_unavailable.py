@@ -18,7 +18,7 @@ has the `RPC Error message`.
   ended, and `failed to connect` that it ended or is cut off from the network.
 
 ## Fix
-Follow the diagnosis of the actor's process, if this report has one. For calls that may be executed twice, set
+Find out why the actor's process did not answer, and fix that. For calls that may be executed twice, set
 `max_task_retries`.
 
 ## Not this when
@@ -32,11 +32,20 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, TASK_ATTEMPT_FAILED, WORKER_EXIT
+from raydoctor.case.signals import (
+    ACTOR_FAILED,
+    ACTOR_PLACED,
+    DRIVER,
+    RAY_EXCEPTION,
+    TASK_ATTEMPT_FAILED,
+    WORKER_EXIT,
+)
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import actor_deaths as actors
+from raydoctor.rules.shared.actor_deaths import LEFT
 
 _ACTOR = pattern(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
 _RPC = pattern(r"RPC [Ee]rror(?: message)?: (?P<words>.*?)(?: rpc_code|; RPC|$)", re.DOTALL)
@@ -52,7 +61,7 @@ _WITHOUT_CAUSE = pattern(
     explains=("unavailable",),
     caused_by=("actor",),
     daemons_record=True,
-    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
+    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED, *LEFT, *ACTOR_PLACED),
 )  # fmt: skip
 def actor_unavailable(case: Case) -> Iterator[Finding]:
     """One finding per actor. The end of its process is the cause, if the logs have one."""
@@ -64,8 +73,21 @@ def actor_unavailable(case: Case) -> Iterator[Finding]:
         elif silent := _WITHOUT_CAUSE.match(event["what"]):
             for why in _broken_calls(case, silent["actor"])[-1:]:
                 by_actor.setdefault(silent["actor"], []).append((event, why))
+    if not any(source.role in DRIVER for source in case.sources):
+        by_actor = _unprinted(case)
     for actor, failures in by_actor.items():
         yield _finding(case, actor, failures)
+
+
+def _unprinted(case: Case) -> dict[str, list[tuple[Event, str]]]:
+    """Calls that failed for good according to their callers' core logs, if no driver's output is in the capture."""
+    found: dict[str, list[tuple[Event, str]]] = {}
+    for event in case.of("task.attempt_failed"):
+        ended = event["error"] == "ACTOR_UNAVAILABLE" and event["task"] in case.ledger.tasks
+        if ended and not case.torn_down(event):
+            status = event.message.partition(", status ")[2].partition(", error info")[0]
+            found.setdefault(ids.actor_of_task(event["task"]), []).append((event, status))
+    return found
 
 
 def _broken_calls(case: Case, actor: str) -> list[str]:
@@ -82,6 +104,7 @@ _MEANING = (
     ("Connection reset", "its process ended while the call ran"),
     ("failed to connect", "no connection could be made"),
     ("Connection refused", "no connection could be made"),
+    ("actor was restarted", "its process ended while the call ran, and Ray restarted it"),
 )
 
 
@@ -90,21 +113,47 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
     known = case.actor(actor)
     rpc = _RPC.search(why)
     words = " ".join((rpc["words"] if rpc else why).split())[:120]
-    meaning = next((m for text, m in _MEANING if text in words), "")
+    killed = [e for e in actors.kills(case, actor) if _is_cause(e, event)][-1:]
+    meaning = (
+        "ray.kill ended its process"
+        if killed
+        else next((m for text, m in _MEANING if text in words), "")
+    )
+    printed = event.kind == "driver.exception"
     label = known.class_name or evidence.short(actor)
     exits = [e for e in case.exits if e.actor == actor]
     count = sum(e.count for e, _ in failures)
     return Finding(
         f"Actor {label} was unreachable{f' for {count} calls' if count > 1 else ''} because {meaning or f'of an RPC error ({words})'}, and it is unknown "
         f"whether the actor executed the call{'s' if count > 1 else ''}",
-        (Link(event, f"the call failed with the RPC error: {words}"),),
+        (
+            *(Link(e, f"{label} records why it exits: {e['detail']}") for e in killed),
+            Link(event, f"the call failed with the {'RPC ' if rpc else ''}error: {words}"),
+        ),
         explains=(Entity("unavailable", actor),),
         caused_by=(Entity("actor", actor), *evidence.exit_entities(exits), *(Entity("node", e.node) for e in exits if e.node)),
         subjects=(Subject("actor", actor, known.class_name or None),),
         count=count,
-        remedies=_remedies(known.class_name or "Actor", "keepalive" in words),
-        covers=(*(e for e, _ in failures), *evidence.unreachable_nodes(case)),
+        severity=None if printed else "warning",
+        remedies=(*(_KILLED if killed else ()), *_remedies(known.class_name or "Actor", "keepalive" in words)),
+        covers=(*killed, *(e for e, _ in failures), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
+
+
+_KILLED = (
+    Remedy(
+        "Wait for calls on an actor before ray.kill ends it, also with no_restart=False",
+        ("ray.get(pending)   # all calls on the actor", "ray.kill(actor, no_restart=False)"),
+        doc="https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html",
+    ),
+)
+_BEFORE = 60.0
+"""Seconds between the end of an actor's process and the failure of a call on it."""
+
+
+def _is_cause(end: Event, call: Event) -> bool:
+    """Whether the process ended shortly before the call failed; a printed exception has no time."""
+    return end.at is None or call.at is None or -1.0 <= call.at - end.at <= _BEFORE
 
 
 def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
@@ -149,8 +198,53 @@ _OLD_ATTEMPT = (
     'keepalive watchdog timeout; RPC Error details: , error info error_message: "Death cause not recorded."\n'
 )
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_W = "622a448be4c8523542c2896ce010fdfa8a6cba201bb6557aa88497b9"
+_KILLED_LOGS = {
+    "logs/gcs_server.out": "[2026-11-23 01:07:25,000 I 7 7] (gcs_server) gcs_actor_scheduler.cc:424: Submitting actor creation task to "
+    f"worker. actor_id={_A} worker_id={_W} node_id={'8' * 56} job_id=01000000\n",
+    "logs/raylet.out": "",
+    f"logs/python-core-worker-{_W}_391.log": "[2026-11-23 01:07:27,015 I 391 406] raylet_ipc_client.cc:133: "
+    "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. The actor is "
+    "dead because it was killed by `ray.kill`., has creation_task_exception_pb_bytes=0\n",
+}
+_RESTARTED = (
+    f"ray.exceptions.ActorUnavailableError: The actor {_A} is unavailable: The actor is temporarily unavailable: IOError: The actor was "
+    "restarted. The task may or may not have been executed on the actor.\n"
+)
+_CALLER = f"logs/python-core-driver-01000000{'f' * 48}_6.log"
+_FAILED_ATTEMPT = (
+    f"[2026-11-23 01:07:27,021 W 6 389] task_manager.cc:1678: Task attempt 16310a0f0a45af5c{_A} failed with error ACTOR_UNAVAILABLE "
+    "Fail immediately? 0, status IOError: The actor was restarted, error info actor_unavailable_error {\n}\n"
+)
+_FAILED_TASK = (
+    "[2026-11-23 01:07:28,762 I 6 389] task_manager.cc:1649: Task failed: IOError: The actor was restarted: Type=ACTOR_TASK, "
+    "Language=PYTHON, Resources: {CPU: 1, }, function_descriptor={type=PythonFunctionDescriptor, module_name=e1, class_name=Worker, "
+    f"function_name=f, function_hash=}}, task_id=16310a0f0a45af5c{_A}, task_name=Worker.f, job_id=01000000, num_args=0, num_returns=1\n"
+)
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "ray.kill ended the process and Ray restarted the actor: the actor's own log names the reason",
+        {**_KILLED_LOGS, "driver.log": _RESTARTED},
+        roots=("actor-unavailable",),
+        says=("ray.kill ended its process", "no_restart=False"),
+    ),
+    Example(
+        "the same without the driver's output",
+        {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}"},
+        roots=("actor-unavailable",),
+        says=("ray.kill ended its process",),
+    ),
+    Example(
+        "Ray repeated the call: it did not fail",
+        {**_KILLED_LOGS, _CALLER: _FAILED_ATTEMPT},
+    ),
+    Example(
+        "an actor left on purpose long before a call could not reach its successor",
+        {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}".replace("01:07:", "01:27:")},
+        roots=("actor-unavailable",),
+        says=("its process ended while the call ran",),
+    ),
     Example(
         "an actor whose process does not answer",
         {**_LOGS, "driver.log": _ERROR},

@@ -222,7 +222,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
                 "Give the agent free ports on that node",
                 (
                     "ss -ltnp   # which process holds the port",
-                    "ray start --dashboard-agent-listen-port=PORT --metrics-export-port=PORT …",
+                    "ray start --dashboard-agent-listen-port=PORT --metrics-export-port=PORT   # plus your other options",
                 ),
                 risk="disruptive",
                 doc="https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations",
@@ -239,7 +239,10 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     )
     again = Remedy(
         "Install the versions of grpcio and other packages that Ray requires, and start the node again",
-        ("pip install -U 'ray[default]==VERSION'   # the cluster's Ray version", "ray start …"),
+        (
+            "pip install -U 'ray[default]==VERSION'   # the cluster's Ray version",
+            "ray start   # plus your other options",
+        ),
         risk="disruptive",
     )
     return (find, again)

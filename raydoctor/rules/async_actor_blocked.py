@@ -187,20 +187,18 @@ def _name(case: Case, event: Event) -> str:
 def _finding(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> Finding:
     hangs = _hangs(case, blocked, worker)
     served = worker.serving if worker else 0
-    behind = (
-        f", and {evidence.many(served, 'call')} of it did not return" if hangs and served else ""
-    )
+    behind = f", and {evidence.many(served, 'call')} did not return" if hangs and served else ""
     took = f" for {blocked.seconds:.1f} s" if blocked.seconds else ""
     past = bool(blocked.seconds) and not hangs
     name = worker.name if worker and worker.names else blocked.name
     subject = f"Actor {name}" if name else "An async actor"
     links = list(blocked.links)
     if worker and hangs:
-        shows = f"{worker.label} served {evidence.many(served, 'call')} and waited for {worker.calling} of its own"
+        shows = f"{worker.label} has {evidence.many(served, 'unfinished call')} and waits for {worker.calling} of its own"
         links.append(Link(worker.event, f"{shows}, unchanged for {worker.unmoved:.0f} s"))
     return Finding(
-        f"{subject} (pid {blocked.pid}) {blocked.call} and block{'ed' if past else 's'} its event loop{took}, so that none of "
-        f"its other coroutines {'could' if past else 'can'} run{behind}",
+        f"{subject} (pid {blocked.pid}) {blocked.call} and block{'ed' if past else 's'} its event loop{took}: its other "
+        f"coroutines {'could' if past else 'can'}not run{behind}",
         tuple(links),
         explains=(
             Entity("event-loop", f"{blocked.pid}"),

@@ -15,7 +15,7 @@ which process. The cgroup also counts such kills, and every process can read tha
 
 ## Fix
 Run fewer tasks of the function that needs most memory at once (`memory=`), make its batches smaller, or raise the cgroup's
-limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold`).
+limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold=0.85` for `ray start`).
 
 ## Not this when
 The kernel log is readable: then `kernel-oom-kill` decides. Ray's memory monitor, a crash, or the death of the owner process
@@ -145,7 +145,9 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
         )
     yield Remedy(
         "Let Ray's memory monitor act before the kernel does",
-        ("RAY_memory_usage_threshold=0.85 ray start …   # default 0.95; on every node",),
+        (
+            "RAY_memory_usage_threshold=0.85 ray start   # plus your other options; default 0.95; on every node",
+        ),
         risk="disruptive",
         doc=_DOC,
     )

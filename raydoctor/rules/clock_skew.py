@@ -1,28 +1,33 @@
-"""The clock of a node differs from the head's, or a node was paused for a while.
+"""The clock of a node differs from the head's, or a process or machine was paused or stopped.
 
 ## What you see
-Ray reports nothing. With a wrong clock, records contradict their order: a worker ends before it starts, an effect comes
-minutes before its cause, tokens and certificates are not valid yet. With a paused node, everything on it is late at once:
-the GCS logs failed health checks (`Health check failed for node …, status message Deadline Exceeded`), and later checks
-succeed again.
+Ray reports neither a wrong clock nor a pause, only their effects.
+
+- A clock that differs: times contradict the order of events. A worker ends before it starts, an effect comes minutes before
+  its cause, tokens and certificates are not valid yet.
+- A paused machine or a stopped raylet: everything on the node is late at once. The GCS logs failed health checks (`Health
+  check failed for node …, status message Deadline Exceeded`), and later checks succeed again.
+- A stopped GCS: every request to it waits, on all nodes.
 
 ## Why
 Ray's logs have the local time of their node, and raydoctor orders events of several nodes by it. Some pairs of records have
-a fixed order. The GCS registers a node before its raylet reports its start, and learns of a worker's start and end after the
-raylet did (measured on one host with Ray 2.9 to 2.60: within 0.2 s). If the times contradict that order, the clocks differ
-by at least that much.
+a fixed order: the GCS registers a node before its raylet reports its start, and learns of a worker's start and end after the
+raylet did. With equal clocks the two times differ by less than 0.2 s (measured on one host with Ray 2.9 to 2.60). If the
+later record has a time 30 s before the earlier one, the clocks differ by at least 30 s.
 
-A node stops responding if it is paused (a virtual machine that is migrated or saved, SIGSTOP), swaps, or has no CPU left for
-its raylet.
+A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node does so while
+its virtual machine is migrated or saved, while it swaps, or if its raylet gets no CPU.
 
 ## Confirm
 - `chronyc tracking` or `timedatectl timesync-status` on both nodes, and `date -u` on both at the same time.
-- For a stopped process: `ps -eo pid,stat,args | grep -E 'raylet|gcs_server'` shows `T`.
+- For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` (by a debugger `t`) in the column STAT.
 - For a pause: the node's `dmesg -T`, the hypervisor's events, gaps in the times of its `raylet.out`.
 
 ## Fix
-Synchronize the clocks of all nodes with NTP. For a paused node: leave CPU for the raylet (`--num-cpus=<cores - 1>`), stop
-swapping, or configure the platform not to pause it.
+- Clocks: synchronize all nodes with NTP.
+- A stopped process: `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
+- A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or configure the
+  platform not to pause it.
 
 ## Not this when
 The times differ by multiples of 15 minutes: that is a time zone, which raydoctor takes into account. A node that the GCS
@@ -129,7 +134,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
 
 def _effect(kind: str, is_dead: bool) -> str:
     if kind == "gcs_server":
-        return "all ray commands and new tasks wait, and after 60 s raylets, workers and drivers give up"
+        return "all ray commands and new tasks wait, and raylets, workers and drivers exit if it does not answer for 60 s (RAY_gcs_rpc_server_reconnect_timeout_s)"
     if kind != "raylet":
         return "requests to it on that node wait"
     if is_dead:
@@ -140,7 +145,7 @@ def _effect(kind: str, is_dead: bool) -> str:
 def _resume(row: Event, ip: str, is_dead: bool) -> Remedy:
     detach = ", and detach the debugger" if row["state"] == "t" else ""
     again = (
-        "ray start …   # the raylet ends itself, as the GCS marked its node as dead: start the node again",
+        "ray start   # plus your other options; the raylet ends itself, as the GCS marked its node as dead: start the node again",
     )
     return Remedy(
         f"Find out what stopped the process, then resume it{detach}",
@@ -253,7 +258,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=CORES …   # on that node: one less than its number of cores",
+                    "ray start --num-cpus=CORES   # plus your other options; on that node: one less than its number of cores",
                     "vmstat 1 5; dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),
                 risk="disruptive",
@@ -261,7 +266,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             ),
             Remedy(
                 "Or allow 10 failed health checks of 30 s each (set on the head, before ray start)",
-                ("RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head …",),
+                ("RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head   # plus your other options",),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),

@@ -1,7 +1,7 @@
 """Requests that would fit wait forever because actors, or tasks that wait themselves, hold the resources.
 
 ## What you see
-Nothing moves, or `GetTimeoutError`. raylet.out has once: `… cannot be scheduled right now. You can ignore this message if
+Nothing moves, or `GetTimeoutError`. raylet.out contains once: `… cannot be scheduled right now. You can ignore this message if
 this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all cluster resources being claimed by actors`.
 Drivers print a warning of the autoscaler up to Ray 2.50, and nothing in 2.60.
 
@@ -123,13 +123,18 @@ def _finding(
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
     total = _total(case, needs, logged[0].at)
     asked = resources.describe(needs)
-    held = _held(holders, needs, total) if holders else _claimed(case, logged[0].at)
+    held = (
+        f"not enough is free, because {_held(holders, needs, total)}"
+        if holders
+        else _claimed(case, logged[0].at)
+    )
+    each = " each" if _waiters(logged) > 1 else ""
     claimed = case.of("request.claimed")
     return Finding(
-        f"{_waiting(logged)} for {asked}: the cluster has it, but {held}",
+        f"{_waiting(logged)} for {asked}{each}: {held}",
         (
             Link(logged[0], f"a request for {asked} waits, and no node has it free"),
-            *(Link(dump, f"the raylet lists the holders: {waiting.held_by(holders)}") for _ in holders[:1] if dump),
+            *(Link(waiting.at_holder(dump, holders[0]), f"the raylet lists the holders: {waiting.held_by(holders)}") for _ in holders[:1] if dump),
             *(Link(e, _lasted(e)) for e in lasting[:1] if e is not dump and e.kind != "driver.exception"),
         ),
         explains=(Entity("starved", asked), Entity("waiting", "cluster"), *_ids(logged)),
@@ -144,7 +149,7 @@ def _finding(
 
 def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Finding:
     return Finding(
-        f"{one.wait}: the cluster has it, but {one.hold}",
+        f"{one.wait}: not enough is free, because {one.hold}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
             *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
@@ -251,10 +256,7 @@ def _remedies(
         *((_NESTED_GET,) if holders and not actors else ()),
         Remedy(
             "List all actors that hold resources, those of other jobs included, and end the ones no longer needed",
-            (
-                "ray list actors --filter state=ALIVE --detail",
-                "ray.kill(handle)                 # in the program, before it submits the tasks that need these resources",
-            ),
+            waiting.END_ACTORS,
             risk="destructive",
         ),
         Remedy(
@@ -276,21 +278,15 @@ def _fewer(
         others = sum(a.held.get(resource, 0.0) for a in actors) - each * len(same)
         room = max(int((total[resource] - others - amount) / each), 0)
         option = {"CPU": "num_cpus", "GPU": "num_gpus"}.get(resource)
-        at_most = f"Start at most {room} of {len(same)} {name} actors, or let" if room else "Let"
+        if room:
+            yield Remedy(
+                f"Start at most {room} of {len(same)} {name} actors",
+                (paste.python("actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=room),),
+                doc=_DOC,
+            )  # fmt: skip
         yield Remedy(
-            f"{at_most} each{'' if room else f' {name}'} hold less than {each:g} {resource}",
+            f"{'Or let' if room else 'Let'} each {name} hold less than {each:g} {resource}",
             (
-                *(
-                    (
-                        paste.python(
-                            "actors = [{actor:name}.remote() for _ in range({room})]",
-                            actor=name,
-                            room=room,
-                        ),
-                    )
-                    if room
-                    else ()
-                ),
                 paste.python(
                     "@ray.remote({option:name}={less:g})"
                     if option
@@ -299,10 +295,14 @@ def _fewer(
                     resource=resource,
                     less=each / 2,
                 ),
-                *(("@ray.remote(num_cpus=0)          # for actors that only coordinate or wait",) if option == "num_cpus" else ()),
+                *(
+                    ("# num_cpus=0 for actors that only coordinate or wait",)
+                    if option == "num_cpus"
+                    else ()
+                ),
             ),
             doc=_DOC,
-        )  # fmt: skip
+        )
 
 
 _NESTED_GET = Remedy(
@@ -319,12 +319,12 @@ def _add(needs: resources.Needs, total: resources.Needs) -> Iterator[str]:
     for name, amount in needs.items():
         if name == "CPU":
             yield paste.python(
-                "ray.init(num_cpus={more:g})                 # on one machine, or start another node",
+                "ray.init(num_cpus={more:g})   # if the program starts Ray",
                 more=total.get(name, 0.0) + amount,
             )
         elif name == "GPU":
             yield paste.shell("ray start --address=HEAD:6379 --num-gpus={amount:g}", amount=amount)
-    yield "ray start --address=HEAD:6379       # on another machine"
+    yield "ray start --address=HEAD:6379   # otherwise start a node on another machine"
 
 
 # ------------------------------------------------------------------ examples

@@ -7,20 +7,22 @@ hanging.` vLLM then reports `EngineCore encountered a fatal error` and `EngineDe
 
 ## Why
 The caller of a compiled graph (vLLM's engine, if its executor is Ray) waits for a channel that one of the actors writes.
-That actor is hung in a collective operation, has died, or is still computing (the first request may compile kernels). The ObjectID
-contains the id of the actor that writes the channel.
+That actor is hung in a collective operation, has died, or is still computing (the first request may compile kernels). The
+ObjectID contains the id of the actor that writes the channel.
 
 The limit is 10 s, or the value of `RAY_CGRAPH_get_timeout` when the *calling* process imports `ray.dag`. vLLM 0.8 to 0.32
 sets 300 s in its engine. A process that imported `ray.dag` earlier keeps 10 s, even if vLLM prints another value.
 
 ## Confirm
-- `ray list actors --detail --filter actor_id=…`, with the id in the report: is the actor alive, and where?
+- `ray list actors --detail --filter actor_id=ACTOR_ID`, with the id in the report: is the actor alive, and where?
 - `py-spy dump --pid PID` of the actors while the call waits: the actor with a different stack blocks the others.
 - If a small request succeeds and only a long one fails, the actor is slow, not hung.
 
 ## Fix
-Fix the actor that did not answer. If it is only slow, raise the limit in the environment of the process that calls the
-graph, before it starts.
+Fix the actor that did not answer. If it is only slow, set the limit in seconds in the environment of the process that calls
+the graph, before it starts:
+
+    export RAY_CGRAPH_get_timeout=900
 
 ## Not this when
 The error is `RayChannelError: Channel closed`: an actor of the graph exited. The error is `GetTimeoutError` (`get-timeout`).

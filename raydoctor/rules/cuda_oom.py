@@ -22,8 +22,8 @@ ends its process after the call, which frees torch's cache. It is the default fo
 
 ## Not this when
 - The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
-- A program catches the exception and continues with smaller batches: a printed line alone is therefore a warning, and no
-  finding if the GCS's log is there and records no failure.
+- A program catches the exception and continues with smaller batches. A printed line alone is only a warning,
+  and none if the GCS's log is in the capture and records no failure.
 """
 
 from __future__ import annotations
@@ -46,22 +46,36 @@ from raydoctor.rules.shared.traceback import TracebackFrame, parse
 
 PRINTED = Signal(
     "cuda.oom_printed",
-    "CUDA out of memory. Tried to allocate ",
-    r"(?:^|[\s\]])(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?P<what>CUDA out of memory\. Tried to allocate .*)",
+    " out of memory. Tried to allocate ",
+    r"(?:^|[\s\]])(?:(?P<raised>(?:torch\.(?:\w{1,20}\.)?)?OutOfMemoryError|RuntimeError): )?"
+    r"(?P<what>(?:CUDA|HIP|NPU|XPU|MUSA) out of memory\. Tried to allocate .*)",
     OUTPUT,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of 44.52 GiB of "
     "which 2.31 GiB is free.",
 )
-"""The exception's own line, in the output of a driver, a worker or an inference engine."""
+"""The exception's own line, in the output of a driver, a worker or an inference engine; or its text within a log record.
+torch names the device (HIP, XPU), and so do the plugins of other vendors (NPU, MUSA)."""
+REFUSED = tuple(
+    Signal(
+        PRINTED.kind,
+        words,
+        rf"(?:^|[\s\]])(?P<raised>(?:torch\.)?(?:AcceleratorError|RuntimeError): )(?P<what>{words}\b.*)",
+        OUTPUT,
+        f"RuntimeError: {words}",
+    )
+    for words in ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
+)
+"""What CUDA and cuBLAS themselves report, without numbers."""
+_AS_ERROR = pattern(r"\b(?:ERROR|CRITICAL|FATAL)\b")
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
 _OUT = pattern(
-    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
+    r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
 )
 _TRIED = pattern(r"Tried to allocate (?P<size>[\d.]+ \w+)")
 _GPU = pattern(
-    r"GPU (?P<gpu>\d{1,10})(?: has a total capaci?ty of (?P<total>[\d.]{1,30} \w{1,10}) of which (?P<free>[\d.]{1,30} \w{1,10}) is free"
+    r"[GNX]PU (?P<gpu>\d{1,10})(?: has a total capaci?ty of (?P<total>[\d.]{1,30} \w{1,10}) of which (?P<free>[\d.]{1,30} \w{1,10}) is free"
     r"|; (?P<old_total>[\d.]{1,30} \w{1,10}) total capacity;.{0,500}?(?P<old_free>[\d.]{1,30} \w{1,10}) free)"
 )
 _OTHER = pattern(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ \w+) memory in use")
@@ -99,7 +113,7 @@ class _Shortage:
     rank=43,
     explains=("actor", "process", "task-error", "worker"),
     caused_by=(),
-    looks_for=(*SIGNALS, PRINTED, TRACEBACK, WORKER_EXIT, WORKER_DIED),
+    looks_for=(*SIGNALS, PRINTED, *REFUSED, TRACEBACK, WORKER_EXIT, WORKER_DIED),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
@@ -119,9 +133,16 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
             )
     for shortage in found.values():
         yield _finding(case, shortage)
-    printed = case.of(PRINTED.kind)
+    printed = [e for e in case.of(PRINTED.kind) if e["raised"] or _is_logged(e)]
     if printed and not found and not {"gcs-out", "gcs-err"} & case.roles:
         yield _of_console(case, printed)
+
+
+def _is_logged(event: Event) -> bool:
+    """Whether a program logged the text as an error, in a pasted console."""
+    before = event.message.partition(event["what"])[0]
+    is_error = event.level == "E" or _AS_ERROR.search(before) is not None
+    return is_error and event.source.is_excerpt
 
 
 def _of_console(case: Case, printed: list[Event]) -> Finding:
@@ -345,7 +366,22 @@ EXAMPLES: tuple[Example, ...] = (
         says=("WorkerDict in 4 processes", "26.00 MiB"),
     ),
     Example(
+        "a worker's logger writes the error, of another vendor's device",
+        {
+            "driver.log": "(model_worker/3 pid=858) 20261121-02:31:28.927 worker ERROR: Worker encountered error "
+            f"{_OLD[_OLD.index('CUDA') :].replace('CUDA', 'NPU').replace('GPU', 'NPU')}"
+        },
+        roots=("cuda-oom",),
+        says=("3.03 GiB of 6.00 GiB",),
+    ),
+    Example(
         "a console that quotes the error",
         {"driver.log": f"(search pid=12) batch 64 failed with '{_MESSAGE}', trying 32\n"},
+    ),
+    Example(
+        "CUDA reports it without numbers",
+        {"driver.log": "(WorkerDict pid=12) RuntimeError: CUDA error: out of memory\n"},
+        roots=("cuda-oom",),
+        says=("GPU memory ran out in WorkerDict",),
     ),
 )

@@ -1,26 +1,28 @@
 """The dashboard, the head's HTTP server, is gone or does not answer, while the cluster works.
 
 ## What you see
-`ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load.
-`ray status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the following
-error`. At the start, `ray.init` or `ray start` prints `Failed to start the dashboard`. Under `ray start --block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
+`ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load. `ray
+status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the following
+error`. At the start, `ray.init` or `ray start` prints `Failed to start the dashboard`. Under `ray start --block`, which
+KubeRay uses for heads, the whole head ends if the dashboard is killed.
 
 ## Why
-`dashboard.py` serves the page, the job API and the state API. Since Ray 2.49 at the latest, each module runs in a
-separate process. The dashboard exits by itself in two cases:
-- A module does not start within 30 s (`Module … failed to start. Timeout after 30.0 seconds.`), because the head has
-  too little CPU. `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` raises this timeout.
-- A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err` says why.
+`dashboard.py` serves the page, the job API and the state API. Since Ray 2.49 at the latest, each module runs in a separate
+process. The dashboard exits by itself in two cases:
+- A module does not start within 30 s (`Module … failed to start. Timeout after 30.0 seconds.`), because the head has too
+  little CPU. `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` raises this timeout.
+- A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err` records
+  why.
 
 It is the largest process on a head, and the first that the kernel's OOM killer ends. Ray does not restart it.
 
 ## Confirm
 - The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.
-- `ps -eo pid,stat,args | grep dashboard/dashboard.py` on the head; `dmesg -T | grep -i 'killed process'`.
+- `pgrep -af dashboard/dashboard.py` on the head prints nothing; `dmesg -T | grep -i 'killed process'`.
 
 ## Fix
-Give the head more free CPU and memory, and then restart it. Until then `ray status`, `ray memory` and this diagnosis
-work without the dashboard.
+Give the head more free CPU and memory, and then restart it. Until then, use `ray status`, `ray memory` and `raydoctor
+diagnose`, which need no dashboard.
 
 ## Not this when
 The dashboard was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: then it serves
@@ -37,6 +39,7 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import clause
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import STARTED_LOCAL
@@ -142,7 +145,7 @@ def _failed(case: Case) -> _DashboardEnd | None:
     raised = parse(errors[-1]["what"])
     why = str(raised) if raised else evidence.last_line(errors[-1]["what"])
     return _DashboardEnd(
-        f"The dashboard failed: {why}",
+        f"The dashboard failed: {clause(why)}",
         (Link(errors[-1], "the dashboard reports why it exits"),),
         errors[-1].pid,
         _restart("Free CPU on the head or fix the package that failed, then restart the head"),
@@ -167,7 +170,7 @@ def _not_started(case: Case) -> _DashboardEnd | None:
     else:
         why = "it was not ready in time"
     return _DashboardEnd(
-        f"The dashboard did not start: {why}",
+        f"The dashboard did not start: {clause(why)}",
         (
             Link(last, "Ray could not start the dashboard"),
             *(Link(e, "the end of the dashboard's own log") for e in (quoted,) if e),
@@ -208,7 +211,7 @@ _READ_ERROR = Remedy(
     (
         "tail -50 logs/dashboard.err logs/dashboard.log",
         "pip check; pip install -U 'ray[default]'   # the version that the cluster runs",
-        "ray start --head --include-dashboard=false …   # or run without it",
+        "ray start --head --include-dashboard=false   # plus your other options; or run without it",
     ),
     doc=_DOC,
 )
@@ -343,7 +346,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
             title,
             (
                 "tail -50 logs/dashboard.log logs/dashboard.err; dmesg -T | grep -i 'killed process'",
-                "ray stop && ray start --head --num-cpus=0 …   # no tasks on the head: its CPU and memory stay with Ray",
+                "ray stop && ray start --head --num-cpus=0   # plus your other options; no tasks on the head: its CPU and memory stay with Ray",
             ),
             risk="destructive",
             doc=_DOC,
@@ -409,7 +412,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a module was not ready in time",
         {**_HEAD, "logs/dashboard.log": _log(1, "ERROR", _TRACEBACK)},
         roots=("dashboard-died",),
-        says=("MetricsHead failed to start. Timeout after 30.0 seconds.", "ray job submit"),
+        says=("MetricsHead failed to start. Timeout after 30.0 seconds, so", "ray job submit"),
     ),
     Example(
         "the dashboard was killed: its modules report it, and the GCS kept running for minutes",

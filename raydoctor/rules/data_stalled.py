@@ -19,13 +19,18 @@ A progress bar that does not move, or one of these messages:
   and cancels it as stale. Up to Ray 2.44 a call that is sent again keeps its number, so that this may never end.
 
 ## Confirm
-- The progress bar or `logs/ray-data/ray-data.log`: the operator with queued blocks and no active task; `pending`
-  actors; `[backpressured:…]`.
-- `ray status`: requested and used resources. `ray list tasks --filter state=RUNNING` and `ray stack`: running tasks.
+- The progress bar or `logs/ray-data/ray-data.log` shows which operator has queued blocks and no active task, `pending`
+  actors, or `[backpressured:…]`.
+- `ray status` shows requested and used resources; `ray list tasks --filter state=RUNNING` and `ray stack` show running tasks.
 
 ## Fix
-Free or add the resources that the operator needs, or request less (`num_cpus`, `concurrency`). Exclude resources that
-other actors hold: `execution_options.exclude_resources`. If the function is really that slow, raise the timeout.
+Free or add the resources that the operator needs, or request less. Tell Ray Data which resources other actors hold. If the
+function needs that long, raise the timeout (Ray 2.58 and later).
+
+    from ray.data import DataContext, ExecutionResources
+    DataContext.get_current().execution_options.exclude_resources = ExecutionResources(cpu=4)   # held by other actors
+    DataContext.get_current().execution_no_progress_timeout_s = 3600                           # seconds
+    ds = ds.map_batches(f, num_cpus=0.5, concurrency=2)                                        # requests less
 
 ## Not this when
 A function of the pipeline raised an exception (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
@@ -218,7 +223,7 @@ def _stale_headline(stall: _Stall) -> str:
     )
     refused = [e for e in events if e["seqno"]]
     if not refused:
-        return f"{actor[:1].upper()}{actor[1:]} waited in vain for call {events[0]['expected']}, and cancelled the calls after it"
+        return f"{actor[:1].upper()}{actor[1:]} never received call {events[0]['expected']}, and cancelled the calls after it"
     count = evidence.many(evidence.total(refused), "call")
     return f"{actor[:1].upper()}{actor[1:]} cancelled {count} that the pipeline had sent again: the pipeline may never end"
 
@@ -416,7 +421,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_LOGS,
         },
         roots=("data-stalled",),
-        says=("waited in vain for call 43",),
+        says=("never received call 43",),
     ),
     Example(
         "a call that is cancelled once, calls to another actor, and a pipeline that finished",

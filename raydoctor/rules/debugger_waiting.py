@@ -18,8 +18,7 @@ keeps its resources.
 - `raydoctor attach` without an argument lists the processes that wait now.
 
 ## Fix
-Attach and continue: with `ray debug` for RemotePdb, with `raydoctor attach TASK` or any debugpy client (VS Code) for
-the other. Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every process that
+Attach and continue: RemotePdb with `ray debug`, debugpy with `raydoctor attach TASK` or VS Code. Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every process that
 reaches the port can run code in the worker: Ray binds it to the node's address and asks for no password.
 
 ## Not this when

@@ -2,9 +2,9 @@
 
 ## What you see
 `ray.exceptions.OutOfDiskError: Local disk is full`. Every ten seconds the raylet writes `… is over 95% full, available
-space: …; capacity: …. Object creation will fail if spilling is required.` Ray gives no earlier warning. A live
-diagnosis warns from 90 % on if less than 100 GiB remain until Ray's threshold, and when the file system runs out of
-inodes (`df -i`).
+space: …; capacity: …. Object creation will fail if spilling is required.` Ray gives no earlier warning. On a live cluster,
+raydoctor warns from 90 % on, unless 100 GiB or more remain until Ray's threshold. It also warns if the file system runs out
+of inodes (`df -i`).
 
 ## Why
 When an object does not fit into the object store, Ray spills other objects to disk. Ray stops spilling when the file
@@ -13,7 +13,7 @@ system: old sessions, logs, checkpoints and the files of other programs count. O
 free space.
 
 ## Confirm
-- `df -h <the directory in the headline>` on that node.
+- `df -h DIRECTORY` on that node, with the directory in raydoctor's headline.
 - `du -xsh /tmp/ray/session_* | sort -h`: the size of each session, old ones included.
 - `ray memory --stats-only`: how much the object store holds and has spilled.
 
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -54,6 +54,14 @@ _FEW_INODES = 0.001
 _MUCH = 0.05
 """Share of the used space that gets a remedy of its own."""
 
+_NO_SPACE = Signal(
+    "disk.no_space",
+    "[Errno 28] No space left on device",
+    r"^(?:\w+\.){0,5}\w*(?:Error|Exception): \[Errno 28\] No space left on device",
+    (*DRIVER, "worker-echo"),
+    "OSError: [Errno 28] No space left on device",
+)
+
 
 @rule(
     tier="root",
@@ -62,7 +70,7 @@ _MUCH = 0.05
     explains=("disk", "object", "spilling"),
     caused_by=("arguments",),
     daemons_record=True,
-    looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
+    looks_for=(_NO_SPACE, *store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
 )  # fmt: skip
 def disk_full(case: Case) -> Iterator[Finding]:
     """One finding per file system that is over the threshold, in the raylet's log or now, or will be soon."""
@@ -86,6 +94,22 @@ def disk_full(case: Case) -> Iterator[Finding]:
             yield _soon(case, disk)
     if errors and not over and not _store_overflowed(case):
         yield _bare(errors)
+    elif not (over or now or failed or case.of(store.SPILLED.kind)):
+        yield from _of_program(case)
+
+
+def _of_program(case: Case) -> Iterator[Finding]:
+    """A program's own error about a full disk, in an excerpt that shows no more."""
+    events = [e for e in case.of(_NO_SPACE.kind) if e.source.is_excerpt]
+    if events and not case.exits:
+        yield Finding(
+            "A disk is full: a program could not write to it",
+            (Link(events[0], "the system refused to write"),),
+            explains=(Entity("disk", ""),),
+            count=evidence.total(events),
+            remedies=_remedies(_DiskRoom("/tmp/ray", _DEFAULT_PERCENT, 0, 0), None),
+            covers=tuple(events),
+        )
 
 
 def _store_overflowed(case: Case) -> bool:
@@ -361,7 +385,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2 ray start …   # default: 512 MB and 5",
+            "RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2 ray start   # plus your other options; default: 512 MB and 5",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,
@@ -372,7 +396,7 @@ _ELSEWHERE = (
     Remedy(
         "Spill to a larger disk",
         (
-            "ray start --object-spilling-directory=/big_disk/spill …   # every node",
+            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options; every node",
             'ray.init(object_spilling_directory="/big_disk/spill")     # if the script starts Ray',
         ),
         risk="disruptive",
@@ -391,7 +415,7 @@ _ELSEWHERE = (
     ),
     Remedy(
         "Move the whole session (logs, spilled objects, packages) to a larger disk",
-        ("ray start --head --temp-dir=/big_disk/ray …",),
+        ("ray start --head --temp-dir=/big_disk/ray   # plus your other options",),
         risk="disruptive",
     ),
 )
@@ -404,7 +428,7 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
         step = "unset RAY_local_fs_capacity_threshold        # default: 0.95; before ray start, on every node"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
-        step = "RAY_local_fs_capacity_threshold=0.99 ray start …   # on every node"
+        step = "RAY_local_fs_capacity_threshold=0.99 ray start   # plus your other options; on every node"
     else:
         return ()
     return (Remedy(title, (step,), risk="disruptive", doc=_DOC),)
@@ -596,5 +620,18 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program reports a disk of its own",
         {"driver.log": "/mnt/archive is over 90% full, available space: plenty. Clean up soon\n"},
+    ),
+    Example(
+        "an excerpt with a program's own error",
+        {"driver.log": "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n"},
+        roots=("disk-full",),
+    ),
+    Example(
+        "the same beside the logs of healthy daemons",
+        {
+            "driver.log": "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "",
+        },
     ),
 )

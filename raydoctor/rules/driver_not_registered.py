@@ -1,12 +1,13 @@
 """A driver exited because it could not register with the raylet on its machine.
 
 ## What you see
-- `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with raylet`), then
-  `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once, without a traceback.
+- `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with
+  raylet`), then `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once,
+  without a traceback.
 - Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 - From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
-- `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when `ray.init`
-  or `ray start` starts a node.
+- `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when
+  `ray.init` or `ray start` starts a node.
 
 ## Why
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
@@ -15,8 +16,8 @@ driver waited. Most often, the raylet's agent could not start (broken grpcio, sl
 with it. On machines with many cores, `ray.init()` starts one worker per core and reaches limits on threads or open files,
 although Slurm or a container allows the program only a few of the cores.
 
-If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the cluster that
-it connected to: no raylet of that cluster runs there.
+If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the cluster
+that it connected to: no raylet of that cluster runs there.
 
 ## Confirm
 - The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs`.
@@ -24,12 +25,20 @@ it connected to: no raylet of that cluster runs there.
 - `pgrep -a raylet` on the driver's machine; `ray --version` in the driver's environment and on the cluster.
 
 ## Fix
-Fix the failure of the raylet. Set `num_cpus` to the number of cores that the program may use, and stop Ray processes of
-earlier runs. Run a driver on a node of the cluster, or submit it as a job.
+Find out why the raylet exited, and fix that. Stop the Ray processes of earlier runs. Run the driver on a node of the
+cluster, or submit it as a job.
+
+    raydoctor diagnose /tmp/ray/session_latest
+    ray stop   # ends all Ray processes of this user on the machine
+    ray job submit --working-dir . -- python your_script.py
+
+In a program that starts Ray itself, limit Ray to the cores that the program may use:
+
+    ray.init(num_cpus=len(os.sched_getaffinity(0)))
 
 ## Not this when
-The text ends with `No available ports` (`ports-exhausted`). A worker, not a driver, failed to register (`worker-start-crashed`).
-The driver did not reach the GCS (`gcs-unreachable`).
+The text ends with `No available ports` (`ports-exhausted`). A worker, not a driver, failed to register
+(`worker-start-crashed`). The driver did not reach the GCS (`gcs-unreachable`).
 """
 
 from __future__ import annotations
@@ -262,7 +271,7 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
                 "Or make this machine a node; a container on a node needs the node's /tmp/ray",
                 (
                     paste.shell("ray start --num-cpus=0 --address={address:address}", address=joined["address"] if joined else ""),
-                    "docker run --net=host --ipc=host --pid=host -v /tmp/ray:/tmp/ray …",
+                    "docker run --net=host --ipc=host --pid=host -v /tmp/ray:/tmp/ray   # plus your other options",
                 ),
                 doc=INIT_DOC,
             ),

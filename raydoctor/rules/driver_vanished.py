@@ -31,11 +31,14 @@ from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import (
+    DRIVER,
+    GCS,
     JOB_STARTED,
     LOCAL_RAYLET_FAILED,
     NODE_DEAD,
     NODE_HEALTH_FAILED,
     RAY_EXCEPTION,
+    RAYLET,
     RAYLET_STARTED,
 )
 from raydoctor.model import ids, paste
@@ -60,10 +63,32 @@ _DRIVERS = ("driver", "job-driver", "core-driver")
 def driver_vanished(case: Case) -> Iterator[Finding]:
     """At most one finding: the driver that started this cluster."""
     raylets = [r for r in cluster.dead_raylets(case) if cluster.is_drivers(case, r.node)]
-    started = case.of(STARTED_LOCAL.kind)
     jobs = [job for job in case.ledger.jobs.values() if job.ended is None]
-    if len(raylets) == len(started) == len(jobs) == 1 and _no_record_of_end(case, raylets[0]):
-        yield _finding(case, raylets[0], started[0], jobs[0])
+    if len(raylets) == len(jobs) == 1 and _no_record_of_end(case, raylets[0]):
+        printed = case.of(STARTED_LOCAL.kind)
+        started = printed or _silent_together(case, raylets[0], jobs[0])
+        if len(started) == 1:
+            yield _finding(case, raylets[0], started[0], jobs[0])
+
+
+def _silent_together(case: Case, raylet: cluster.DeadRaylet, job: Job) -> list[Event]:
+    """The start of the only job, if the driver is the parent of a cluster that fell silent with it.
+
+    The driver's output is not in the capture. `ray start` also starts the server of Ray Client, and before any driver: the pid
+    of a driver that calls `ray.init` is lower than those of its daemons. A GCS that is still running logs the loss of a raylet.
+    """
+    registered = [e for e in case.of("job.started") if e["job"] == job.id]
+    if not registered or len(case.ledger.jobs) > 1 or case.roles & {*DRIVER, "client-server"}:
+        return []
+    first = registered[0]
+    daemons = [pid for pid in (first.pid, raylet.pid) if pid is not None]
+    seen = min((e.at for e in raylet.seen if e.at is not None), default=None)
+    is_parent = job.driver_pid is not None and len(daemons) == 2 and job.driver_pid < min(daemons)
+    if not is_parent or seen is None or "core-driver" not in case.roles:
+        return []
+    roles = {*GCS, *RAYLET, "core-driver"}
+    outlived = any(e.source.role in roles and e.at is not None and e.at > seen for e in case.events)
+    return [] if outlived else [first]
 
 
 def _no_record_of_end(case: Case, raylet: cluster.DeadRaylet) -> bool:
@@ -82,7 +107,10 @@ def _no_record_of_end(case: Case, raylet: cluster.DeadRaylet) -> bool:
 def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -> Finding:
     number = ids.job_number(job.id)
     pid = f" (pid {job.driver_pid})" if job.driver_pid else ""
-    links = [Link(started, "the driver starts its own Ray cluster, whose processes end with it")]
+    shows = "the driver starts its own Ray cluster, whose processes end with it"
+    if started.kind != STARTED_LOCAL.kind:
+        shows = f"the only driver (pid {job.driver_pid}) is older than the cluster's daemons, so it started them"
+    links = [Link(started, shows)]
     if raylet.started:
         links.append(
             Link(raylet.started, "the raylet's log ends with neither SIGTERM nor shutdown")
@@ -159,6 +187,11 @@ _STARTED = (
     "2026-11-21 07:44:03,262\tINFO worker.py:2029 -- Started a local Ray instance. View the dashboard at "
     "http://127.0.0.1:8265\nembedding\n"
 )
+_CRASHED_EXIT = (
+    "[2026-11-21 07:44:08,100 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{'c' * 56}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file.\n"
+)
 _TRACEBACK = (
     'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(x)\n'
     "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
@@ -176,6 +209,39 @@ EXAMPLES: tuple[Example, ...] = (
         {**_FILES, "driver.log": _STARTED},
         roots=("driver-vanished",),
         says=("pid 16", "job 1"),
+    ),
+    Example(
+        "without the driver's output: all core logs fall silent together",
+        {**_FILES, "logs/gcs_server.out": _JOB},
+        roots=("driver-vanished",),
+        says=("pid 16",),
+    ),
+    Example(
+        "a worker crashed before its driver ended, and an agent quotes the raylet's log, which names that worker",
+        {
+            **_FILES,
+            "driver.log": _STARTED,
+            "logs/gcs_server.out": f"{_JOB}{_CRASHED_EXIT}",
+            f"logs/python-core-worker-{'c' * 56}_425.log": "[2026-11-21 07:44:08,000 E 425 425] logging.cc:474: *** SIGSEGV received at "
+            "time=1795247048 on cpu 1 ***\n",
+            "logs/runtime_env_agent.err": f"Raylet is terminated. Termination is unexpected. Last 20 lines of the Raylet logs:\n    {_CRASHED_EXIT}",
+        },
+        roots=("driver-vanished", "worker-native-crash"),
+    ),
+    Example(
+        "without the driver's output, on a head that ray start had started",
+        {**_FILES, "logs/ray_client_server.out": ""},
+        roots=("raylet-died",),
+    ),
+    Example(
+        "without the driver's output: the GCS outlived the raylet",
+        {
+            **_FILES,
+            "logs/gcs_server.out": f"{_JOB}[2026-11-21 07:44:13,000 W 17 17] (gcs_server) gcs_health_check_manager.cc:169: Health check "
+            f"failed for node {_N}, remaining checks 4, status 14, response status 0, status message failed to connect to all "
+            "addresses, status details\n",
+        },
+        roots=("raylet-died",),
     ),
     Example(
         "the kernel's OOM killer ended the driver",

@@ -12,11 +12,12 @@ service that started it. `ray.init` raises its own limit up to the hard limit, a
 too low for production servers` if it stays below 4096. `ray start` does neither.
 
 ## Confirm
-- `grep 'open files' /proc/$(pgrep -o raylet)/limits` on that node, and `ls /proc/<pid>/fd | wc -l` of the process.
+- `grep 'open files' /proc/$(pgrep -o raylet)/limits` on that node, and `ls /proc/PID/fd | wc -l` for the process.
 - `errno: 24 (Too many open files)` in `events/event_RAYLET.log`.
 
 ## Fix
-Raise the limit where Ray is started, on every node, and restart Ray: a running process keeps its limit.
+Raise the limit where Ray is started, on every node (`ulimit -n 65536` before `ray start`, `docker run --ulimit
+nofile=65536:65536`, systemd's `LimitNOFILE=65536`), and restart Ray: a running process keeps its limit.
 
 ## Not this when
 The warning about the limit is the only symptom: most small clusters never reach it. `Resource temporarily unavailable`
@@ -30,7 +31,15 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.case.signals import (
+    DRIVER,
+    GCS,
+    NODE_DEAD,
+    RAY_EXCEPTION,
+    RAYLET,
+    RAYLET_STARTED,
+    TRACEBACK,
+)
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -87,7 +96,7 @@ PYTHON = Signal(
     "files.python",
     "[Errno 24] Too many open files",
     r"^(?:OSError|[\w.]*Error): \[Errno 24\] Too many open files",
-    (*_DAEMONS, *DRIVER),
+    (*_DAEMONS, *DRIVER, "worker-echo"),
     "OSError: [Errno 24] Too many open files: '/proc/stat'",
     symptom=True,
 )
@@ -104,7 +113,7 @@ _ENOUGH = 65536
     caused_by=(),
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
-        *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, *worker_start.SIGNALS),
+        *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, TRACEBACK, *worker_start.SIGNALS),
     ),
 )  # fmt: skip
 def file_descriptor_limit(case: Case) -> Iterator[Finding]:
@@ -131,9 +140,22 @@ def _is_from_ray(case: Case, event: Event) -> bool:
     """
     if event.source.is_excerpt and event.kind == "files.refused":
         return bool(event.level)
-    if event.source.role in DRIVER:
+    if event.kind == PYTHON.kind and event["who"] and not event.source.is_excerpt:
+        return False
+    if event.source.role in DRIVER and not (event.source.is_excerpt and _is_raised(case, event)):
         return bool(case.of(BANNER.kind)) and not _of_task(case, event)
     return not case.torn_down(event)
+
+
+def _is_raised(case: Case, event: Event) -> bool:
+    """Whether the line ends a traceback, or what an excerpt shows of one."""
+    if _of_task(case, event):
+        return False
+    tracebacks = case.of(TRACEBACK.kind, "log.echoed_traceback")
+    return any(
+        e.source is event.source and e.line < event.line <= e.line + e.text.count("\n")
+        for e in tracebacks
+    )
 
 
 def _of_task(case: Case, event: Event) -> bool:
@@ -283,10 +305,13 @@ def _remedies() -> tuple[Remedy, ...]:
             f"Allow {_ENOUGH} open files where Ray is started, on every node, and start Ray again",
             (
                 paste.shell(
-                    "ulimit -n {enough}; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
+                    "ulimit -n {enough}; ray start   # plus your other options; in the same shell; hard limit: /etc/security/limits.conf",
                     enough=_ENOUGH,
                 ),
-                paste.shell("docker run --ulimit nofile={enough}:{enough} …", enough=_ENOUGH),
+                paste.shell(
+                    "docker run --ulimit nofile={enough}:{enough}   # plus your other options",
+                    enough=_ENOUGH,
+                ),
                 paste.shell(
                     "LimitNOFILE={enough}   # in the [Service] of a systemd unit (containerd's, on Kubernetes)",
                     enough=_ENOUGH,
@@ -298,7 +323,9 @@ def _remedies() -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Until then run fewer workers on each node",
-            ("ray start --num-cpus=FEWER …   # or larger num_cpus= for the actors",),
+            (
+                "ray start --num-cpus=FEWER   # plus your other options; or larger num_cpus= for the actors",
+            ),
             doc=_DOC,
         ),
     )
@@ -370,6 +397,15 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STARTED,
             "logs/gcs_server.out": "",
         },
+    ),
+    Example(
+        "a console that begins within the traceback of a process without free descriptors",
+        {
+            "driver.log": '  File "/usr/lib/python3.10/pathlib.py", line 1134, in read_text\n'
+            '  File "/usr/lib/python3.10/pathlib.py", line 1119, in open\n'
+            f"{PYTHON.sample}\n"
+        },
+        roots=("file-descriptor-limit",),
     ),
     Example(
         "gRPC cannot accept connections, in a console",

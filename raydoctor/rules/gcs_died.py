@@ -7,15 +7,17 @@ raylet and worker.
 ## Why
 All raylets, workers and drivers exit when the GCS is unreachable for `RAY_gcs_rpc_server_reconnect_timeout_s` (60 s).
 If its log ends without a shutdown, the GCS crashed or was killed: by SIGKILL, the kernel's OOM killer, or the end of
-the head's container. A failed check, a crash report or Redis errors at the end of the log name the reason.
+the head's container. `Check failed:`, a crash report or Redis errors at the end of the log name the reason.
 
 ## Confirm
 - The end of `gcs_server.out` and `gcs_server.err` on the head.
-- `dmesg -T | grep -i gcs_server` on the head; the restarts and last state of the head pod.
+- `dmesg -T | grep -i gcs_server` on the head, or `kubectl describe pod HEAD_POD`: restarts and last state.
 
 ## Fix
-Keep the head's memory for Ray's own processes (`--num-cpus=0`, so that no task runs there). Keep the GCS state outside
-the GCS (Redis, KubeRay `gcsFaultToleranceOptions`), so that a new GCS can take over.
+Find out what ended the GCS. Run no tasks on the head, so that its memory stays with Ray's own processes. Keep the state of
+the GCS in Redis (KubeRay: `gcsFaultToleranceOptions`), so that a new GCS can take over. One command does both:
+
+    RAY_REDIS_ADDRESS=REDIS_HOST:6379 ray start --head --num-cpus=0
 
 ## Not this when
 The GCS received a stop signal (`ray-stopped`), or its log continues and only some processes could not reach it
@@ -28,8 +30,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
-from raydoctor.case.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.signals import GCS, GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
+from raydoctor.cluster import tables
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import (
@@ -37,7 +41,11 @@ from raydoctor.rules.shared.cluster import (
     DAEMON_CRASH,
     GCS_DOC,
     GCS_LOST,
+    GCS_STREAM_LOST,
     REDIS_FAILED,
+    fatal_reason,
+    fatal_records,
+    gcs_killed_before_stop,
     gcs_lived_on,
     lost_driver_errors,
 )
@@ -54,6 +62,7 @@ from raydoctor.rules.shared.live.daemons import Missing
     daemons_record=True,
     looks_for=(
         GCS_LOST,
+        *GCS_STREAM_LOST,
         GCS_SIGTERM,
         CHECK_FAILED,
         DAEMON_CRASH,
@@ -65,7 +74,12 @@ from raydoctor.rules.shared.live.daemons import Missing
 def gcs_died(case: Case) -> Iterator[Finding]:
     """At most one finding: the head's GCS is gone, or this node could not reach it."""
     end = _GcsEnd(
-        case.of("gcs.lost"), _crash_records(case), case.of("gcs.redis_failed"), live.gcs_gone(case)
+        case.of("gcs.lost"),
+        _crash_records(case),
+        case.of("gcs.redis_failed"),
+        live.gcs_gone(case),
+        gcs_killed_before_stop(case),
+        _reconnect_timeout(case),
     )
     if (end.logged or end.missing) and not _belongs_to_another_rule(case, end):
         yield _finding(case, end)
@@ -81,19 +95,39 @@ class _GcsEnd(NamedTuple):
     redis: list[Event]
     missing: Missing | None
     """The process table and the probes of a live collection."""
+    severed: Event | None
+    """The raylet of its node lost it, and was stopped a moment later."""
+    setting: float | None = None
+    """Seconds of `RAY_gcs_rpc_server_reconnect_timeout_s`, if this machine's raylet was started with it."""
 
     @property
     def logged(self) -> list[Event]:
-        return [*self.lost, *self.last_records, *self.redis]
+        severed = [self.severed] if self.severed else []
+        return [*self.lost, *self.last_records, *self.redis, *severed]
 
     @property
     def waited(self) -> float:
         """Seconds after which other processes stop waiting for the GCS."""
-        return float((self.lost[0]["seconds"] if self.lost else "") or 60)
+        return float((self.lost[0]["seconds"] if self.lost else "") or self.setting or 60)
+
+    @property
+    def limit(self) -> str:
+        """`5 s`, or the default where neither a log nor a setting is known."""
+        is_known = bool(self.lost and self.lost[0]["seconds"]) or self.setting is not None
+        return f"{self.waited:.0f} s{'' if is_known else ' (the default)'}"
+
+
+def _reconnect_timeout(case: Case) -> float | None:
+    for row in tables.rows(case, "settings"):
+        if row["setting"].removeprefix("RAY_") == "gcs_rpc_server_reconnect_timeout_s":
+            return tables.number(row, "raylet")
+    return None
 
 
 def _belongs_to_another_rule(case: Case, end: _GcsEnd) -> bool:
     """It kept running (`gcs-unreachable`), is paused (`clock-skew`), or received a stop signal (`ray-stopped`, or none)."""
+    if end.severed:
+        return False
     if not (end.last_records or end.redis or end.missing) and (
         gcs_lived_on(case, end.lost) or live.daemons(case, "gcs_server")
     ):
@@ -126,21 +160,22 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
         ),
         caused_by=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
-        remedies=_remedies(),
+        remedies=_own_record(end.last_records[0]) if end.last_records else _remedies(),
         covers=(*end.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *reports),
         gaps=_gaps(case, has_log, bool(end.last_records or end.redis)),
     )
 
 
 def _crash_records(case: Case) -> list[Event]:
-    """A failed check or crash report of the GCS itself."""
-    return [
-        e for e in case.of("ray.check_failed", "daemon.crash") if e.source.role.startswith("gcs")
-    ]
+    """A failed check, a crash report or another fatal record of the GCS itself."""
+    known = [e for e in case.of("ray.check_failed", "daemon.crash") if e.source.role in GCS]
+    return known or fatal_records(case, GCS)
 
 
 def _died_at(case: Case, end: _GcsEnd) -> float | None:
     """Earliest time of its end: before the others waited for it, or else the time of its last record."""
+    if end.severed:
+        return end.severed.at
     if end.logged or end.missing is None:
         first = end.logged[0].at if end.logged else None
         return None if first is None else first - end.waited
@@ -150,24 +185,24 @@ def _died_at(case: Case, end: _GcsEnd) -> float | None:
 
 def _headline(end: _GcsEnd, has_log: bool) -> str:
     if end.last_records:
-        why = f"crashed: {end.last_records[0]['signal'] or end.last_records[0]['expression'][:80]}"
+        why = fatal_reason(end.last_records[0])
     elif end.redis:
         why = "shut down: its Redis storage failed"
     elif has_log:
         why = "ended without a shutdown, as after a SIGKILL"
     elif end.missing:
-        return _out_of_reach(end.missing, end.waited)
+        return _out_of_reach(end.missing, end.limit)
     else:
         return f"The GCS was gone or out of reach for {end.waited:.0f} s, and its own log is not in the capture"
-    now = f", raylet {end.missing.left.pid} still runs" if end.missing else ""
-    return f"The GCS (head node) {why}{now}, and raylets, workers and drivers exit if they cannot reach it for {end.waited:.0f} s"
+    raylets = f"raylet {end.missing.left.pid}" if end.missing else "raylets"
+    return f"The GCS (head node) {why}: {raylets}, workers and drivers exit after {end.limit} without it"
 
 
-def _out_of_reach(missing: Missing, waited: float) -> str:
+def _out_of_reach(missing: Missing, limit: str) -> str:
     where = f" at {missing.asked['address']}" if missing.asked["address"] else ""
     return (
         f"The GCS{where} is gone or out of reach: it does not answer, and raylet {missing.left.pid} of this node exits after "
-        f"{waited:.0f} s without it"
+        f"{limit} without it"
     )
 
 
@@ -187,7 +222,14 @@ def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
     links += [Link(e, "the GCS lost its Redis storage") for e in end.redis[:1]]
     if has_log and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
         links.append(
-            Link(last[-1], "the GCS's log ends here and records neither a SIGTERM nor a shutdown")
+            Link(
+                last[-1],
+                "the last record of the GCS, which logged neither a SIGTERM nor a shutdown",
+            )
+        )
+    if end.severed:
+        links.append(
+            Link(end.severed, "the raylet on its node loses the GCS before it is stopped itself")
         )
     by_role: dict[str, Event] = {}
     for event in end.lost:
@@ -197,9 +239,15 @@ def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
         "core-driver": "the driver",
         "driver": "the driver",
         "core-worker": "a worker",
+        "client-server": "the Ray Client server",
+        "dashboard": "the dashboard",
+        "dashboard-agent": "a dashboard agent",
+        "monitor": "the autoscaler's monitor",
     }
     links += [
-        Link(e, f"{names.get(role, 'a process of Ray')} lost the GCS and exits")
+        Link(
+            e, f"{names.get(role, 'a process of Ray')} had no GCS for {end.waited:.0f} s and exits"
+        )
         for role, e in list(by_role.items())[:3]
     ]
     return tuple(links)
@@ -226,6 +274,27 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
+def _own_record(last: Event) -> tuple[Remedy, ...]:
+    """What to do if the GCS itself recorded why it ended."""
+    return (
+        Remedy(
+            "Fix the setting, file or port that the record names, and start the head again",
+            (paste.shell("grep -n -B20 ' C ' {log:path}", log=last.source.path),),
+            doc=GCS_DOC,
+        ),
+        Remedy(
+            "Search Ray's issues for the record if it names none of these",
+            (
+                paste.shell(
+                    "https://github.com/ray-project/ray/issues?q={words:url}",
+                    words=" ".join(fatal_reason(last).partition(": ")[2].split()[:8]),
+                ),
+            ),
+        ),
+        _keep_state(),
+    )
+
+
 def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
@@ -235,15 +304,22 @@ def _remedies() -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Run no tasks on the head, so that they take no memory from the GCS",
-            ("ray start --head --num-cpus=0 …",),
+            ("ray start --head --num-cpus=0   # plus your other options",),
             risk="disruptive",
             doc="https://docs.ray.io/en/master/ray-core/head-node-memory-management.html",
         ),
-        Remedy(
-            "Keep the GCS state in Redis, so that a new GCS can take over (RAY_REDIS_ADDRESS; KubeRay: gcsFaultToleranceOptions)",
-            risk="disruptive",
-            doc=GCS_DOC,
+        _keep_state(),
+    )
+
+
+def _keep_state() -> Remedy:
+    return Remedy(
+        "Keep the state of the GCS in Redis, so that a new GCS can take over",
+        (
+            "RAY_REDIS_ADDRESS=HOST:6379 ray start --head   # plus your other options; KubeRay: gcsFaultToleranceOptions",
         ),
+        risk="disruptive",
+        doc=GCS_DOC,
     )
 
 
@@ -262,6 +338,23 @@ _NODE_LOST = (
 )
 
 
+_STARTED = (
+    f"[2026-11-21 07:40:01,000 I 307 307] (raylet) node_manager.cc:355: Raylet of id, {'a' * 56} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:1 hostname: n\n"
+)
+_SEVERED = {
+    "2.60": "[2026-11-21 07:40:49,500 I 307 307] (raylet) ray_syncer_bidi_reactor_base.h:243: Failed to read a message from node: "
+    f"{'0' * 56}\n",
+    "2.47": "[2026-11-21 07:40:49,500 I 307 307] (raylet) ray_syncer_bidi_reactor_base.h:182: Failed to read the message from: "
+    f"{'0' * 56}\n",
+}
+_STOPPED = "[2026-11-21 07:40:50,000 I 307 307] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+_NODE_LATER = (
+    "[2026-11-21 07:40:49,900 I 13 13] (gcs_server) gcs_node_manager.cc:734: , death reason = EXPECTED_TERMINATION, death message "
+    f"= received SIGTERM node_id={'c' * 56} node_name=10.0.0.3\n"
+)
+
+
 def _live(*kinds: str) -> dict[str, str]:
     """Tables of a live collection: these daemons run, and the GCS does not answer."""
     head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
@@ -275,6 +368,16 @@ def _live(*kinds: str) -> dict[str, str]:
     }
 
 
+_UNKNOWN_SETTING = (
+    "[2026-11-23 00:52:54,702 C 7 7] (gcs_server) ray_config.cc:60: Received unexpected config parameter no_such_setting\n"
+    "*** StackTrace Information ***\n"
+)
+_NOT_STARTED = (
+    'Traceback (most recent call last):\n  File "/app/b.py", line 2, in <module>\n    ray.init()\n'
+    '  File "/lib/python3.11/site-packages/ray/_private/node.py", line 1407, in start_gcs_server\n    wait()\n'
+    "RuntimeError: Timed out waiting for file /tmp/ray/session_1/gcs_server_port_4508d\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the GCS was killed: its log ends, and the raylet loses it",
@@ -286,7 +389,19 @@ EXAMPLES: tuple[Example, ...] = (
         "the GCS was killed a moment ago: no process reports it yet, but its process is gone",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
         roots=("gcs-died",),
-        says=("raylet 304 still runs",),
+        says=("raylet 304, workers and drivers exit",),
+    ),
+    Example(
+        "the same where the raylet was started with another time limit",
+        {
+            "logs/gcs_server.out": _GCS_LOG,
+            "logs/raylet.out": "",
+            **_live("raylet"),
+            "live/live-settings.json": '{"table": "settings", "at": 1795261000.0, "from": "proc", "total": 1, "rows": [\n'
+            '{"setting":"RAY_gcs_rpc_server_reconnect_timeout_s","raylet":"5","raylet_pid":304}\n]}\n',
+        },
+        roots=("gcs-died",),
+        says=("exit after 5 s without it",),
     ),
     Example(
         "the GCS was killed a moment ago, after a node was lost",
@@ -297,6 +412,22 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-died",),
         consequences=("node-died",),
+    ),
+    Example(
+        "the GCS ends itself at its start, in words that no check uses, and ray.init fails",
+        {"logs/gcs_server.err": _UNKNOWN_SETTING, "driver.log": _NOT_STARTED},
+        roots=("gcs-died",),
+        consequences=("job-failed",),
+        says=("ended itself: Received unexpected config parameter no_such_setting",),
+    ),
+    Example(
+        "a program that raises below a folder of the same name, and a record of level C that a program prints",
+        {
+            "driver.log": _UNKNOWN_SETTING
+            + _NOT_STARTED.replace("site-packages/ray/_private/node.py", "app/node.py"),
+            **QUIET_LOGS,
+        },
+        roots=("job-failed",),
     ),
     Example(
         "the GCS does not answer from another node",
@@ -310,6 +441,35 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _GCS_LOG,
             "logs/raylet.out": "",
             **_live("raylet", "gcs_server"),
+        },
+    ),
+    *(
+        Example(
+            f"the GCS was killed, and its node was stopped before anything gave up ({name})",
+            {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _STARTED + severed + _STOPPED},
+            roots=("gcs-died",),
+        )
+        for name, severed in _SEVERED.items()
+    ),
+    Example(
+        "a person stops the whole cluster, the GCS first",
+        {
+            "logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED,
+            "logs/raylet.out": _STARTED + _SEVERED["2.60"] + _STOPPED,
+        },
+    ),
+    Example(
+        "a raylet reconnects to the GCS, and is stopped later",
+        {
+            "logs/gcs_server.out": _GCS_LOG + _NODE_LATER,
+            "logs/raylet.out": _STARTED + _SEVERED["2.60"] + _STOPPED,
+        },
+    ),
+    Example(
+        "a raylet loses another node, and is stopped",
+        {
+            "logs/gcs_server.out": _GCS_LOG,
+            "logs/raylet.out": _STARTED + _SEVERED["2.60"].replace("0" * 56, "b" * 56) + _STOPPED,
         },
     ),
     Example(

@@ -5,9 +5,9 @@
 Yet the same process continues to write `gcs_server.out` on the head. The GCS marks the node dead, because its health
 checks time out (`Deadline Exceeded`).
 
-At the start of a driver, of `ray start` or of a `ray` command: `Failed to connect to GCS at address … within 5 seconds.`, then
-`Failed to get cluster ID from GCS server: TimedOut`. On a worker node of `ray symmetric-run`: `Error: Timed out waiting for
-head node to start.` On its head: `Waiting for nodes to start... 1/2 nodes started` again and again.
+At the start of a driver, of `ray start` or of a `ray` command: `Failed to connect to GCS at address … within 5 seconds.`,
+then `Failed to get cluster ID from GCS server: TimedOut`. On a worker node of `ray symmetric-run`: `Error: Timed out waiting
+for head node to start.` On its head: `Waiting for nodes to start... 1/2 nodes started` again and again.
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s`
@@ -22,12 +22,15 @@ started yet, or a firewall blocks the connection.
 
 ## Confirm
 - Which nodes lost the GCS, and when: one node, or all at once.
-- From that node or driver: `nc -vz <head> 6379`, and `ray health-check --address <head>:6379`.
+- From that node or driver: `nc -vz HEAD 6379`, and `ray health-check --address HEAD:6379`.
 - On the head, at that time: load, memory, `Event stats:` in `gcs_server.out` (queueing times of many seconds).
 
 ## Fix
-Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). A longer timeout bridges
-short interruptions. Correct a wrong address, and remove a stale one with `ray stop`.
+Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). Correct a wrong
+address. Remove a stale one with `ray stop`, which also ends all Ray processes of this user on that machine. To bridge short
+interruptions, raise the timeout for `ray start` on every node and for drivers:
+
+    export RAY_gcs_rpc_server_reconnect_timeout_s=300
 
 ## Not this when
 The log of the GCS ends (`gcs-died`). The driver connected eventually: Ray repeats each attempt. `ray://` addresses belong to
@@ -37,6 +40,7 @@ Ray Client (`ray-client-disconnected`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
@@ -165,6 +169,14 @@ _PATIENCE = 3
 _REFUSED = pattern(
     r"(?:^|: )failed to connect to all addresses(?:; last error: \w+: (?:ipv[46]:)?(?P<host>[^\s;]{1,300}?):(?P<port>\d+): )?"
 )
+_RPC_ERROR = Signal(
+    "gcs.rpc_error",
+    "RPC Error message: ",
+    r"^RuntimeError: b['\"]RPC Error message: (?P<status>Deadline Exceeded|failed to connect to all addresses|Socket closed)",
+    DRIVER,
+    "RuntimeError: b'RPC Error message: Deadline Exceeded; RPC Error details: '",
+)
+"""A failed query of the GCS when a driver connects (`global_state_accessor.pxi`)."""
 _NO_REPLY = "Timed out while waiting for GCS to become available"
 
 _AROUND = 60.0
@@ -181,7 +193,7 @@ _AROUND = 60.0
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
         *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
-        *(NO_ANSWER, NO_CLUSTER_ID, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
+        *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
@@ -349,23 +361,38 @@ def _never(case: Case) -> Iterator[Finding]:
             )
     for (host, port), events in found.items():
         yield _no_answer(case, host, port, events)
+    for event in [] if found else case.of(NO_ANSWER.kind):
+        end = case.endings.get(event.source)
+        is_last = end is None or end.offset <= event.offset
+        if event.level and event.source.is_excerpt and is_last and _only_first(case, event):
+            no_answer = _no_answer(case, event["host"], event["port"], [event])
+            yield replace(no_answer, severity="warning")
+
+
+def _only_first(case: Case, event: Event) -> bool:
+    """Whether an excerpt shows nothing of the driver's later attempts to connect."""
+    later = case.of(CONNECTED.kind, STARTED_LOCAL.kind, RAY_EXCEPTION.kind)
+    return not any(e.source is event.source and e.offset > event.offset for e in later)
 
 
 def _refused(case: Case) -> Iterator[Finding]:
     """Exceptions of a GCS client, by address, in outputs without any other record of the attempt."""
-    told = {
+    reported = {
         e.source
         for e in case.of(NO_CLUSTER_ID.kind, _NO_HEAD.kind, CONNECTED.kind, STARTED_LOCAL.kind)
     }
     found: dict[tuple[str, str], list[Event]] = {}
     for event in case.of(RAY_EXCEPTION.kind):
-        if event.source in told or event["type"] not in ("RpcError", "RaySystemError"):
+        if event.source in reported or event["type"] not in ("RpcError", "RaySystemError"):
             continue
         text = event["what"].partition("\n")[0]
         match = _REFUSED.search(text)
         if match or _NO_REPLY in text:
             address = (match["host"] or "", match["port"] or "") if match else ("", "")
             found.setdefault(address, []).append(event)
+    for event in case.of(_RPC_ERROR.kind):
+        if event.source not in reported:
+            found.setdefault(("", ""), []).append(event)
     for (host, port), events in found.items():
         yield _no_answer(case, host, port, events)
 
@@ -520,7 +547,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         yield Remedy(
             "Run no tasks on the head, and find out what kept it busy at that time",
             (
-                "ray start --head --num-cpus=0 …   # KubeRay: rayStartParams: num-cpus: '0'",
+                "ray start --head --num-cpus=0   # plus your other options; KubeRay: rayStartParams: num-cpus: '0'",
                 "uptime; vmstat 1 5; dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
             ),
             risk="disruptive",
@@ -543,7 +570,8 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (
             paste.shell(
-                "RAY_gcs_rpc_server_reconnect_timeout_s={seconds} ray start …", seconds=4 * waited
+                "RAY_gcs_rpc_server_reconnect_timeout_s={seconds} ray start   # plus your other options",
+                seconds=4 * waited,
             ),
         ),
         risk="disruptive",
@@ -753,5 +781,19 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the first seconds of a start",
         {"driver.log": "8 seconds elapsed: Waiting for GCS to be ready.\n"},
+    ),
+    Example(
+        "a driver's query of the GCS times out",
+        {"driver.log": f"{_RPC_ERROR.sample}\n"},
+        roots=("gcs-unreachable",),
+    ),
+    Example(
+        "a console that ends with the first failed attempt",
+        {
+            "driver.log": "[2026-11-21 10:40:16,537 E 51 51] gcs_rpc_client.h:179: Failed to connect to GCS at address "
+            "10.0.0.9:6379 within 5 seconds.\n"
+        },
+        roots=("gcs-unreachable",),
+        says=("10.0.0.9:6379",),
     ),
 )

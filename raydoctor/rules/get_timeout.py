@@ -13,6 +13,7 @@ may be slower than expected, or hung.
   (`PENDING_NODE_ASSIGNMENT`: resources; `PENDING_ARGS_AVAIL`: another task; `RUNNING`: its own code).
 - `ray stack` on its node: the call stack of a running task.
 - `ray status`: requested resources that are not available.
+- `There was timeout in getting the list of named actors`: no `ray.get`, but a request that the GCS did not answer.
 
 ## Fix
 If the report shows another root cause, fix that first: the task waited for it. If the task was merely slow, set a
@@ -55,6 +56,8 @@ _FRAMES = 60
 _SECONDS = pattern(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
 _REPORTED = pattern(r"within the timeout of (?P<ms>\d+)ms")
 """Ray 2.51 and later print it when objects could not be fetched (`_raylet.so` of 2.60)."""
+_OF_GCS = pattern(r"There was timeout in (?P<request>(?!waiting )[^,.\n]{1,120})(?:[,.\n]|$)")
+"""Requests to the GCS: the names of actors, an actor's handle, a new actor or placement group (`_raylet.so` of 2.60)."""
 _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20}?)\.remote\(")
 
 
@@ -63,18 +66,50 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
     severity="error",
     rank=86,
     explains=(),
-    caused_by=("waiting",),
+    caused_by=("gcs", "waiting"),
     fallback=True,
     looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
 )  # fmt: skip
 def get_timeout(case: Case) -> Iterator[Finding]:
     """One finding for all timeouts at the same `ray.get`."""
     timeouts = [e for e in case.of("driver.exception") if not _is_pipelines(case, e)]
+    unanswered = [e for e in timeouts if e["type"] == "GetTimeoutError" and _request(e)]
+    for request, events in evidence.grouped(unanswered, _request).items():
+        yield _of_gcs(request, events)
+    timeouts = [e for e in timeouts if not _request(e)]
     plain = [e for e in timeouts if e["type"] == "GetTimeoutError"]
     nested = [e for e in timeouts if e["inner"] == "GetTimeoutError"]
     groups = evidence.grouped(plain or nested, lambda e: _wait(case, e))
     for wait, events in groups.items():
         yield _finding(case, wait, events, nested)
+
+
+def _request(event: Event) -> str:
+    """The request that the GCS did not answer, which raises the same exception as ray.get; empty for a ray.get."""
+    found = _OF_GCS.search(event["what"])
+    return found["request"] if found else ""
+
+
+def _of_gcs(request: str, events: list[Event]) -> Finding:
+    count = evidence.total(events)
+    times = f" {count} times" if count > 1 else ""
+    return Finding(
+        f"The GCS did not answer a request of the program in time{times}: {request}",
+        (Link(events[0], "the request timed out"),),
+        caused_by=(Entity("gcs", "gcs"), _CLUSTER),
+        count=count,
+        remedies=(
+            Remedy(
+                "Check whether the GCS runs and answers, and how busy the head is",
+                (
+                    "ray health-check --address HEAD:6379",
+                    "top -b -n1 -p $(pgrep -d, gcs_server)   # on the head",
+                ),
+                doc=_DOC,
+            ),
+        ),
+        covers=tuple(events),
+    )
 
 
 def _is_pipelines(case: Case, event: Event) -> bool:
@@ -215,6 +250,19 @@ _STATE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a request to the GCS: no ray.get timed out",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/h.py", line 7, in <module>\n    print(ray.get(f.remote()), '
+            "ray.util.list_named_actors())\nray.exceptions.GetTimeoutError: There was timeout in getting the list of named actors, probably "
+            "because the GCS server is dead or under high load .\n",
+            **QUIET_LOGS,
+        },
+        roots=("get-timeout",),
+        says=(
+            "The GCS did not answer a request of the program in time: getting the list of named actors",
+        ),
+    ),
     Example(
         "a timeout shorter than the task",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},

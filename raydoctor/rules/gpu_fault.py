@@ -8,7 +8,7 @@ reports a worker that ended suddenly. vLLM reports `EngineDeadError`. The kernel
 ## Why
 A kernel accessed an address outside its memory, or a check in it failed, mostly an index that is out of range (a token id
 above the vocabulary). CUDA reports it at a later call, so the Python line of the error is often not the cause. No later
-call of that process succeeds. The NCCL watchdog only notices the error first: the network is not the cause.
+call of that process succeeds. If the NCCL watchdog reports the error first, the network is still not the cause.
 
 The Xid in the kernel log separates programs from hardware:
 
@@ -42,7 +42,7 @@ from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import engine, subjects
+from raydoctor.rules.shared import ended, engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
@@ -121,7 +121,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
     first = events[0] if events else errors[0].event
     broken = any(f.is_hardware for f in faults) or what.startswith(_OF_HARDWARE)
     return Finding(
-        f"{_subject(incident)} failed with a CUDA error, {what}{_reason(assertions, faults, broken)}",
+        f"{_subject(incident)} failed with CUDA error: {what}{_reason(assertions, faults, broken)}",
         tuple(_links(incident, assertions, faults)),
         explains=(
             Entity("gpu-fault", what),
@@ -176,7 +176,7 @@ def _subject(incident: _GpuIncident) -> str:
         return f"{len(processes)} processes"
     rank = f"rank {ranks[0]}" if ranks else ""
     if incident.exits:
-        return subjects.worker(incident.exits[0].label, bool(incident.exits[0].names))
+        return ended.worker(incident.exits[0].label, bool(incident.exits[0].names))
     for event in processes.values():
         name = event["who"] or ("Rank" + rank[4:] if rank else "A process")
         return f"{name} (pid {event.pid})" if event.pid is not None else name
@@ -211,7 +211,7 @@ def _links(
     for event in list(_processes(incident.events).values())[:2]:
         is_watchdog = event.kind == WATCHDOG.kind
         action = "torch's watchdog ended the process" if is_watchdog else "the process printed it"
-        yield Link(event, f"{action}: CUDA error, {event['what']}")
+        yield Link(event, f"{action} (CUDA error: {event['what']})")
     for seen in incident.errors[:1]:
         yield Link(seen.event, f"{seen.failure.function} raised the error")
     for exit_ in incident.exits[:1]:

@@ -15,7 +15,7 @@ messages mean that the remainder is too small. The last one means that another p
 
 ## Confirm
 - `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node, *before* the engine starts.
-- `ps -eo pid,ppid,lstart,args | grep -E 'EngineCore|ray::|VLLM'`: which of these belong to an earlier run?
+- `ps -eo pid,ppid,lstart,args | grep -E '[E]ngineCore|[r]ay::|[V]LLM'`: which of these belong to an earlier run?
 - `Model loading took … GiB` in the log: the weights.
 
 ## Fix
@@ -73,10 +73,17 @@ CHANGED = Signal(
     OUTPUT, "AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB. This happens when "
     "other processes sharing the same container release GPU memory while vLLM is profiling during initialization.",
 )  # fmt: skip
-_KINDS = tuple(signal.kind for signal in (TAKEN, NO_CACHE, SMALL_CACHE, CHANGED))
+FEW_TOKENS = Signal(
+    "gpu.few_tokens", " is larger than the maximum number of tokens that can be stored in KV cache",
+    r"s max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<fits>\d+)\)", OUTPUT,
+    "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache (13456). Try "
+    "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+)  # fmt: skip
+"""vLLM before 0.8 in place of SMALL_CACHE."""
+_KINDS = tuple(signal.kind for signal in (TAKEN, NO_CACHE, SMALL_CACHE, FEW_TOKENS, CHANGED))
 _WORDS = pattern(
     r"GiB\) on startup is less than |No available memory for the cache blocks"
-    r"|KV cache is needed, which is larger than the available|Error in memory profiling\. Initial free memory"
+    r"|KV cache is needed, which is larger than the available|tokens that can be stored in KV cache|Error in memory profiling\. Initial free memory"
 )
 
 
@@ -87,7 +94,7 @@ _WORDS = pattern(
     explains=("actor", "gpu-memory", "process", "task-error", "worker"),
     caused_by=(),
     looks_for=(
-        *(TAKEN, NO_CACHE, SMALL_CACHE, CHANGED, *STARTED),
+        *(TAKEN, NO_CACHE, SMALL_CACHE, FEW_TOKENS, CHANGED, *STARTED),
         *(*SIGNALS, WORKER_EXIT, WORKER_DIED),
     ),
 )
@@ -219,10 +226,27 @@ def _changed(events: Sequence[Event]) -> _Verdict:
     )
 
 
+def _few_tokens(events: Sequence[Event]) -> _Verdict:
+    event = events[0]
+    headline = (
+        f"The GPU memory that is left for vLLM's KV cache holds {event['fits']} tokens, and a request of the model may "
+        f"need {event['length']}"
+    )
+    remedy = Remedy(
+        "Limit the length of a request to what fits, or give vLLM more of the GPU",
+        (
+            paste.shell("vllm serve MODEL --max-model-len {fits}", fits=event["fits"]),
+            "vllm serve MODEL --gpu-memory-utilization 0.95   # or a larger --tensor-parallel-size",
+        ),
+    )
+    return headline, "vLLM compares the model's longest request with its KV cache", (remedy,)
+
+
 _JUDGES = {
     TAKEN.kind: _taken,
     NO_CACHE.kind: _cache,
     SMALL_CACHE.kind: _cache,
+    FEW_TOKENS.kind: _few_tokens,
     CHANGED.kind: _changed,
 }
 
@@ -317,5 +341,11 @@ EXAMPLES: tuple[Example, ...] = (
             "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "older vLLM counts tokens",
+        {"driver.log": f"(RayWorkerWrapper pid=12) {FEW_TOKENS.sample}\n"},
+        roots=("gpu-memory-taken",),
+        says=("holds 13456 tokens", "32768"),
     ),
 )  # fmt: skip

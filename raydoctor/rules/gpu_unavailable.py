@@ -9,23 +9,26 @@
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
-- Up to 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From 2.56 on, such a task sees the GPUs of its node, but
-  Ray may place it on a node without any. An `.options(num_gpus=…)` that was dropped has this effect.
+- Up to 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From 2.56 on, such a task sees the GPUs of its node,
+  but Ray may place it on a node without any. Calling the task without its `.options(num_gpus=…)` has the same effect.
 - vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run that
   still exists and of the Ray actor that started the engine.
-- vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds (`VLLM_HOST_IP`)
-  differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
+- vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds
+  (`VLLM_HOST_IP`) differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
 - A node joined without GPUs (a container without `--gpus`), or did not join at all.
 
 ## Confirm
-- `ray status`: total and used GPUs, and reserved ones (`used of … reserved in placement groups`).
+- `ray status` lists total, used and reserved GPUs (`used of … reserved in placement groups`).
 - `ray list placement-groups --detail` and `ray list actors --filter state=ALIVE --detail` list their holders.
 - `ray list nodes`: check that a node has the address in `specs=[{'node:…': 0.001, …}]`.
 - In the process: `ray.get_runtime_context().get_accelerator_ids()`, `os.environ.get("CUDA_VISIBLE_DEVICES")`.
 
 ## Fix
-Request the GPU where it is used (`num_gpus=1`), remove groups and actors of earlier runs, start Ray with the address that
-vLLM uses, or ask for fewer GPUs.
+Request the GPU where it is used (`@ray.remote(num_gpus=1)`), or request fewer GPUs. End the programs of earlier runs that
+hold placement groups and actors, and start each node with the address that vLLM uses (`VLLM_HOST_IP`):
+
+    ray list placement-groups --filter state=CREATED
+    ray start --address=HEAD:6379 --node-ip-address=ADDRESS
 
 ## Not this when
 - A GPU is available, but its memory is in use: `gpu-memory-taken`, `cuda-oom`.
@@ -242,7 +245,10 @@ def _where(ip: str) -> Remedy:
     on = paste.text("On {ip}: nvidia-smi -L", ip=ip) if ip else "nvidia-smi -L   # on its node"
     return Remedy(
         "Check that the machine, and the container in it, have a GPU and a driver",
-        (on, "docker run --gpus all …   # Kubernetes: limits: nvidia.com/gpu: 1"),
+        (
+            on,
+            "docker run --gpus all   # plus your other options; Kubernetes: limits: nvidia.com/gpu: 1",
+        ),
     )
 
 
@@ -304,7 +310,11 @@ def _own_group() -> Remedy:
 def _start_with_gpus(device: str) -> Remedy:
     title = f"Start the engine on a node with {device}s, or declare the GPUs of this node"
     return Remedy(
-        title, ("ray start … --num-gpus=8   # the number that nvidia-smi -L lists",), doc=_DOC
+        title,
+        (
+            "ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",
+        ),
+        doc=_DOC,
     )
 
 
@@ -338,7 +348,7 @@ def _address(ip: str) -> Remedy:
         (
             "ray list nodes   # the addresses that Ray registered",
             paste.shell(
-                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address} …   # that node's own address",
+                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options; that node's own address",
                 ip=ip,
             ),
         ),
@@ -376,7 +386,7 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
                 f"Or ask for at most {free:g} GPUs (verl: trainer.nnodes × trainer.n_gpus_per_node)"
                 if free
                 else "Or declare the GPUs, if Ray did not find them",
-                () if free else ("ray start … --num-gpus=8   # the number that nvidia-smi -L lists",),
+                () if free else ("ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",),
             ),
         ),
     )  # fmt: skip
@@ -571,7 +581,7 @@ EXAMPLES: tuple[Example, ...] = (
         "placement groups hold the GPUs of the engine's node",
         {"driver.log": f"(EngineCore_DP0 pid=504) {_IN_GROUP}\n"},
         roots=("gpu-unavailable",),
-        says=("10.0.0.2", "a placement group (4b47a28355f8)", "distributed_executor_backend"),
+        says=("10.0.0.2", "a placement group (4b47a283)", "distributed_executor_backend"),
     ),
     Example(
         "the engine starts on a node without GPUs",

@@ -224,21 +224,27 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         return
     yield Remedy(
         f"Run no tasks on the node of {hog.name}, so that it keeps the memory",
-        ("ray start --head --num-cpus=0 …   # KubeRay: rayStartParams: num-cpus: '0'",),
+        (
+            "ray start --head --num-cpus=0   # plus your other options; KubeRay: rayStartParams: num-cpus: '0'",
+        ),
         risk="disruptive",
         doc=_DOC,
     )
     if hog.name == _GCS:
         yield Remedy(
             "Let the GCS keep at most 10000 task events",
-            ("RAY_task_events_max_num_task_in_gcs=10000 ray start --head …   # default 100000",),
+            (
+                "RAY_task_events_max_num_task_in_gcs=10000 ray start --head   # plus your other options; default 100000",
+            ),
             risk="disruptive",
             doc=_DOC,
         )
     if hog.name == _DASHBOARD:
         yield Remedy(
             "Let the dashboard cache at most 1000 events",
-            ("RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head …",),
+            (
+                "RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head   # plus your other options",
+            ),
             risk="disruptive",
             doc=_DOC,
         )

@@ -43,11 +43,12 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared import serve, waiting
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
+_LESS = "Request what a node has"
 _LABELS_OF = (
     "@ray.remote(label_selector={…})          # with an existing label, or without a selector"
 )
@@ -64,7 +65,7 @@ _APART = 20.0
     daemons_record=True,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
-        TASK_FAILED, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
+        TASK_FAILED, RAY_EXCEPTION, serve.PENDING, autoscaler.CONFIG, autoscaler.ADDING,
     ),
 )  # fmt: skip
 def infeasible_request(case: Case) -> Iterator[Finding]:
@@ -112,6 +113,8 @@ def _requests(case: Case, seen: now.Picture | None) -> list[_Request]:
         for needs in resources.python_amounts(event["asked"]):
             if resources.key(needs) in found or resources.key(needs) not in groups:
                 found.setdefault(resources.key(needs), _Request(needs)).autoscaler.append(event)
+    for needs, event in waiting.demands_beyond(case):
+        found.setdefault(resources.key(needs), _Request(needs)).autoscaler.append(event)
     by_labels = []
     for request in _unmet(case, seen) if seen else ():
         if request.selectors:
@@ -201,6 +204,7 @@ def _finding(
         else "it was never scheduled"
     )
     lack = _lack(request, nodes, short)
+    is_replica = bool(_replicas_of(request.live) if request.live else _deployment(case, request))
     return Finding(
         f"{requester} need{'' if many else 's'} {_what(request)}, but {lack}: {fate}",
         (
@@ -215,7 +219,7 @@ def _finding(
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
-        remedies=_remedies(request, nodes, short),
+        remedies=_remedies(request, nodes, short, is_replica=is_replica),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip
 
@@ -257,7 +261,9 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
     """The actor or task that made the request: its submitter names it when the wait is cancelled."""
     wanted = resources.key(request.needs)
     if request.live:
-        return request.live.who, []
+        return _replicas_of(request.live) or request.live.who, []
+    if deployment := _deployment(case, request):
+        return f"A replica of {deployment}", []
     cancelled = [
         e
         for e in case.of("task.failed")
@@ -271,6 +277,26 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
         return f"Task {evidence.join_names(e['function'] for e in again)}", []
     kinds = {_kind(event) for event in request.raylets}
     return (kinds.pop() if len(kinds) == 1 else "A task or actor"), cancelled
+
+
+def _replicas_of(live: now.Request) -> str:
+    """`2 replicas of Generator`, if all waiters are replicas of one Serve deployment."""
+    names = {live_rows.named(e) for e in live.waiters}
+    deployment = serve.deployment_of(names.pop()) if len(names) == 1 else ""
+    if not deployment:
+        return ""
+    return f"{evidence.many(live.number, 'replica')} of {deployment}"
+
+
+def _deployment(case: Case, request: _Request) -> str:
+    """The Serve deployment whose replicas wait for these very resources, if it is the only one."""
+    wanted = resources.key(request.needs)
+    names = {
+        e["deployment"]
+        for e in serve.controllers(case, "serve.replica_pending")
+        if e["step"] != "initialize" and resources.key(serve.amounts(e["required"])) == wanted
+    }
+    return names.pop() if len(names) == 1 else ""
 
 
 def _kind(report: Event) -> str:
@@ -300,9 +326,10 @@ def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> 
     if not short:
         return f"none of {evidence.many(len(nodes), 'node')} has all of it"
     missing = [n for n in short if not any(t.get(n) for t in nodes)]
-    largest = resources.describe(_largest(nodes, needs))
+    largest = resources.describe({n: v for n, v in _largest(nodes, needs).items() if n in needs})
     if missing:
-        return f"no node has any {' or '.join(missing)} (the largest has {largest})"
+        has = f" (the largest has {largest})" if set(missing) != set(needs) else ""
+        return f"no node has any {' or '.join(missing)}{has}"
     return f"the largest node has {largest}"
 
 
@@ -362,23 +389,23 @@ def _lost_nodes(
 
 
 def _remedies(
-    request: _Request, nodes: list[resources.Needs], short: list[str]
+    request: _Request, nodes: list[resources.Needs], short: list[str], *, is_replica: bool
 ) -> tuple[Remedy, ...]:
     needs = request.needs
     if request.live and request.live.selectors and not short:
         return _label_remedies(request.live)
     missing = short or list(needs)
+    given = _given(needs, nodes)
     return (
         *_spelling(missing, nodes, needs),
-        Remedy(
-            "Request what a node has",
-            (_option(needs, nodes),),
-            doc=_DOC,
-        ),
+        serve.request(_LESS, given) if is_replica else Remedy(_LESS, (_option(given),), doc=_DOC),
         Remedy("Or add a node that has the resources", tuple(_starts(missing, needs)), doc=_DOC),
         Remedy(
             "Let such requests fail instead of waiting",
-            ("RAY_enable_infeasible_task_early_exit=true ray start --head …",),
+            (
+                "RAY_enable_infeasible_task_early_exit=true ray start --head   # plus your other options",
+            ),
+            risk="disruptive",
             since=(2, 44),
         ),
     )
@@ -428,10 +455,14 @@ def _spelling(
             )
 
 
-def _option(needs: resources.Needs, nodes: list[resources.Needs]) -> str:
-    """The decorator with what the closest node could give."""
+def _given(needs: resources.Needs, nodes: list[resources.Needs]) -> resources.Needs:
+    """What the closest node could give."""
     best = _largest(nodes, needs) if nodes else {}
-    given = {n: min(v, best.get(n, 0.0)) if nodes else v for n, v in needs.items()}
+    return {n: min(v, best.get(n, 0.0)) if nodes else v for n, v in needs.items()}
+
+
+def _option(given: resources.Needs) -> str:
+    """The decorator of a task or actor that requests these resources."""
     parts = [
         paste.python(template, amount=given[name])
         for name, template in _OPTIONS.items()
@@ -694,9 +725,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("infeasible-request",),
         consequences=("get-timeout",),
-        says=(
-            "no node has any GPU (the largest has 2 CPU and 25.2 GiB memory): it was never scheduled",
-        ),
+        says=("no node has any GPU (the largest has 2 CPU): it was never scheduled",),
     ),
     Example(
         "live: a node fits by resources and labels, and the request is only new",

@@ -1,9 +1,10 @@
 """A job ended with an error: its exit code, and the exception or the last line of its program.
 
 ## What you see
-`ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a
-driver that you ran yourself ends with a Python traceback. In a console it may have a prefix (`(main_task pid=12) `,
-`[rank0]: `); vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.`
+`ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a driver
+that you ran yourself ends with a Python traceback. In a console it may have a prefix (`(main_task pid=12) `, `[rank0]: `);
+vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.` A pasted excerpt that ends with a traceback
+counts as well, if it shows no other failure.
 
 ## Why
 The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
@@ -12,9 +13,9 @@ it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a conta
 several tracebacks, only the last one ended the program: the program caught the others and continued.
 
 ## Confirm
-- The end of `job-driver-<submission id>.log`; `ray job logs <submission id>`.
+- The end of `job-driver-SUBMISSION_ID.log`; `ray job logs SUBMISSION_ID`.
 - `entrypoint command exited with code` in the supervisor's log (`worker-*.err` of the actor
-  `_ray_internal_job_actor_<submission id>`).
+  `_ray_internal_job_actor_SUBMISSION_ID`).
 
 ## Fix
 If the report shows another root cause, fix that first. Otherwise fix the line that the traceback names. If a signal
@@ -37,8 +38,10 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.task_error import RETRIED
 from raydoctor.rules.shared.traceback import Raised, TracebackFrame, cut_off, parse
 
+_BEGIN = "Traceback (most recent call last):"
 _NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
@@ -60,9 +63,19 @@ _KERNEL = Gap(
     severity="error",
     rank=95,
     explains=("process", "program", "submission", "worker"),
-    caused_by=("gcs", "job", "process", "runtime-env", "task-error", "waiting", "worker"),
+    caused_by=(
+        "daemon",
+        "gcs",
+        "job",
+        "process",
+        "raylet",
+        "runtime-env",
+        "task-error",
+        "waiting",
+        "worker",
+    ),
     fallback=True,
-    looks_for=(*jobs.SIGNALS, *JOB_STARTED),
+    looks_for=(*jobs.SIGNALS, *JOB_STARTED, RETRIED),
 )
 def job_failed(case: Case) -> Iterator[Finding]:
     """One finding per submitted job that failed, and one per program that its own exception ended."""
@@ -140,7 +153,7 @@ def _how_it_ended(job: jobs.Submission, raised: Raised | None, ending: Event | N
         code = f" with exit code {job.code}" + (f" ({meaning})" if meaning else "")
     if raised:
         return f"{code}: {_what(raised)}"
-    last = evidence.last_line(ending.text) if ending else ""
+    last = evidence.last_words(ending.text) if ending else ""
     return f"{code}, and its last line is: {_cut(last)}" if last else code
 
 
@@ -150,11 +163,11 @@ def _what(raised: Raised) -> str:
     where = f", in {place}" if place else ""
     if not raised.type:
         return f"an exception that the console cuts off{where}"
-    return (
-        f"its program got {raised.name}{where}"
-        if raised.is_rays_own
-        else f"{_cut(str(raised))}{where}"
-    )
+    if raised.is_rays_own:
+        return f"its program got {raised.name}{where}"
+    first = raised.first
+    source = f", after {_cut(str(first))}" if first is not raised and not first.is_rays_own else ""
+    return f"{_cut(str(raised))}{where}{source}"
 
 
 def _place(raised: Raised) -> TracebackFrame | None:
@@ -225,15 +238,23 @@ def _of_status_message(case: Case, message: Event) -> Finding:
 
 def _of_program(case: Case, ending: Event) -> Finding | None:
     """A program that its own exception ended, unless another finding already accounts for it."""
-    raised = (parse(ending.text) or cut_off(ending.text)) if ending["ended_by"] else None
+    raised = (
+        parse(ending.text) or cut_off(ending.text) or parse(f"{_BEGIN}\n{ending.text}")
+        if ending["ended_by"]
+        else None
+    )
     if raised is None or raised.is_rays_own or raised.name in _NO_FAILURE:
         return None
     inside = _inside(case, ending)
-    if any(case.is_accounted_for(e) for e in inside):
+    is_certain = ending["ended_by"] != "excerpt"
+    if any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_certain):
+        return None
+    if _is_retried(case, ending):
         return None
     name = ending.source.path.rpartition("/")[2]
+    headline = f"{_program(raised)} ended with" if is_certain else "The console ends with"
     return Finding(
-        f"The driver's own program ended with {_what(raised)}",
+        f"{headline} {_what(raised)}",
         (
             Link(
                 ending,
@@ -241,9 +262,32 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
             ),
         ),
         explains=(Entity("program", ending.source.path),),
+        caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
+
+
+def _program(raised: Raised) -> str:
+    """`The driver's own program`, or the installed command whose script the traceback begins with."""
+    command = raised.frames[0].command if raised.frames else ""
+    return f"The command {command}" if command else "The driver's own program"
+
+
+def _is_retried(case: Case, ending: Event) -> bool:
+    """Whether the lines are the end of a record in which Ray announces that it will retry the task."""
+    return any(
+        e.source.path == ending.source.path and e.line <= ending.line <= e.line + e.text.count("\n")
+        for e in case.of(RETRIED.kind)
+    )
+
+
+_START_UP = (Entity("gcs", "gcs"), Entity("daemon", "gcs_server"), Entity("raylet", "local"))
+
+
+def _is_start_up(raised: Raised) -> bool:
+    """Whether Ray's own code raised it while it started the processes of a node."""
+    return any(frame.file.endswith("ray/_private/node.py") for frame in raised.frames)
 
 
 # ---------------------------------------------------------------- remedies
@@ -281,7 +325,12 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
             "Read the end of this traceback in the program's output: it names the exception"
         )
     elif place := _place(raised):
-        yield Remedy(f"Fix {place} or its input: it raised {raised.name}")
+        if place.is_user_code:
+            yield Remedy(f"Fix {place} or its input: it raised {raised.name}")
+        else:
+            yield Remedy(
+                f"Check the input of {place}, which is library code: it raised {raised.name}"
+            )
 
 
 # ------------------------------------------------------------------ examples
@@ -325,7 +374,37 @@ def _prefixed(prefix: str, text: str) -> str:
     return "".join(f"{prefix}{line}\n" for line in text.splitlines())
 
 
+_COMMAND = (
+    'Traceback (most recent call last):\n  File "/home/user/venv/bin/{}", line 8, in <module>\n    sys.exit(main())\n'
+    '  File "/home/user/venv/lib/python3.11/site-packages/{}", line 2690, in main\n    return cli()\n{}'
+)
+
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an installed command of Ray ends with an exception: no code of the user is in its traceback",
+        {
+            "driver.log": _COMMAND.format(
+                "ray", "ray/scripts/scripts.py", "ConnectionError: no cluster answers\n"
+            )
+        },
+        roots=("job-failed",),
+        says=("The command ray ended with ConnectionError", "main (ray/scripts/scripts.py:2690)"),
+    ),
+    Example(
+        "an installed command that runs the user's program: the program is to fix",
+        {
+            "driver.log": _COMMAND.format(
+                "torchrun",
+                "torch/distributed/run.py",
+                '  File "/app/train.py", line 10, in best\n    return max(scores)\nKeyError: 3\n',
+            )
+        },
+        roots=("job-failed",),
+        says=(
+            "The command torchrun ended with KeyError: 3, in best (train.py:10)",
+            "Fix best (train.py:10)",
+        ),
+    ),
     Example(
         "an uncaught exception ends the job's program, after one that it caught",
         _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
@@ -426,5 +505,24 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a main task that catches an exception and continues",
         {"driver.log": _prefixed("(main_task pid=7) ", f"{_KEY_ERROR}epoch 2\nepoch 3\n")},
+    ),
+    Example(
+        "an excerpt that ends with an exception's own line",
+        {
+            "driver.log": "(Worker pid=7) loading\n(Worker pid=7) ValueError: 40 heads must be divisible by 16\n"
+        },
+        roots=("job-failed",),
+        says=("ends with ValueError: 40 heads",),
+    ),
+    Example(
+        "an excerpt that ends with the exception of a task that Ray retries",
+        {
+            "driver.log": "(raylet) Task download failed. There are 4 retries remaining, so the task will be retried. Error: User exception:\n"
+            'ray::download() (pid=391, ip=10.0.0.2)\n  File "/app/a.py", line 29, in download\n    raise OSError(503)\nOSError: 503\n'
+        },
+    ),
+    Example(
+        "an excerpt that goes on after such a line",
+        {"driver.log": "ValueError: row 7 is empty\nskipped 1 row\n"},
     ),
 )

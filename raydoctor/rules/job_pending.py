@@ -33,6 +33,7 @@ from raydoctor.case import Case
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import clause
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
 
@@ -174,9 +175,9 @@ def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
         why = requested if first["asked"] else "its supervisor actor was not ready"
         return f"did not start within {float(first['seconds']):g} s: {why}"
     if first and first.kind == "submission.not_created":
-        return f"did not start, because Ray could not create its supervisor actor: {first['why'][:160].rstrip(chr(39))}"
+        return f"did not start, because Ray could not create its supervisor actor: {clause(first['why'])}"
     if first:
-        return f"could not be placed: {first['why'][:160]}"
+        return f"could not be placed: {clause(first['why'])}"
     waited = _waited(case, job) if job else 0.0
     return f"had not started {waited:.0f} s after its submission, when the logs were collected"
 
@@ -207,7 +208,7 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
     if first is None or first["seconds"]:
         yield Remedy(
             "Raise the time limit to 1800 s, if a large environment or a cluster that scales up needs longer",
-            ("RAY_JOB_START_TIMEOUT_SECONDS=1800 ray start --head …",),
+            ("RAY_JOB_START_TIMEOUT_SECONDS=1800 ray start --head   # plus your other options",),
             risk="disruptive",
             since=(2, 5),
         )

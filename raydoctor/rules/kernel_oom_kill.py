@@ -17,8 +17,8 @@ kernel, or memory use rose faster than its interval (250 ms).
 - `memory.events` (cgroup v2) or `memory.failcnt` (v1) counts such kills; Kubernetes: `OOMKilled`, exit code 137.
 
 ## Fix
-Run fewer copies of the function that uses the memory (`memory=`), make its batches smaller, or raise the limit. Let
-Ray's monitor act first: it must be on, use the same limit, and have headroom (`RAY_memory_usage_threshold`).
+Run fewer copies of the function that uses the memory (`memory=`), make its batches smaller, or raise the limit. Let Ray's
+monitor act first: it must be on, use the same limit, and have headroom (`RAY_memory_usage_threshold=0.85` for `ray start`).
 
 ## Not this when
 Ray's memory monitor killed the process (`ray-oom-kill`). If the kernel killed a process that does not belong to
@@ -35,6 +35,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job, WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
+from raydoctor.cluster import resources
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
@@ -59,6 +60,16 @@ MONITOR_OFF = Signal(
     "ThresholdMemoryMonitor disabled. Specify `RAY_memory_monitor_refresh_ms` > 0 to enable the monitor.",
 )
 
+OFFERED = Signal(
+    "raylet.offers",
+    "InitialConfigResources: {",
+    r"InitialConfigResources: \{(?P<total>[^}]*)\}",
+    ("raylet-out",),
+    "[state-dump] InitialConfigResources: {node:10.0.0.2: 1, CPU: 2, memory: 1.95412e+09, object_store_memory: 8.37479e+08}",
+    fold=("total",),
+)
+"""What a node offers to tasks: in every dump of a raylet (2.9.3 to 2.60)."""
+
 _BY_PID, _BY_NAME = 60.0, 15.0
 """Seconds between the kernel's record and the recorded exit: a large process takes long to end, and a
 name alone needs a closer match than a pid."""
@@ -81,6 +92,7 @@ _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with
         *OOM_SIGNALS,
         MONITOR_OFF,
         MONITOR_STARTED,
+        OFFERED,
         WORKER_EXIT,
         RAYLET_STARTED,
         *JOB_STARTED,
@@ -135,9 +147,13 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     ]
     if by_pid:
         taken.add(id(by_pid[0]))
-        return _Victim(kill, _label(by_pid[0], kill), "the same pid", by_pid[0])
+        return _Victim(kill, _label(by_pid[0], kill), "the pid is the same", by_pid[0])
     if daemon := _daemon(case, kill):
         return daemon
+    if _is_alone(case, kill):
+        name = f"{kill.comm} (pid {kill.pid})"
+        entity = Entity("process", f"{kill.event.source.node}/{kill.pid}")
+        return _Victim(kill, name, "only this log was given", None, (entity,))
     if not kill.comm.startswith("ray::") or kill.event.at is None:
         return None
     by_name = [
@@ -154,6 +170,12 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     apart = abs((best.at or 0.0) - kill.event.at)
     how = f"pid {kill.pid} is the host's, but the name {kill.comm} matches and the times are {apart:.0f} s apart"
     return _Victim(kill, best.label, how, best)
+
+
+def _is_alone(case: Case, kill: Kill) -> bool:
+    """Whether a pasted kernel log is all there is, and the name is that of a program that Ray may have started."""
+    alone = kill.event.source.is_excerpt and not case.roles and not case.all_exits
+    return alone and (is_program(kill.comm) or kill.comm in ("raylet", "gcs_server"))
 
 
 def _label(exit_: WorkerExit, kill: Kill) -> str:
@@ -199,7 +221,7 @@ def _raylet(case: Case, kill: Kill) -> _Victim | None:
         ip = case.ledger.node_ips.get(node, started["ip"])
         entity = Entity("daemon", f"{ip}/{started.pid}")
         name = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
-        how = "the same pid" if kill.pid == started.pid else f"its name is {kill.comm}"
+        how = "the pid is the same" if kill.pid == started.pid else f"its name is {kill.comm}"
         return _Victim(kill, f"{name} of node {ip}", how, None, (entity,))
     return None
 
@@ -224,7 +246,7 @@ def _driver(case: Case, kill: Kill) -> _Victim | None:
         label = f"the driver of job {job.id} (pid {kill.pid})"
         process = Entity("daemon", f"driver/{job.driver_pid}")
         owned = (Entity("job", job.id), process)
-        return _Victim(kill, label, "the same pid", None, owned, "critical")
+        return _Victim(kill, label, "the pid is the same", None, owned, "critical")
     return None
 
 
@@ -305,10 +327,7 @@ def _kernel_links(victim: _Victim) -> Iterator[Link]:
         if event.kind == "kernel.oom_limit" and kill.limit:
             usage = size(int(event["usage"]) * 1024)
             yield Link(event, f"the cgroup is full: {usage} used, limit {size(kill.limit)}")
-    yield Link(
-        kill.event,
-        f"the kernel killed pid {kill.pid} ({kill.comm}): this is {victim.label} ({victim.joined})",
-    )
+    yield Link(kill.event, f"the kernel killed {victim.label}, as {kill.comm}: {victim.joined}")
 
 
 def _records(victims: list[_Victim]) -> Iterator[Event]:
@@ -322,7 +341,7 @@ def _records(victims: list[_Victim]) -> Iterator[Event]:
 
 def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Remedy]:
     if exit_ is not None and kill.held:
-        yield _reserve(exit_, kill)
+        yield from _reserve(exit_, kill, _offered(case, exit_, kill))
     yield from _monitor(case, kill)
     if kill.limit:
         need = _gib(kill.limit + max(kill.held, kill.limit // 4))
@@ -333,37 +352,62 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
                     "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
                     need=need,
                 ),
-                paste.shell(
-                    "cat /sys/fs/cgroup{group:path}/memory.events   # counts such kills (cgroup v2)",
-                    group=kill.memcg,
-                ),
             ),
             risk="disruptive",
         )
     yield Remedy(
         "Reserve memory for Ray's daemons (cgroup v2 only)",
-        ("ray start --enable-resource-isolation …",),
+        ("ray start --enable-resource-isolation   # plus your other options",),
         risk="disruptive",
         doc=_ISOLATION_DOC,
         since=(2, 51),
     )
 
 
-def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
+def _offered(case: Case, exit_: WorkerExit, kill: Kill) -> float:
+    """Bytes of `memory=` that a task can request at most on this node: never more than its cgroup's limit."""
+    here = [
+        resources.amounts(event["total"]).get("memory", 0.0)
+        for event in case.of("raylet.offers")
+        if not exit_.node or case.node_of(event.source) in ("", exit_.node)
+    ]
+    return max(filter(None, here), default=float(kill.limit or math.inf))
+
+
+def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
     """`memory=` from the memory that the victim held: Ray then starts only as many as fit."""
     name = exit_.names[-1] if exit_.names else kill.comm.removeprefix("ray::")
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
-    title = f"Reserve at least {need:.1f} GiB for each {name}: it held {size(kill.held)} when it was killed"
-    steps = [paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what)]
-    if kill.limit and kill.held * _HEADROOM > kill.limit * 0.75:
+    reserve = paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what)
+    held = f"it held {size(kill.held)} when it was killed"
+    if need * evidence.GB > offered:
+        yield Remedy(
+            f"Make each {name} smaller: {held}, and its node offers tasks {size(offered)} of memory in all",
+            (paste.python("# {name}: read less data at once (smaller batches, streaming)", name=name),),
+            doc=_DOC,
+        )  # fmt: skip
+        yield Remedy(
+            f"Or run {name} on a machine with more memory, on which Ray offers at least {need:.1f} GiB to tasks",
+            (
+                paste.shell(
+                    "ray start --address=HEAD:6379 --memory={amount:.0f}   # on that machine, plus your other options",
+                    amount=math.ceil(need * evidence.GB),
+                ),
+                reserve,
+            ),
+            doc=_DOC,
+        )
+        return
+    steps = [reserve]
+    if kill.limit and len(kill.alike()) < 2 and kill.held * _HEADROOM > kill.limit * 0.75:
         steps.append(
             paste.python(
-                "# one process alone fills the limit of {limit}: read less data at once",
+                "# the limit of {limit} leaves no room for a second one: also read less data at once",
                 limit=size(kill.limit),
             )
         )
-    return Remedy(title, tuple(steps), doc=_DOC)
+    yield Remedy(f"Reserve at least {need:.1f} GiB for each {name}: {held}", tuple(steps), doc=_DOC)
 
 
 def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
@@ -385,11 +429,11 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
             f"{size(kill.limit)}",
             (
                 paste.shell(
-                    "ray start --memory={size} …   # and start Ray inside the limited cgroup",
+                    "ray start --memory={size}   # plus your other options; and start Ray inside the limited cgroup",
                     size=int(kill.limit * 0.7),
                 ),
                 paste.shell(
-                    "RAY_memory_usage_threshold={share:.2f} ray start …",
+                    "RAY_memory_usage_threshold={share:.2f} ray start   # plus your other options",
                     share=0.9 * kill.limit / max(seen),
                 ),
             ),
@@ -399,7 +443,9 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
         return
     yield Remedy(
         "Let Ray's memory monitor act before the kernel does",
-        ("RAY_memory_usage_threshold=0.85 ray start …   # default 0.95; on every node",),
+        (
+            "RAY_memory_usage_threshold=0.85 ray start   # plus your other options; default 0.95; on every node",
+        ),
         risk="disruptive",
         doc=_DOC,
     )
@@ -463,6 +509,27 @@ EXAMPLES: tuple[Example, ...] = (
         {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
         roots=("kernel-oom-kill",),
         says=("load_embeddings (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
+    ),
+    Example(
+        "the node offers tasks less memory than the process held",
+        {
+            **_LOGS,
+            "logs/raylet.out": f"{_LOGS['logs/raylet.out']}[2026-11-21 07:43:40,100 I 9 9] (raylet) node_manager.cc:355: \n{OFFERED.sample}\n",
+            "dmesg.txt": _kernel(379, "ray::load_embed"),
+        },
+        roots=("kernel-oom-kill",),
+        says=("offers tasks 1.8 GiB of memory", "Make each load_embeddings smaller", "--memory="),
+    ),
+    Example(
+        "the node offers more than the process held, in ten-thousandths as up to 2.40",
+        {
+            **_LOGS,
+            "logs/raylet.out": f"{_LOGS['logs/raylet.out']}[2026-11-21 07:43:40,100 I 9 9] (raylet) node_manager.cc:355: \n"
+            "[state-dump] InitialConfigResources: {CPU: 20000, memory: 40000000000000}\n",
+            "dmesg.txt": _kernel(379, "ray::load_embed"),
+        },
+        roots=("kernel-oom-kill",),
+        says=("Reserve at least 2.8 GiB for each load_embeddings",),
     ),
     Example(
         "the kernel logs the host's pids: name and time match",
@@ -537,6 +604,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("kernel-oom-kill",),
         says=("the raylet of node 127.0.0.1",),
+    ),
+    Example(
+        "a pasted kernel log, alone",
+        {"driver.log": _kernel(22082, "ray::load_embed")},
+        roots=("kernel-oom-kill",),
+        says=("ray::load_embed (pid 22082)", "2.4 GiB"),
+    ),
+    Example(
+        "a pasted kernel log about another program",
+        {"driver.log": _kernel(4711, "mysqld")},
     ),
     Example(
         "a task prints the kernel's message",

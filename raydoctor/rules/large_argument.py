@@ -14,9 +14,9 @@ Client also sends each copy over the network.
 ## Confirm
 - The line of the traceback in your program: does every iteration pass the same variable?
 - Without a traceback, while the program runs: many rows of `ray memory` with one size and `USED_BY_PENDING_TASK`.
-- `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE` while it runs.
-  Copies of arguments are listed as `(task call)`, under `Used by task`, with the line of the call. A `ray.put` of
-  your own is listed as `(put object)` (read with Ray 2.60).
+- `RAY_record_ref_creation_sites=1 python your_script.py` (on a running cluster, set it for `ray start` as well), then `ray
+  memory --group-by STACK_TRACE` while it runs. Copies of arguments are listed as `(task call)`, under `Used by task`, with
+  the line of the call. A `ray.put` of your own is listed as `(put object)` (read with Ray 2.60).
 
 ## Fix
 Call `ref = ray.put(table)` once before the loop, then pass `ref`: the function still receives the value. If every
@@ -245,8 +245,8 @@ def _held(held: Held) -> Finding:
         optional=True,
     )
     return Finding(
-        f"{calls} each store a copy of a large argument: {held.copies} objects of {each}, equal to the byte "
-        f"({size(held.copies * held.bytes)} in all), wait for their tasks, passed {by_value}{at}",
+        f"{calls} each store a copy of a large argument: {held.copies} equal objects of {each} "
+        f"({size(held.copies * held.bytes)} in all) wait for their tasks, passed {by_value}{at}",
         tuple(Link(e, f"one of {held.copies} objects: {size(held.bytes)}, used only by a pending task") for e in held.rows[:2])
         + tuple(Link(e, f"the function that reads it: {held.function}") for e in held.readers[:1]),
         explains=(Entity("arguments", f"held by {held.function or held.owner}"),),
@@ -425,7 +425,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: twenty objects of exactly one size wait for their tasks",
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
         roots=("large-argument",),
-        says=("score.remote(…)", "20 objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
+        says=("score.remote(…)", "20 equal objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
     ),
     Example(
         "live: no task has started, and the queued tasks name the function",
@@ -436,7 +436,7 @@ EXAMPLES: tuple[Example, ...] = (
             "live/live-tasks.json": _tasks(20),
         },
         roots=("large-argument",),
-        says=("score.remote(…)", "20 objects"),
+        says=("score.remote(…)", "20 equal objects"),
     ),
     Example(
         "live: creation sites show that the call itself stored them",

@@ -90,10 +90,9 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
     )
     them = "it" if len(left) == 1 else "them"
     holds = "holds" if len(left) == 1 else "hold"
-    names = evidence.join_names(f"{p.named}, running for {p.age}" for p in by_size)
     return Finding(
         f"{evidence.many(len(left), 'process', 'processes')} outlived the {starters} that started {them}, "
-        f"and still {holds} {_holdings(by_size)}: {names}",
+        f"and still {holds} {_holdings(by_size)}: {_names(by_size)}",
         tuple(link for p in by_size[:3] for link in _links(case, p)),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in left),
         subjects=tuple(
@@ -105,6 +104,14 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
         covers=tuple(p.event for p in left),
         remedies=_remedies([p.pid for p in by_size]),
     )
+
+
+def _names(processes: Sequence[RayProcess]) -> str:
+    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids."""
+    names = [p.named for p in processes]
+    if len(names) > 1:
+        names = [f"pid {p.pid}" for p in processes]
+    return f"{evidence.join_names(names)}, running for {processes[0].age}"
 
 
 def _holdings(processes: Sequence[RayProcess]) -> str:
@@ -218,7 +225,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a child in its own session after its worker was killed",
         live.machine(_LEFT),
         roots=("leftover-process",),
-        says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MiB"),
+        says=("1 process outlived", "pid 3003 (sleep 3003), running for", "kill 3003", "10.0 MiB"),
     ),
     Example(
         "a detached server on a GPU after its raylet ended",

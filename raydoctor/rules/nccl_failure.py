@@ -1,10 +1,11 @@
 """An NCCL collective operation timed out or failed: GPU workers waited for a rank that did not join.
 
 ## What you see
-In workers' `.err`, or in the driver's output: `[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …,
-Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then `… we are taking the entire process down.`
-and SIGABRT: Ray sees workers that end suddenly. Or an exception: `torch.distributed.DistBackendError: NCCL error
-in: … unhandled system error`, `remote process exited or there was a network error`. vLLM also prints `RuntimeError: NCCL error: …`.
+In workers' `.err`, or in the driver's output: `[Rank 1] Watchdog caught collective operation timeout:
+WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then `… we
+are taking the entire process down.` and SIGABRT: Ray sees workers that end suddenly. Or an exception:
+`torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited or there was a network
+error`. vLLM also prints `RuntimeError: NCCL error: …`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
@@ -19,11 +20,12 @@ the wrong interface, a firewall, too little `/dev/shm`.
 
 ## Fix
 Fix the rank that did not join. If the work before a collective operation legitimately takes longer, raise the timeout:
-`TorchConfig(timeout_s=…)`. For network errors, set `NCCL_SOCKET_IFNAME`.
+`TorchConfig(timeout_s=…)`. For network errors, set
+`NCCL_SOCKET_IFNAME` to the interface between the nodes, as `ip -br addr` prints it.
 
 ## Not this when
 A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
-the report lists that cause above this finding. If the logs of the GCS or a raylet are in the capture and record no worker's end, the
+the report lists that cause as the root. If the logs of the GCS or a raylet are in the capture and record no worker's end, the
 process kept running, and the rule ignores the lines.
 """
 
@@ -85,7 +87,21 @@ PRINTED = (
         OUTPUT,
         "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
     ),
+    *(
+        Signal(
+            "nccl.error",
+            f"{name}: ",
+            rf"^(?P<type>{name}): (?P<what>[A-Z].{{0,500}})",
+            OUTPUT,
+            f"{name}: Call to ibv_modify_qp failed",
+        )
+        for name in (
+            *("ncclSystemError", "ncclInternalError", "ncclRemoteError"),
+            *("ncclUnhandledCudaError", "ncclInvalidUsage"),
+        )
+    ),
 )
+"""The last ones are lines within the exception's text (`NCCLUtils.cpp` of torch): a console may have lost its beginning."""
 
 
 class _Report(NamedTuple):
@@ -490,5 +506,14 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             **_LOGS,
         },
+    ),
+    Example(
+        "a console that begins within the exception's text",
+        {
+            "driver.log": "(LLMEngine pid=234, ip=10.0.0.2) ncclInternalError: Internal check failed.\n(LLMEngine pid=234, "
+            "ip=10.0.0.2) Last error:\n(LLMEngine pid=234, ip=10.0.0.2) Proxy Call to rank 7 failed (Connect)\n"
+        },
+        roots=("nccl-failure",),
+        says=("Internal check failed",),
     ),
 )

@@ -83,8 +83,8 @@ def _exact_finding(group: HungGroup) -> Finding:
     lasted = min(h.work.age for h in group.cycle)
     return hangs.finding(
         group,
-        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.name} {child.summary}, its parents wait for "
-        f"it, and nothing has moved for {lasted:.0f} s{hangs.waiting(group)}",
+        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.name} {child.summary}, and its parents "
+        f"wait for it, unchanged for {lasted:.0f} s{hangs.waiting(group)}",
         remedies(group),
     )
 

@@ -5,10 +5,12 @@
 health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
 
 ## Why
-The GCS checks the health of each raylet every 3 s. After five failed checks (`RAY_health_check_*`) it marks the
+The GCS checks the health of each raylet every 3 s. After five failed checks (each waits up to 10 s) it marks the
 node dead, with all its workers, actors and objects. The status of the checks separates the causes:
 `Connection refused` or `Socket closed` means that the process or the machine is gone. `Deadline Exceeded` means that
-the raylet runs but has stalled, or that the network drops packets. Ray logs preempted and drained nodes as such.
+the raylet runs but has stalled, or that the network drops packets. A node
+that was preempted or drained has the `state_message` `Terminated due to preemption` or `Terminated due to idle (no Ray
+activity)`.
 
 ## Confirm
 - `ray list nodes --detail`: `state_message`.
@@ -16,9 +18,13 @@ the raylet runs but has stalled, or that the network drops packets. Ray logs pre
 - The end of that node's `raylet.out`; its console or cloud events.
 
 ## Fix
-If the node is gone, fix what ended it (the cause above, if the report shows one). If it stalled, leave CPU for
-Ray's daemons (`--num-cpus` below the machine's), or give the health checks more time. Let work survive the loss:
-`max_retries`, `max_restarts`.
+If the node is gone, find out what ended it, and fix that. If it stalled, leave CPU for
+Ray's daemons (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), or give the health checks more time. The GCS reads
+their settings when the head starts (defaults: 10000 ms, 5 checks):
+
+    RAY_health_check_timeout_ms=30000 RAY_health_check_failure_threshold=10 ray start --head
+
+Let work survive the loss: `max_retries` for tasks, `max_restarts` for actors.
 
 ## Not this when
 The node was removed on purpose while nothing ran there, or the whole cluster was shut down.
@@ -32,11 +38,18 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import DRIVER, NODE_DEAD, NODE_HEALTH_FAILED, NODE_REGISTERED
+from raydoctor.case.signals import (
+    DRIVER,
+    NODE_DEAD,
+    NODE_HEALTH_FAILED,
+    NODE_REGISTERED,
+    RAY_EXCEPTION,
+)
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
 
 _N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
@@ -84,7 +97,7 @@ class _Death:
     explains=("actor", "node"),
     caused_by=("gcs", "raylet"),
     daemons_record=True,
-    looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE),
+    looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE, RAY_EXCEPTION),
 )  # fmt: skip
 def node_died(case: Case) -> Iterator[Finding]:
     """One finding per node that died unexpectedly, or that was stopped while drivers still used it."""
@@ -103,6 +116,25 @@ def node_died(case: Case) -> Iterator[Finding]:
         deaths.setdefault(row["node_id"], _Death(row["node_id"])).records.append(row)
     for death in deaths.values():
         yield _finding(case, death)
+    if not deaths:
+        yield from _only_raised(case)
+
+
+def _only_raised(case: Case) -> Iterator[Finding]:
+    """Exceptions of which a console shows only the first words, without the node."""
+    raised = [
+        e
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e.source.is_excerpt and "NodeDiedError" in (e["type"], e["inner"])
+    ]
+    if raised:
+        yield Finding(
+            "A node died while the program's work ran on it",
+            (Link(raised[0], "a driver lost work that ran on the node"),),
+            explains=(Entity("node", ""),),
+            remedies=_remedies(_Death(""), []),
+            covers=tuple(raised),
+        )
 
 
 _UNWANTED = {
@@ -222,10 +254,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
 def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
     survive = Remedy(
         "Let tasks and actors survive the loss of a node",
-        (
-            "@ray.remote(max_retries=3)   # tasks",
-            "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
-        ),
+        ended.NODE,
         doc=FAULT_TOLERANCE_DOC,
     )
     if any("Deadline" in e["status"] for e in checks):
@@ -233,8 +262,8 @@ def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
             Remedy(
                 "Leave CPU for the raylet, or give its health checks more time (set on the head, before ray start)",
                 (
-                    "ray start --num-cpus=CORES …   # on the stalled node: one CPU fewer than it has",
-                    "RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head …",
+                    "ray start --num-cpus=CORES   # plus your other options; on the stalled node: one CPU fewer than it has",
+                    "RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head   # plus your other options",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
@@ -310,6 +339,17 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
+        "a pasted line of the GCS's event file",
+        {
+            "driver.log": f'{{"custom_fields":{{"ip":"10.0.0.3","node_id":"{_N}"}},"event_id":"8fcc","host_name":"h","label":'
+            f'"RAY_NODE_REMOVED","message":"The node with node id: {_N} and address: 10.0.0.3 and node name: 10.0.0.3 has been '
+            'marked dead because the detector has missed too many heartbeats from it.","pid":"17","severity":"ERROR",'
+            '"source_type":"GCS","timestamp":1795257972}\n'
+        },
+        roots=("node-died",),
+        says=("10.0.0.3",),
+    ),
+    Example(
         "a node that received SIGTERM",
         {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""},
     ),
@@ -328,5 +368,13 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n"
         },
+    ),
+    Example(
+        "a console that ends with the first words of the exception",
+        {
+            "driver.log": "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running) was dead or "
+            "unavailable.\n"
+        },
+        roots=("node-died",),
     ),
 )

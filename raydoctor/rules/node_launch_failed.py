@@ -34,7 +34,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 
-_LONGEST = 160
+_LONGEST = 120
 _ADVICE = (
     (
         pattern(r"limit|quota", re.IGNORECASE),

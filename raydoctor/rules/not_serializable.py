@@ -81,7 +81,7 @@ def not_serializable(case: Case) -> Iterator[Finding]:
     for refusal in [*_refused(case), *_results(case), *_exceptions(case), *_ends(case)]:
         groups.setdefault(refusal.object, []).append(refusal)
     if not groups:
-        for refusal in [*_inspected(case), *_raised_by_rays_pickler(case)] or _plain(case):
+        for refusal in [*_inspected(case)] or _plain(case):
             groups.setdefault(refusal.object, []).append(refusal)
     for refusals in groups.values():
         yield _finding(case, refusals)
@@ -203,24 +203,8 @@ def _inspected(case: Case) -> Iterator[_RefusedPickle]:
             yield _RefusedPickle(
                 f"the object {_class_of(name) or name[:80]}", event["why"].strip(), (event, above)
             )
-
-
-_PICKLERS = ("ray/_private/serialization.py", "ray/serialization.py", "ray/cloudpickle/")
-
-
-def _raised_by_rays_pickler(case: Case) -> Iterator[_RefusedPickle]:
-    """A traceback of the driver that ends in Ray's pickler: before 2.0 without words of Ray."""
-    for event in case.of(TRACEBACK.kind):
-        if not event.source.is_excerpt or event.source.role not in DRIVER or event["who"]:
-            continue
-        raised = parse(event.message)
-        picklers = (
-            [f for f in raised.frames if any(p in f.file for p in _PICKLERS)] if raised else []
-        )
-        if raised and picklers and is_about_pickling(raised._replace(frames=())):
-            user = [f for f in raised.frames if f.is_user_code and f not in picklers]
-            where = f" that {user[-1]} passes to Ray" if user else ""
-            yield _RefusedPickle(f"a value{where}", raised.message, (event,))
+        elif event.source.is_excerpt and event.line <= _BELOW:
+            yield _RefusedPickle("an object", event["why"].strip(), (event,))
 
 
 def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
@@ -238,19 +222,21 @@ def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
 
 def _plain(case: Case) -> Iterator[_RefusedPickle]:
     """The pickler's own exception in a driver: below Ray's frames, or without any frames where a paste has lost them."""
-    tracebacks = [e for e in case.of("log.traceback") if e.source.role in DRIVER]
+    tracebacks = [e for e in case.of(TRACEBACK.kind) if e.source.role in DRIVER and not e["who"]]
     lines = case.of(PICKLE_ERROR.kind)
-    told = case.of(REFUSED.kind, "driver.exception")
+    reported = case.of(REFUSED.kind, "driver.exception")
     refused = {
         e.source for e in case.of(REFUSED.kind)
     }  # a refusal's first traceback is the pickler's
     for event in tracebacks:
         raised = parse(event.message)
-        own = event.source not in refused and not any(_is_within(e, event) for e in told)
+        own = event.source not in refused and not any(_is_within(e, event) for e in reported)
         if raised and own and is_by_ray(raised):
             inside = [e for e in lines if _is_within(e, event)]
-            yield _RefusedPickle(_named(raised.message), raised.message, (event, *inside))
-    around = [*tracebacks, *told, *case.of("task.error_text")]
+            user = [f for f in raised.frames if f.is_user_code]
+            what = _named(raised.message, f"a value that {user[-1]} passes to Ray" if user else "")
+            yield _RefusedPickle(what, raised.message, (event, *inside))
+    around = [*tracebacks, *reported, *case.of("task.error_text")]
     for event in lines:
         if not any(_is_within(event, other) for other in around):
             why = event.message[event.message.find("Can't pickle") :].strip().rstrip("`")
@@ -265,11 +251,11 @@ def _is_within(event: Event, other: Event) -> bool:
 _PICKLED = pattern(r"[Cc]an(?:'t|not) pickle (?P<name><[^\n]{1,300}?>|'[^'\n]{1,200}')(?:$|[: ])")
 
 
-def _named(message: str) -> str:
+def _named(message: str, otherwise: str = "") -> str:
     """`the object Counter.__init__` of a pickler's message."""
     found = _PICKLED.search(message)
     if not found:
-        return "an object that Ray has to send"
+        return otherwise or "an object that Ray has to send"
     bare = without_address(found["name"]).strip("<>'")
     return f"the object {bare.rpartition(' ')[2] or bare}"
 
@@ -345,8 +331,6 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
         )
     elif refusal.is_captured:
         yield _captured(refusal, name)
-    if name.isidentifier() and refusal.holder.rpartition(".")[2].isidentifier():
-        yield _leave_out(refusal.holder.rpartition(".")[2], name)
     if any(words in refusal.why for words in _BY_NAME):
         yield _by_name()
     elif not refusal.is_exception:
@@ -357,6 +341,9 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
+    if name.isidentifier() and refusal.holder.rpartition(".")[2].isidentifier():
+        yield _leave_out(refusal.holder.rpartition(".")[2], name)
+    if not refusal.is_exception and not any(words in refusal.why for words in _BY_NAME):
         yield Remedy(
             "Find other objects that cannot be pickled",
             (
@@ -562,5 +549,12 @@ EXAMPLES: tuple[Example, ...] = (
             "TypeError: cannot pickle '_thread.lock' object\n"
         },
         roots=("job-failed",),
+    ),
+    Example(
+        "a console that begins with the reason that inspect_serializability prints",
+        {
+            "driver.log": f"{INSPECTED.sample}\n    Serializing '__init__' <function Trainable.__init_\n"
+        },
+        roots=("not-serializable",),
     ),
 )

@@ -11,13 +11,14 @@ and gives up after 600 s without a location. Typically the last copy was lost wi
 make the object again, does not answer: it is stopped, too busy to run its own threads, or the network drops messages.
 
 ## Confirm
-- `ray stack` on the owner's node: what does the owner do? `ps -o pid,stat,cmd -p <pid>`: `T` means stopped.
+- `ray stack` on the owner's node: what does the owner do? `ps -o pid,stat,cmd -p PID`: `T` means stopped.
 - `ray list nodes --filter state=DEAD`.
-- `ray list objects --filter object_id=<the id>` while it waits.
+- `ray list objects --filter object_id=OBJECT_ID` while it waits.
 
 ## Fix
 Reduce the owner's load. Usually it is a driver that owns very many objects: spread ownership over several processes,
-with fewer references each. If the network or a long recovery is slow, give the fetch more time.
+with fewer references each. If the network or a long recovery is slow, give the fetch more time: set
+`RAY_fetch_fail_timeout_milliseconds` (default 600000) for `ray start` and for the driver.
 
 ## Not this when
 Ray reports that all copies are lost (`object-lost`), or why it cannot make the object again
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case, evidence
+from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
@@ -104,10 +105,9 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
     longest = max(waits, key=lambda e: int(e["seconds"]), default=None)
     waited = f" for {longest['seconds']} s" if longest else ""
     timed_out = failed[0].kind == "object.fetch_timed_out"
-    ends = "Ray gave up" if timed_out else "the timeout of ray.get ended the wait"
+    ends = "gave up" if timed_out else "the timeout of ray.get ended the wait"
     return Finding(
-        f"Ray found no copy of {evidence.many(len(lost), 'object')}{waited}, then {ends}: "
-        f"{objects.described(case, lost[0])}",
+        f"Ray found no copy of {objects.counted(case, lost)}{waited}, then {ends}",
         (
             *objects.recovery(case),
             *(Link(e, f"no copy on this node after {e['seconds']} s") for e in (longest,) if e),
@@ -138,7 +138,7 @@ _OWNER = Remedy(
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "RAY_fetch_fail_timeout_milliseconds=1800000 ray start …   # on every node, and for the driver",
+        "RAY_fetch_fail_timeout_milliseconds=1800000 ray start   # plus your other options; on every node, and for the driver",
     ),
     risk="disruptive",
 )

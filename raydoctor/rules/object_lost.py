@@ -11,7 +11,7 @@ object's id distinguishes a `ray.put`, an actor's result and a task's result. `A
 alone is the attempt, not a failure.
 
 ## Confirm
-- `ray list nodes --filter state=DEAD`, and the finding for that node above this one.
+- `ray list nodes --filter state=DEAD` lists the node that held the object.
 - The object's id names its creator: its first 48 digits are the task, an index from `01e1f505` on means `ray.put`.
 - The core-worker log of the owner: `Node failure. All objects pinned on that node will be lost …`.
 
@@ -85,7 +85,7 @@ def object_lost(case: Case) -> Iterator[Finding]:
 _WHY = {
     "PUT": "no task can make a ray.put value again",
     "ACTOR": "Ray may not run its actor's method again (max_task_retries is 0 or used up)",
-    "TASK": "Ray may not run its task again (max_retries is 0 or used up)",
+    "TASK": "Ray may not run the task again (max_retries is 0 or used up)",
     "UNKNOWN": "Ray could not make it again",
     "EVICTED": "it was evicted or deleted, or its id came from another program, and Ray could not make it again",
 }
@@ -110,7 +110,7 @@ EXAMPLES: tuple[Example, ...] = (
             objects.DRIVER_LOG: objects.RECOVERY,
         },
         roots=("object-lost",),
-        says=("1 object", "may not run its task again", "@ray.remote(max_retries=3)"),
+        says=("1 object", "may not run the task again", "@ray.remote(max_retries=10)"),
     ),
     Example(
         "the object's id shows that it came from ray.put",
@@ -130,7 +130,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the words of Ray 1.2",
         {"driver.log": f"{OLD.sample}\n"},
         roots=("object-lost",),
-        says=("1 object was lost",),
+        says=("1 object (",),
     ),
     Example(
         "the words of Ray 0.8",

@@ -18,8 +18,10 @@ arguments, returned, or kept in a variable. Ray does not count:
 
 ## Confirm
 - The id names its creator: digits 41 to 48 are the job, the first 48 the task, an index from `01e1f505` on means `ray.put`.
-- Search the program for `ray.shutdown`, `.binary()`, `.hex()`, `ObjectRef(`, `pickle.dumps` of something that holds references.
-- `RAY_record_ref_creation_sites=1`: errors then contain the line that created the reference.
+- Search the program for `ray.shutdown`, `.binary()`, `.hex()`, `ObjectRef(`, `pickle.dumps` of something that holds
+  references.
+- Set `RAY_record_ref_creation_sites=1` for `ray start` and for the driver, and run the program again: errors then contain
+  the line that created the reference.
 
 ## Fix
 Pass references through Ray: as arguments, as results, or in an actor that keeps them. Between sessions or drivers, pass
@@ -283,7 +285,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}",
         },
         roots=("object-owner-unknown",),
-        says=("1 object", "task c8ef45ccd011", "del ref"),
+        says=("1 object", "task c8ef45cc", "del ref"),
     ),
     Example(
         "the last counted reference was deleted",

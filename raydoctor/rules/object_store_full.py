@@ -1,25 +1,28 @@
 """The object store is full and cannot make room for another object.
 
 ## What you see
-`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, although
-Ray never reported a full disk; or tasks that never start, while `ray memory` shows a store full of objects
+`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, without a record in
+raylet.out that a file system is `over 95% full`; or tasks that never start, while `ray memory` shows a store full of objects
 received from other nodes.
 
 ## Why
-A full object store first spills objects to disk, then creates new ones in files ("fallback allocation"). A put
-fails only when neither works: spilling is switched off, one object is larger than store and disk, or the small
-file system behind the store is full. Copies received from other nodes cannot be spilled, and cannot be evicted
-while a task uses them. A store full of such copies has no room for the next task's arguments (ray issue 62093).
+A full object store first spills objects to disk, then creates new ones as files on disk (fallback allocation). A put fails
+only when neither works: spilling is switched off, one object is larger than the store and does not fit on the disk either,
+or the disk of the session directory is full. Copies received from other nodes cannot be spilled, and cannot be evicted while
+a task uses them. A store full of such copies has no room for the next task's arguments (ray issue 62093).
 
 ## Confirm
-- `ray memory --stats-only`, and `ray memory --group-by STACK_TRACE` with `RAY_record_ref_creation_sites=1`:
-  which lines of your program keep references.
-- `Plasma store debug dump` in raylet.out: `bytes spillable`, `in use`, `received`.
-- `df -h /dev/shm` and the session directory.
+- `ray memory --stats-only`: how full the store is, and how much is spilled.
+- `ray memory --group-by STACK_TRACE`: which lines of your program keep references. It shows lines only if
+  `RAY_record_ref_creation_sites=1` was set for `ray start` and for the driver.
+- `Plasma store debug dump` in raylet.out. Many `bytes spillable`: spilling is off, slow or fails. Many `bytes in
+  use`: processes hold the objects. Many `bytes received`: the store is full of copies from other nodes.
+- `df -h /dev/shm /tmp/ray`, or the directory of `--temp-dir`.
 
 ## Fix
 Keep fewer objects in scope: `del` references, use smaller blocks, run fewer tasks at once. Keep spilling
-switched on. Give the store more memory, and a container a larger `--shm-size`.
+switched on. Give the store more memory (`ray start --object-store-memory=BYTES`), and a container a
+larger /dev/shm (`docker run --shm-size=8g`).
 
 ## Not this when
 The file system was over Ray's threshold (`disk-full`), or the store spills and makes progress (`spill-heavy`).
@@ -175,11 +178,11 @@ def _overflow_headline(
     of_size = f" of {refused[0]['mb']} MB" if refused else ""
     room = (
         f"it has {size_of(status.capacity)} of memory, its objects take {size_of(status.used)} "
-        f"({status.objects_in_use} in use), and "
+        f"({status.objects_in_use} in use), {'' if off else 'and '}"
         if status
         else ""
     )
-    spilling = " and spilling is switched off" if off else ""
+    spilling = ", and spilling is off" if off and status else " and spilling is off" if off else ""
     return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {room}the disk behind it is full{spilling}"
 
 
@@ -262,10 +265,10 @@ _OUT_OF_DISK = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "spilling is off and the disk of the overflow files is full",
+        "spilling is off and the disk of the fallback allocation is full",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
         roots=("object-store-full",),
-        says=("1 object of 20 MB", "260 MiB", "100 MiB", "switched off", "object_store_memory="),
+        says=("1 object of 20 MB", "260 MiB", "100 MiB", "spilling is off", "object_store_memory="),
     ),
     Example(
         "one object is larger than the store",

@@ -1,11 +1,14 @@
 """The object store uses a disk instead of shared memory, in whole or in part.
 
 ## What you see
-Ray works, but slowly. Either it warns at its start: `The object store is using /tmp/ray instead of /dev/shm
-because /dev/shm has only 67108864 bytes available. This will harm performance!` If the store is larger than 10 GB, Ray
-refuses to start: `The configured object store size (… GB) exceeds /dev/shm size`. Or the raylet warns `System memory request exceeds memory
-available in /dev/shm` and makes the store smaller. Or raylet.out contains, while Ray runs, `Shared memory store
-full, falling back to allocating from filesystem: 20971774`, and the driver's output contains nothing.
+Ray works, but slowly, and one of these messages appears:
+
+- When Ray starts: `The object store is using /tmp/ray instead of /dev/shm because /dev/shm has only 67108864 bytes
+  available. This will harm performance!` Ray refuses to start with a store of more than 10 GB: `The configured object store
+  size (… GB) exceeds /dev/shm size`.
+- When the raylet starts: `System memory request exceeds memory available in /dev/shm`. The raylet then makes the store
+  smaller.
+- While Ray runs, only in raylet.out: `Shared memory store full, falling back to allocating from filesystem: 20971774`.
 
 ## Why
 Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MB. Ray then
@@ -17,16 +20,18 @@ to the disk.
 - `df -h /dev/shm` on the node, or in the container.
 - raylet.out: `Starting object store with directory /tmp/ray` (it should be /dev/shm).
 - `ray memory --stats-only`; files named `plasma…` below the session directory.
-- In a live diagnosis the headline has the numbers of `df` and the raylet's `--object_store_memory`.
+- On a live cluster, raydoctor compares `df` with the raylet's `--object_store_memory`.
 
 ## Fix
-`docker run --shm-size=…`, in Kubernetes an `emptyDir` with `medium: Memory` mounted at /dev/shm, or a smaller
-`object_store_memory`. If the store overflows: keep spilling switched on, keep fewer objects in scope, or give the store
-more memory.
+Give the container enough shared memory, or request a smaller store. If the store overflows, keep spilling switched on, keep
+fewer objects in scope, or give the store more memory.
+
+    docker run --shm-size=8g IMAGE   # Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm
+    ray start --head --object-store-memory=$((4 * 1024**3))   # bytes; other nodes: --address instead of --head
 
 ## Not this when
-Some objects fall back to files while spilling catches up: less than the store's size is not reported. The files did not
-fit on the disk either (`object-store-full`). The disk is full (`disk-full`).
+Some objects go to files while spilling catches up: raydoctor reports them only if they exceed the store's size. The files
+did not fit on the disk either (`object-store-full`). The disk is full (`disk-full`).
 """
 
 from __future__ import annotations
@@ -190,7 +195,7 @@ _ROOM = Remedy(
     "Free space in the store's directory, or put the store into /dev/shm",
     (
         "df -h /tmp /dev/shm",
-        "docker run --shm-size=SIZE …   # a third of the memory; Kubernetes: an emptyDir with medium: Memory",
+        "docker run --shm-size=SIZE   # plus your other options; a third of the memory; Kubernetes: an emptyDir with medium: Memory",
     ),
     risk="disruptive",
     doc=store.MEMORY_DOC,
@@ -264,8 +269,8 @@ _IN_SHM = (
     Remedy(
         "Let Ray put the store into /dev/shm, which has enough room",
         (
-            "ray start …              # without --plasma-directory",
-            "ray.init(…)              # without _plasma_directory",
+            "ray start   # plus your other options; without --plasma-directory",
+            "ray.init()               # plus your other options, without _plasma_directory",
         ),
         risk="disruptive",
         doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
@@ -278,7 +283,9 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         Remedy(
             f"Give the container {size} of shared memory",
             (
-                paste.shell("docker run --shm-size={size:size} …", size=size),
+                paste.shell(
+                    "docker run --shm-size={size:size}   # plus your other options", size=size
+                ),
                 "# Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm",
                 "df -h /dev/shm            # outside a container: find what fills it, delete old files",
             ),
@@ -287,7 +294,9 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Or request a smaller store that fits into the present /dev/shm",
-            ("ray start --object-store-memory=BYTES …   # less than df reports",),
+            (
+                "ray start --object-store-memory=BYTES   # plus your other options; less than df reports",
+            ),
             risk="disruptive",
             doc=store.MEMORY_DOC,
         ),

@@ -17,7 +17,7 @@ To replace a lost object, its owner runs the task that made it again. The owner 
 
 ## Confirm
 - The reason in brackets; in the owner's core-worker log `Cannot recover object: … object_id=…` (Ray 2.54 and later).
-- `ray list nodes --filter state=DEAD`, and the finding for that node above this one.
+- `ray list nodes --filter state=DEAD` lists the node that held the object.
 - The object's id names its creator: its first 48 digits are the task.
 
 ## Fix
@@ -115,14 +115,14 @@ def _loss(event: Event) -> objects.Loss:
 
 _WHY = {
     "PUT": "no task can make a ray.put value again",
-    "RETRIES_DISABLED": "its task has max_retries=0",
-    "ACTOR": "Ray may not run its actor's method again (max_task_retries=0)",
-    "MAX_ATTEMPTS_EXCEEDED": "its task has used up its retries",
-    "LINEAGE_EVICTED": "its owner discarded how it was made (RAY_max_lineage_bytes)",
-    "BORROWED": "the process that needed it only borrows it, and only its owner can make it again",
-    "TASK_CANCELLED": "its task was cancelled",
+    "RETRIES_DISABLED": "the task has max_retries=0",
+    "ACTOR": "Ray may not run the actor's method again (max_task_retries=0)",
+    "MAX_ATTEMPTS_EXCEEDED": "the task has used up its retries",
+    "LINEAGE_EVICTED": "the owner discarded the record of the task (RAY_max_lineage_bytes)",
+    "BORROWED": "the process that needed it only borrows it, and only the owner can make it again",
+    "TASK_CANCELLED": "the task was cancelled",
     "LINEAGE_DISABLED": "reconstruction is switched off",
-    "REF_NOT_FOUND": "its owner has no record of it",
+    "REF_NOT_FOUND": "the owner has no record of it",
 }
 
 
@@ -187,10 +187,11 @@ _SAME_OUTPUT = Remedy(
 # ---------------------------------------------------------------- remedies
 
 
-_MORE = ("@ray.remote(max_retries=10)       # default 3; -1 means no limit",)
 _LINEAGE = Remedy(
     "Let owners keep 4 GiB of lineage instead of the default 1 GB per process",
-    ("RAY_max_lineage_bytes=4294967296 ray start …      # on every node, and for the driver",),
+    (
+        "RAY_max_lineage_bytes=4294967296 ray start   # plus your other options; on every node, and for the driver",
+    ),
     risk="disruptive",
     doc=objects.DOC,
 )
@@ -211,9 +212,7 @@ _FIRST = {
 
 
 def _remedies(case: Case, reason: str, object_: str) -> tuple[Remedy, ...]:
-    if reason == "MAX_ATTEMPTS_EXCEEDED":
-        return (objects.run_again(case, object_, _MORE), objects.PERSIST)
-    if reason == "RETRIES_DISABLED":
+    if reason in ("MAX_ATTEMPTS_EXCEEDED", "RETRIES_DISABLED"):
         return (objects.run_again(case, object_), objects.PERSIST)
     return (*_FIRST.get(reason, ()), objects.PERSIST)
 
@@ -240,7 +239,7 @@ EXAMPLES: tuple[Example, ...] = (
             objects.DRIVER_LOG: objects.RECOVERY,
         },
         roots=("object-unreconstructable",),
-        says=("1 object", "max_retries=0", "@ray.remote(max_retries=3)"),
+        says=("1 object", "max_retries=0", "@ray.remote(max_retries=10)"),
     ),
     Example(
         "the lineage was evicted, Ray 2.40",
@@ -249,7 +248,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
         },
         roots=("object-unreconstructable",),
-        says=("discarded how it was made", "RAY_max_lineage_bytes=4294967296"),
+        says=("discarded the record of the task", "RAY_max_lineage_bytes=4294967296"),
     ),
     Example(
         "up to 2.53 one sentence for three reasons: the object's id shows a ray.put",

@@ -14,8 +14,8 @@ little, every attempt ends the same way.
 - Each report in `raylet.out` shows the same top memory users.
 
 ## Fix
-Give the task enough memory (see the numbers). Limit the retries with `RAY_task_oom_retries`, so that the task fails
-instead of looping.
+Give the task more memory than the report shows for it. Limit the retries with `RAY_task_oom_retries=3` for `ray start` on
+every node and for the driver, so that the task fails instead of looping.
 
 ## Not this when
 Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt in the end succeeded.
@@ -137,7 +137,9 @@ def _finding(
             *(remedies(mine[-1]) if mine else ()),
             Remedy(
                 "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
-                ("RAY_task_oom_retries=3 ray start …   # on every node, and for the driver",),
+                (
+                    "RAY_task_oom_retries=3 ray start   # plus your other options; on every node, and for the driver",
+                ),
                 doc=DOC,
             ),
         ),

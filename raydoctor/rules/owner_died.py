@@ -6,12 +6,13 @@
 ## Why
 Every object has one owner: the worker or driver that called `.remote()` or `ray.put()`. The owner records where
 the copies are and how to make the object again. When the owner exits, Ray can neither find nor rebuild the
-object, even if a copy still exists. So the root cause is why the owner exited; this finding is listed below it.
+object, even if a copy still exists. The root cause is whatever ended the owner. If the logs record it, the report
+lists this finding as its consequence.
 
 ## Confirm
 - The object's id names its creator: the first 48 digits are the task, an index from `01e1f505` on means
   `ray.put`.
-- The message has the owner's WorkerID; `raydoctor story <that id>` shows how the owner ended.
+- The message has the owner's WorkerID; `raydoctor story OWNER_ID` shows how the owner ended.
 - A WorkerID made of a JobID followed by 48 `f` belongs to a driver: the script that created the object had ended.
 
 ## Fix
@@ -113,7 +114,7 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
     chain = [*_owner_end(case, first, job), *chain]
     gaps = () if exit_ or job or first.owner == "" else (_no_record(first),)
     return Finding(
-        _headline(case, first, len(lost), job),
+        _headline(case, first, lost, job),
         tuple(chain),
         explains=tuple(Entity("object", o) for o in lost),
         caused_by=_caused_by(case, first, job),
@@ -125,11 +126,9 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
     )
 
 
-def _headline(case: Case, first: _Loss, count: int, job: str) -> str:
-    their, among = (
-        (" is lost because its", "") if count == 1 else ("s are lost because their", "among them ")
-    )
-    return f"{count} object{their} owner, {_owner_exit(case, first, job)}: {among}{objects.described(case, first.object)}"
+def _headline(case: Case, first: _Loss, lost: list[str], job: str) -> str:
+    are_theirs = "is lost because its" if len(lost) == 1 else "are lost because their"
+    return f"{objects.counted(case, lost)} {are_theirs} owner, {_owner_exit(case, first, job)}"
 
 
 def _echoes(case: Case, losses: list[_Loss]) -> list[Event]:
@@ -189,7 +188,7 @@ def _no_record(loss: _Loss) -> Gap:
             "On node {node} of the owner: raydoctor story {owner:id}"
             if loss.node
             else "On the node of the owner: raydoctor story {owner:id}",
-            node=loss.node[:12],
+            node=evidence.short(loss.node),
             owner=evidence.short(loss.owner),
         ),
     )
@@ -219,14 +218,22 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
                 ("return value            # instead of: return ray.put(value)",),
                 doc=_DOC,
             ),
-            Remedy("Fix the owner's exit first (the cause above this finding)"),
+            Remedy("Find out why the owner exited, and fix that first", _story(loss)),
         )
     return (
         Remedy(
-            "Fix the owner's exit first (the cause above this finding): Ray cannot rebuild objects without their owner",
+            "Find out why the owner exited, and fix that first: Ray cannot rebuild objects without their owner",
+            _story(loss),
             doc=_DOC,
         ),
     )
+
+
+def _story(loss: _Loss) -> tuple[str, ...]:
+    """The command that shows the owner's end, if the message names the owner."""
+    if not loss.owner:
+        return ()
+    return (paste.shell("raydoctor story {owner:id} logs/", owner=evidence.short(loss.owner)),)
 
 
 # ------------------------------------------------------------------ examples

@@ -19,6 +19,8 @@ limit is 100 MiB. Checkpoints, data, `.git` and virtual environments inside the 
 Leave out what the job does not need (`excludes`, `.gitignore`), and provide data another way. The patterns are those of a
 `.gitignore`, relative to the directory. The absolute paths in Ray's own advice match nothing.
 
+    ray.init(runtime_env={"working_dir": ".", "excludes": ["/data/", ".git/", ".venv/", "*.ckpt"]})
+
 ## Not this when
 - The upload succeeded, but a node could not fetch the package, or a tool failed in it (`runtime-env-failed`).
 - A function captures a large value (`large-closure`).
@@ -238,7 +240,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
             f"Exclude {evidence.many(len(needed), 'large file')} that the job does not need: {left:.0f} MiB remain{more}",
             (
                 paste.python(
-                    'ray.init(runtime_env={{"working_dir": …, "excludes": [{patterns}]}})   # relative, as in a .gitignore',
+                    'ray.init(runtime_env={{"working_dir": ".", "excludes": [{patterns}]}})   # relative, as in a .gitignore',
                     patterns=patterns,
                 ),
                 "or the same lines in .gitignore (Ray 2.53+: also .rayignore) of that directory",
@@ -252,7 +254,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
                 paste.shell(
                     "cd {working_dir:path} && du -sh .[!.]* * | sort -h | tail", working_dir=folder
                 ),
-                'ray.init(runtime_env={"working_dir": …, "excludes": [".git", ".venv", "data/"]})   # relative, as in a .gitignore',
+                'ray.init(runtime_env={"working_dir": ".", "excludes": [".git", ".venv", "data/"]})   # relative, as in a .gitignore',
             ),
             doc=_DOC,
         )
@@ -364,7 +366,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "Traceback (most recent call last):\n"
             '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
-            f"{BODY_TOO_LARGE[1].sample}\n"
+            f"{BODY_TOO_LARGE[1].sample}\nupload refused\n"
         },
     ),
 )

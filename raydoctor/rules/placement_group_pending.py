@@ -108,7 +108,8 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
     for group in groups:
         yield _finding(case, group, over=now.tasks_known(case))
     if not groups and not pending and not case.of("pg.registered"):
-        yield from _without_gcs_log(case)
+        reported = list(_without_gcs_log(case))
+        yield from reported or _of_status(case)
 
 
 class _LoggedGroup(NamedTuple):
@@ -281,6 +282,37 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
         )
 
 
+def _of_status(case: Case) -> Iterator[Finding]:
+    """Findings from a pasted table of `ray status`: groups that the empty cluster has no room for."""
+    table = waiting.status(case)
+    if table is None or table.event is not case.of("cluster.status")[-1]:
+        return
+    if case.of("request.no_node_type"):
+        return  # `infeasible-request` reports it
+    for group in waiting.pending_groups(case):
+        if group.event.source is not table.event.source or group.event.line < table.event.line:
+            continue
+        bundles = [dict(bundle) for bundle, times in group.bundles for _ in range(times)]
+        every = _sum(bundles)
+        reason = _misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
+        if not reason and waiting.is_beyond(case, every):
+            has = resources.describe({n: table.total.get(n, 0.0) for n in every})
+            reason = (
+                f"its bundles need {resources.describe(every)} together, and the cluster has {has}"
+            )
+        elif not reason and waiting.is_refused(case, every):
+            reason = f"the cluster has {resources.describe(every)} free, but its nodes have no room for the bundles"
+        if not reason:
+            continue
+        shape = ", ".join((group.strategy, _bundles(group)))
+        yield Finding(
+            f"A placement group ({shape}) is pending: {reason}",
+            (Link(group.event, "ray status lists the group as pending, and no node is starting"),),
+            explains=(Entity("pg", shape), Entity("waiting", "cluster")),
+            remedies=_remedies(group.strategy, _Lack(reason, infeasible=True), _bundles(group)),
+        )
+
+
 # ---------------------------------------------------------------- what is missing
 
 
@@ -363,10 +395,7 @@ def _remedies(
     )
     free = Remedy(
         "End the actors that hold the resources",
-        (
-            "ray list actors --filter state=ALIVE --detail",
-            "ray.kill(handle)                        # before the program creates the group",
-        ),
+        waiting.END_ACTORS,
         risk="destructive",
     )
     deadline = Remedy(
@@ -417,6 +446,12 @@ _ONE = sample.node({"CPU": 4, "memory": 27061665800.0})
 _HOLDER = sample.actor(1, "Holder", {"CPU": 1})
 _RANK = sample.task(
     1, "rank", {f"CPU_group_{_PG}": 1, f"bundle_group_{_PG}": 0.001}, placement_group_id=_PG
+)
+
+_STATUS = (
+    "======== Autoscaler status: 2026-11-21 07:36:14.406028 ========\nNode status\n-----------\nActive:\n 1 ray.head.default\n"
+    " 1 ray.worker.default\nPending:\n (no pending nodes)\nRecent failures:\n (no failures)\n\nResources\n-----------\nUsage:\n"
+    " 0.0/2.0 CPU\n 0B/2.33GiB memory\n\nDemands:\n {'CPU': 2.0} * 1 (SPREAD): 1+ pending placement groups\n"
 )
 
 EXAMPLES: tuple[Example, ...] = (
@@ -487,7 +522,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("placement-group-pending",),
         says=(
             "ranks (PACK, 4 x 1 CPU)",
-            "no room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
+            "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
         ),
     ),
     Example(
@@ -531,6 +566,25 @@ EXAMPLES: tuple[Example, ...] = (
             + _gcs(26, REMOVED[0].sample.replace("b8ce", "c9df")),
             "logs/raylet.out": "",
             "logs/monitor.log": _MONITOR,
+        },
+    ),
+    Example(
+        "a pasted table of `ray status` with a group that no node has room for, although nothing is in use",
+        {"driver.log": _STATUS},
+        roots=("placement-group-pending",),
+        says=("SPREAD, 1 x 2 CPU", "has 2 CPU free"),
+    ),
+    Example(
+        "a pasted table with a group that the whole cluster is too small for",
+        {"driver.log": _STATUS.replace("'CPU': 2.0} * 1", "'CPU': 2.0} * 3")},
+        roots=("placement-group-pending",),
+        says=("need 6 CPU together, and the cluster has 2 CPU",),
+    ),
+    Example(
+        "the same while the CPUs are in use, and while a node starts",
+        {
+            "driver.log": _STATUS.replace("0.0/2.0 CPU", "1.0/2.0 CPU")
+            + _STATUS.replace("(no pending nodes)", "10.0.0.3: worker, starting")
         },
     ),
     Example(

@@ -19,7 +19,8 @@ unrelated program on the same host holds the port. torch's rank 0 listens on `MA
 - `Port information:` below Ray's error lists the port or range of each component.
 
 ## Fix
-Give each component a fixed port outside the worker range, and each cluster or job on a host ports of its own. End leftover
+Give each component a fixed port outside the worker range (`ray start` with `--node-manager-port`, `--object-manager-port`,
+`--dashboard-agent-listen-port`, `--metrics-export-port`), and each cluster or job on a host ports of its own. End leftover
 processes.
 
 ## Not this when
@@ -152,7 +153,7 @@ class _Conflict:
     tier="root",
     severity="error",
     rank=8,
-    explains=("daemon", "job", "ports", "process", "task-error", "worker"),
+    explains=("daemon", "job", "ports", "process", "raylet", "task-error", "worker"),
     caused_by=(),
     looks_for=(COMPONENTS, *_OCCUPIED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
 )
@@ -200,7 +201,7 @@ def _separate(component: str, other: str, port: str) -> Iterator[Remedy]:
             else f"Give {other or component} a port other than {port}",
             (
                 paste.shell(
-                    "ray start --{option:id}=FREE_PORT …   # below 10002 if the worker range is the default",
+                    "ray start --{option:id}=FREE_PORT   # plus your other options; below 10002 if the worker range is the default",
                     option=option,
                 ),
             ),
@@ -243,6 +244,7 @@ def _occupied(case: Case, conflict: _Conflict) -> Finding:
         explains=(
             Entity("ports", f"occupied {port}"),
             *((Entity("daemon", "gcs_server"),) if conflict.owner == "The GCS" else ()),
+            *((Entity("raylet", first["ip"] or "local"),) if conflict.owner == "A raylet" else ()),
             *evidence.exit_entities(exits),
             *error_entities(errors),
             *_jobs(conflict),
@@ -307,7 +309,12 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
     if option:
         yield Remedy(
             f"Start Ray with another port than {port}",
-            (paste.shell("ray start --head --{option:id}=FREE_PORT …", option=option),),
+            (
+                paste.shell(
+                    "ray start --head --{option:id}=FREE_PORT   # plus your other options",
+                    option=option,
+                ),
+            ),
             risk="disruptive",
             doc=_DOC,
         )
@@ -315,7 +322,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
     yield Remedy(
         f"Give each cluster on the host a worker range of its own, without port {port}",
         (
-            "ray start --min-worker-port=20000 --max-worker-port=29999 …   # a range that nothing else uses",
+            "ray start --min-worker-port=20000 --max-worker-port=29999   # plus your other options; a range that nothing else uses",
         ),
         risk="disruptive",
         doc=_DOC,
@@ -349,6 +356,16 @@ _TASK_ERROR = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a raylet whose port is taken, so that its node never registers",
+        {
+            "logs/raylet.out": "[2026-11-21 07:44:10,000 C 305 305] (raylet) grpc_server.cc:134:  Check failed: server_ Failed to start the "
+            "grpc server. The specified port is 7777. This means that Ray's core components will not be able to function correctly.\n",
+            "logs/gcs_server.out": "",
+        },
+        roots=("port-conflict",),
+        says=("A raylet could not listen on port 7777",),
+    ),
     Example(
         "the metrics port lies in the range of the worker ports",
         {"driver.log": f"{_TRACE}{COMPONENTS.sample}\n"},

@@ -17,7 +17,8 @@ Short ranges often come from an example, or from what a firewall leaves open.
 
 ## Fix
 On every node, set a range at least as wide as the number of workers that may run at once: CPUs, plus actors without
-CPUs, plus drivers, plus some for spilling. Open the same range in the firewall.
+CPUs, plus drivers, plus some for spilling (`ray start --min-worker-port=10002
+--max-worker-port=19999`). Open the same range in the firewall.
 
 ## Not this when
 A daemon cannot bind its own port (`Failed to bind to …`, `address already in use`): another process holds that port.
@@ -138,14 +139,14 @@ def _remedies() -> tuple[Remedy, ...]:
             "Give the node a wider worker port range, and open it in the firewall",
             (
                 "ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'   # the current range",
-                "ray start --min-worker-port=10002 --max-worker-port=19999 …   # Ray's default: 9998 ports",
+                "ray start --min-worker-port=10002 --max-worker-port=19999   # plus your other options; Ray's default: 9998 ports",
             ),
             risk="disruptive",
             doc=_DOC,
         ),
         Remedy(
             "Run fewer workers at once: each worker and driver on a node takes one port",
-            ("ray start --num-cpus=FEWER …",),
+            ("ray start --num-cpus=FEWER   # plus your other options",),
             doc=_DOC,
         ),
     )

@@ -9,11 +9,11 @@
 ## Why
 Ray's C++ code checks its own assumptions and ends the process when one does not hold. Often the environment broke it:
 the raylet or the GCS had exited, or a file or the shared memory was full. `objects_valid` means that a task raised a
-`BaseException` that is not an `Exception` (seen with 2.9.3, 2.20 and 2.40; later versions pass it on).
+`BaseException` that is not an `Exception` (seen from 2.9.3 to 2.47; later versions pass it on).
 
 ## Confirm
-- Read the records just above the line in that core log.
-- Search the issue tracker for the expression.
+- Read the records just above the `Check failed:` line in that core log.
+- Search Ray's issue tracker (github.com/ray-project/ray/issues) for the expression after `Check failed:`.
 
 ## Fix
 Remove the cause in the environment. If there is none, report the expression, the version and the stack. A newer Ray may
@@ -104,7 +104,14 @@ def _reports(case: Case, expression: str) -> list[Event]:
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
     events, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
     names = evidence.join_names(e.label for e in exits)
-    lost = [e for e in exits if case.about(Entity("worker", e.worker), "raylet.seen_dead")]
+    lost = [
+        e
+        for e in exits
+        if any(
+            evidence.worker_of(seen) == e.worker
+            for seen in case.about(Entity("worker", e.worker), "raylet.seen_dead")
+        )
+    ]
     crashed = evidence.attempts_covered(case, exits)
     links = [
         Link(events[0], f"{exits[0].label} ends itself: Ray's check {expression[:120]} failed")

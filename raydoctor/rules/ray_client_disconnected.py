@@ -24,8 +24,10 @@ as a Ray Client server does. It listens on 10001, or on the port of `ray start -
 - The idle timeout of each load balancer or proxy on the way (AWS ALB 60 s, nginx 60 s).
 
 ## Fix
-Submit long work as a job: it runs on the cluster and needs no connection. Otherwise set a longer grace period on both
-sides.
+Submit long work as a job: it runs on the cluster and needs no connection. Otherwise set a longer grace period, in seconds,
+for the client and for `ray start` on the head:
+
+    export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600
 
 ## Not this when
 The versions differ (`version-mismatch`), or the client reconnected and continued.
@@ -86,6 +88,12 @@ _NO_CONNECTION = (
         "that the Ray Client port on the head node is reachable from your local machine.", symptom=True,
     ),
 )  # fmt: skip
+_RETRIED = Signal(
+    "client.retried", "Waiting for Ray to become ready on the server, retry in ",
+    r"^Waiting for Ray to become ready on the server, retry in \d+s", DRIVER,
+    "Waiting for Ray to become ready on the server, retry in 5s...",
+)  # fmt: skip
+"""At level DEBUG, after each attempt to connect (`util/client/worker.py`, 2.9 to 2.60)."""
 _ADDRESS = Signal(
     "client.address", "ray://", r"\bray://(?P<host>[\w.-]{1,300}):(?P<port>\d{1,5})\b", DRIVER,
     'ray.init("ray://10.0.0.2:6379")', fold=("host", "port"),
@@ -114,7 +122,7 @@ _SERVER = Signal(
     rank=14,
     explains=("client",),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, _SHUT_DOWN, *_NO_CONNECTION, _ADDRESS, _NO_SERVER, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, _SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
@@ -128,11 +136,24 @@ def ray_client_disconnected(case: Case) -> Iterator[Finding]:
         ),
         lambda e: e.source,
     )
-    for events in by_source.values():
+    for events in by_source.values() or _retried(case):
         if events[0].kind in ("client.gave_up", "client.forgotten"):
             yield _dropped(case, events)
         else:
             yield _never(case, events)
+
+
+_ATTEMPTS = 2
+"""Failed attempts to connect at the end of a console: the first one may only be early."""
+
+
+def _retried(case: Case) -> Iterator[list[Event]]:
+    """Attempts to connect with which a console ends."""
+    by_source = evidence.grouped(case.of(_RETRIED.kind), lambda e: e.source)
+    for source, events in by_source.items():
+        end = case.endings.get(source)
+        if evidence.total(events) >= _ATTEMPTS and (end is None or end.line <= events[-1].line):
+            yield events
 
 
 def _dropped(case: Case, gave_up: list[Event]) -> Finding:
@@ -144,8 +165,7 @@ def _dropped(case: Case, gave_up: list[Event]) -> Finding:
     forgotten = [e for e in gave_up if e.kind == "client.forgotten"]
     lost_its = "The Ray Client lost its connection to the cluster"
     headline = (
-        f"{lost_its}, and the head had ended its session before it reconnected: the grace period ({_GRACE} s) was over, or the head "
-        "or its Ray Client server had restarted"
+        f"{lost_its}, and its session on the head ended before it reconnected: after the grace period ({_GRACE} s), or with a restart"
         if forgotten
         else f"{lost_its} and could not reconnect{within}, so its driver on the head ends with all its tasks, actors and objects"
     )
@@ -302,7 +322,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"{_FORGOTTEN.sample}\n>\n"
         },
         roots=("ray-client-disconnected",),
-        says=("had ended its session", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
+        says=("its session on the head ended", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
     ),
     Example(
         "the client never connected",

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
-from raydoctor.case.signals import DRIVER
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -44,6 +44,7 @@ from raydoctor.rules.shared.oom.kills import (
     OOM_KILL,
     OOM_SUMMARY,
     REFUSED,
+    TAIL,
     MemoryUser,
     OomReport,
     episodes,
@@ -66,7 +67,15 @@ _READ_REPORT = Remedy(
     explains=("memory", "process", "worker"),
     caused_by=("oom-loop",),
     daemons_record=True,
-    looks_for=(*OOM_KILL, OOM_SUMMARY, REFUSED, MONITOR_STARTED, data.HIGH_MEMORY),
+    looks_for=(
+        *OOM_KILL,
+        OOM_SUMMARY,
+        TAIL,
+        RAY_EXCEPTION,
+        REFUSED,
+        MONITOR_STARTED,
+        data.HIGH_MEMORY,
+    ),
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
@@ -175,6 +184,8 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
             covers=evidence.exit_events(exits),
         )
     yield from _only_counted(case, nodes | {e.node for e in exits})
+    if not (exits or found or case.of(OOM_SUMMARY.kind)):
+        yield from _only_raised(case)
 
 
 _HOLDER = pattern(r"^(?P<pid>\d+)\s+(?P<size>[\d.]+)Gi?B\s+(?P<command>\S[^\n]*)", re.MULTILINE)
@@ -201,6 +212,27 @@ def _refused(name: str, events: list[Event]) -> Finding:
         ),
         covers=tuple(events),
     )
+
+
+def _only_raised(case: Case) -> Iterator[Finding]:
+    """Exceptions of which a console shows only the first words, or the last."""
+    raised = [e for e in case.of(TAIL.kind) if e.source.is_excerpt]
+    raised += [
+        e
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e.source.is_excerpt
+        and "OutOfMemoryError" in (e["type"], e["inner"])
+        and "low on memory" in e["what"]
+    ]
+    if raised:
+        yield Finding(
+            "Ray's memory monitor killed a worker because its node ran low on memory",
+            (Link(raised[0], "Ray reports the kill, and the console cuts the report off"),),
+            explains=(Entity("memory", raised[0].source.path),),
+            count=evidence.total(raised),
+            remedies=(_READ_REPORT,),
+            covers=tuple(raised),
+        )
 
 
 def _only_counted(case: Case, known: set[str]) -> Iterator[Finding]:
@@ -274,9 +306,8 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "3 × train",
             "15.00 GiB",
-            "2 × 6.44 GiB fit in the 14.25 GiB",
+            "2 × 7.12 GiB fit in the 14.25 GiB",
             "memory=",
-            "num_cpus=",
         ),
     ),
     Example(
@@ -388,5 +419,21 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "a console that ends with the first words of the exception",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>\n    ray.get(refs)\n'
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        },
+        roots=("ray-oom-kill",),
+        says=("Ray's memory monitor killed a worker",),
+    ),
+    Example(
+        "a console that begins within the report's table",
+        {
+            "driver.log": f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n"
+        },
+        roots=("ray-oom-kill",),
     ),
 )

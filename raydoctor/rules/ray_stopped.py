@@ -2,7 +2,7 @@
 
 ## What you see
 - The driver fails with `LocalRayletDiedError` or `Failed to connect to GCS`, and many workers and actors die at once.
-- `raylet.out` and `gcs_server.out` contain `received SIGTERM`.
+- `raylet.out` and `gcs_server.out` contain `received SIGTERM`, or `Shutdown RPC has received`.
 
 ## Why
 A person or a program stopped Ray: `ray stop` (it ends every Ray on the machine, including other users' clusters), a
@@ -16,7 +16,9 @@ service manager, Kubernetes, or a cloud that ended the pod or the machine. All l
 Stop Ray only when its jobs are done (`ray job list`). On a shared machine end your own cluster, not all of them.
 
 ## Not this when
-The driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong.
+The driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong. If the driver ended because it had
+lost a node, the cause is the loss of that node (`raylet-died`, `node-died`). The GCS was dead before the SIGTERM
+(`gcs-died`).
 """
 
 from __future__ import annotations
@@ -31,13 +33,24 @@ from raydoctor.case.signals import (
     GCS_SIGTERM,
     JOB_FINISHED,
     JOB_STARTED,
+    NODE_DEAD,
+    RAYLET_SHUTDOWN_RPC,
     RAYLET_SIGTERM,
     RAYLET_STARTED,
+    TASK_ATTEMPT_FAILED,
 )
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver_errors
+from raydoctor.rules.shared.cluster import (
+    DRIVER_GOODBYE,
+    GCS_LOST,
+    GCS_STREAM_LOST,
+    gcs_killed_before_stop,
+    is_drivers,
+    is_expected,
+    lost_driver_errors,
+)
 
 
 @rule(
@@ -48,29 +61,38 @@ from raydoctor.rules.shared.cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver
     caused_by=(),
     looks_for=(
         RAYLET_SIGTERM,
+        RAYLET_SHUTDOWN_RPC,
         GCS_SIGTERM,
         RAYLET_STARTED,
+        *NODE_DEAD,
         *JOB_STARTED,
         *JOB_FINISHED,
         DRIVER_GONE,
         DRIVER_GOODBYE,
         GCS_LOST,
+        *GCS_STREAM_LOST,
+        TASK_ATTEMPT_FAILED,
     ),
 )
 def ray_stopped(case: Case) -> Iterator[Finding]:
-    """At most one finding: the first SIGTERM that came while a job was running."""
-    signals = [e for e in case.of("raylet.sigterm", "gcs.sigterm") if _from_outside(case, e)]
-    if not signals or signals[0].at is None:
+    """At most one finding: the first request to stop that came while a job was running."""
+    requests = [
+        e
+        for e in case.of("raylet.sigterm", "gcs.sigterm")
+        if _from_outside(case, e) and not _is_scale_down(case, e)
+    ]
+    requests = _without_drivers_shutdown(case, requests)
+    if not requests or requests[0].at is None or gcs_killed_before_stop(case):
         return
-    first, at = signals[0], signals[0].at
+    first, at = requests[0], requests[0].at
     running = [
         j
         for j in case.ledger.jobs.values()
         if (j.started or 0) <= at and (j.ended is None or j.ended >= at)
     ]
-    if not running or _is_drivers_shutdown(case, at) or not _affected_a_driver(case):
+    if not running or not _affected_a_driver(case, requests):
         return
-    yield _finding(case, first, at, signals, running)
+    yield _finding(case, first, at, requests, running)
 
 
 def _from_outside(case: Case, event: Event) -> bool:
@@ -83,19 +105,69 @@ def _from_outside(case: Case, event: Event) -> bool:
 _LOST_ITS_NODE = ("node has died", "node dying", "dead or unavailable", "local raylet")
 
 
-def _is_drivers_shutdown(case: Case, at: float) -> bool:
-    """Whether the driver itself shut Ray down: it disconnected around then and reported no error."""
-    goodbye = [e for e in case.of("driver.goodbye") if e.at is not None and abs(e.at - at) < 10]
-    return bool(goodbye) and not lost_driver_errors(case) and not _gcs_lost(case)
+def _is_scale_down(case: Case, event: Event) -> bool:
+    """Whether the autoscaler may have ended an idle node by an RPC: it cost no call."""
+    by_rpc = event.kind == "raylet.sigterm" and "SIGTERM" not in event.message
+    return by_rpc and not _cost_a_call(case, event, (event.at or 0.0) + _NOTICED)
 
 
-def _affected_a_driver(case: Case) -> bool:
+_NOTICED = 10.0
+"""Seconds in which the caller of a stopped node's task notices that its call failed."""
+_RECENT = 60.0
+"""Seconds between the loss of a node and the end of a driver that fails because of it."""
+
+
+def _without_drivers_shutdown(case: Case, requests: list[Event]) -> list[Event]:
+    """The requests that the driver did not send itself when it ended.
+
+    A driver shuts Ray down if it disconnected around then and nothing that it lost is due to the stop: it reported no error,
+    or its errors are those of a node that it had lost before. Of the earlier requests, those count that cost it a call.
+    """
+    end = _end_of_cluster(case, requests)
+    goodbye = [e for e in case.of("driver.goodbye") if e.at is not None and abs(e.at - end) < 10]
+    if not goodbye or _gcs_lost(case):
+        return requests
+    errors = lost_driver_errors(case)
+    earlier = [
+        e for e in requests if e.at is not None and e.at < end and _cost_a_call(case, e, end)
+    ]
+    lost_before = bool(earlier) or any(
+        e.at is not None and end - _RECENT <= e.at < end and not is_expected(e)
+        for e in case.of("node.dead")
+    )
+    if errors and (not lost_before or any(e["type"] == "LocalRayletDiedError" for e in errors)):
+        return requests
+    return earlier if errors or not case.roles & {"driver", "job-driver"} else []
+
+
+def _end_of_cluster(case: Case, requests: list[Event]) -> float:
+    """When the GCS, or the head without a record of it, was asked to stop; else the first request."""
+    times = [e.at for e in requests if e.kind == "gcs.sigterm" and e.at is not None]
+    head = [
+        e.at
+        for e in requests
+        if e.at is not None and e.kind != "gcs.sigterm" and is_drivers(case, case.node_of(e.source))
+    ]
+    every = [e.at for e in requests if e.at is not None]
+    return min((*times, *head), default=min(every, default=float("inf")))
+
+
+def _cost_a_call(case: Case, request: Event, end: float) -> bool:
+    """Whether a driver's call failed between a node's stop and the end of the cluster."""
+    return any(
+        e.at is not None and (request.at or 0.0) <= e.at < end
+        for e in case.of("task.attempt_failed")
+        if e["error"] in ("ACTOR_DIED", "NODE_DIED", "WORKER_DIED", "ACTOR_UNAVAILABLE")
+    )
+
+
+def _affected_a_driver(case: Case, requests: list[Event]) -> bool:
     """Whether the end of the whole cluster reached a driver, or no driver's log is there to show it.
 
     Where the record of a job's end is cut off, the driver's own shutdown looks like a stop. A driver
     that was still running then loses the GCS or its node.
     """
-    whole = "gcs" in case.ledger.stops
+    whole = any(e.kind == "gcs.sigterm" for e in requests)
     silent = not case.roles & {"driver", "job-driver", "core-driver"}
     lost = any(w in e.message for e in lost_driver_errors(case) for w in _LOST_ITS_NODE)
     return not whole or silent or lost or bool(_gcs_lost(case))
@@ -109,31 +181,32 @@ def _gcs_lost(case: Case) -> list[Event]:
 
 
 def _finding(
-    case: Case, first: Event, at: float, signals: list[Event], running: list[Job]
+    case: Case, first: Event, at: float, requests: list[Event], running: list[Job]
 ) -> Finding:
     exits = [e for e in case.all_exits if e.at is not None and e.at >= at - 0.5]
-    stopped = tuple(case.ledger.stops)
-    everything = "gcs" in stopped
+    everything = any(e.kind == "gcs.sigterm" for e in requests)
+    stopped = dict.fromkeys(case.node_of(e.source) for e in requests)
     nodes = tuple(case.ledger.node_ips) if everything else tuple(n for n in stopped if n)
     exceptions = lost_driver_errors(case)
     jobs = evidence.join_names(f"job {ids.job_number(j.id)}" for j in running)
     where = (
         "the cluster"
         if everything
-        else evidence.join_names(case.ledger.node_ips.get(n, n[:12]) for n in nodes)
+        else evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
     )
+    what = "SIGTERM" if "SIGTERM" in first.message else "a shutdown request"
     links = [
         Link(
             first,
-            f"the {'raylet' if first.kind.startswith('raylet') else 'GCS'} receives SIGTERM",
+            f"the {'raylet' if first.kind.startswith('raylet') else 'GCS'} receives {what}",
         )
     ]
-    links += [Link(e, "the GCS receives SIGTERM") for e in signals if e.kind == "gcs.sigterm"][:1]
+    links += [Link(e, "the GCS receives SIGTERM") for e in requests if e.kind == "gcs.sigterm"][:1]
     links += [Link(e, "the driver, still running, loses the GCS") for e in _gcs_lost(case)[:1]]
     links += [Link(e, f"the driver got {e['type']}") for e in exceptions[:1]]
     ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
     return Finding(
-        f"SIGTERM stopped Ray on {where} while {jobs} {'was' if len(running) == 1 else 'were'} running"
+        f"{what[0].upper()}{what[1:]} stopped Ray on {where} while {jobs} {'was' if len(running) == 1 else 'were'} running"
         + (f" ({ips})" if everything and ips else ""),
         tuple(links),
         explains=(
@@ -153,7 +226,7 @@ def _finding(
             ),
         ),
         covers=(
-            *signals,
+            *requests,
             *exceptions,
             *case.of("gcs.lost", "raylet.seen_dead", "node.dead"),
             *evidence.exit_events(exits),
@@ -175,6 +248,39 @@ _DRIVER = f"logs/python-core-driver-01000000{'f' * 48}_397.log"
 _LOST = "[2026-11-21 07:46:32,625 E 397 472] rpc_client.h:204: Failed to connect to GCS within 8 seconds. GCS may have been killed.\n"
 _ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
 
+_GOODBYE = (
+    "[2026-11-21 07:46:24,{} I 397 397] raylet_ipc_client.cc:133: RayletIpcClient::Disconnect, exit_type=INTENDED_USER_EXIT, "
+    "exit_detail=Shutdown by ray.shutdown()., has creation_task_exception_pb_bytes=0\n"
+)
+_ATTEMPT = (
+    f"[2026-11-21 07:46:23,100 W 397 472] task_manager.cc:1678: Task attempt {'1' * 40}01000000 failed with error ACTOR_DIED Fail "
+    "immediately? 0, status IOError: The actor was restarted, error info null\n"
+)
+_OTHER = "1" * 56
+_TWO_NODES = "".join(
+    f"[2026-11-21 07:46:00,{n}00 I 13 13] (gcs_server) gcs_node_manager.cc:70: Registering new node. node_id={node} node_name={ip} "
+    f"node_address={ip}\n"
+    for n, node, ip in ((1, _N, "10.0.0.2"), (2, _OTHER, "10.0.0.3"))
+)
+_GCS_STOPPED = "[2026-11-21 07:46:23,400 I 13 13] (gcs_server) gcs_server_main.cc:266: GCS server received SIGTERM, shutting down...\n"
+_NODE_LOST = (
+    "[2026-11-21 07:46:23,050 W 13 13] (gcs_server) gcs_node_manager.cc:761: The node with node id: "
+    f"{_OTHER} and address: 10.0.0.3 and node name: 10.0.0.3 has been marked dead because the detector has missed too many heartbeats "
+    "from it.\n"
+)
+_DIED = (
+    'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(x)\n'
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    f"\tclass_name: A\n\tactor_id: {'1' * 24}01000000\nThe actor died because its node has died. Node Id: {_OTHER}\n"
+)
+_WORKER_NODE = (
+    _RAYLET.replace(_N, _OTHER).replace("10.0.0.2", "10.0.0.3").replace("307 307", "308 308")
+)
+_SHUTDOWN_RPC = _WORKER_NODE.replace(
+    "main.cc:1174: received SIGTERM. Existing local drain request = None",
+    "node_manager.cc:1977: Shutdown RPC has received. Shutdown will happen after the RPC is replied.",
+).replace("07:46:23,381", "07:46:23,090")
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a job is running when Ray is stopped",
@@ -185,5 +291,35 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the driver ends before Ray stops",
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB + _ENDED, _DRIVER: ""},
+    ),
+    Example(
+        "a node is lost; the driver fails because of it, and shuts its cluster down",
+        {
+            "logs/gcs_server.out": _TWO_NODES + _JOB + _NODE_LOST + _GCS_STOPPED,
+            "logs/raylet.out": _RAYLET,
+            _DRIVER: _ATTEMPT + _GOODBYE.format("000"),
+            "driver.log": _DIED,
+        },
+        roots=("node-died",),
+    ),
+    Example(
+        "a tool ends one node by an RPC, which costs the driver a call; then the driver shuts its cluster down",
+        {
+            "head/logs/gcs_server.out": _TWO_NODES + _JOB + _GCS_STOPPED,
+            "head/logs/raylet.out": _RAYLET,
+            f"head/{_DRIVER}": _ATTEMPT + _GOODBYE.format("000"),
+            "other/logs/raylet.out": _SHUTDOWN_RPC,
+        },
+        roots=("ray-stopped",),
+        says=("A shutdown request stopped Ray on 10.0.0.3 while job 1 was running",),
+    ),
+    Example(
+        "the autoscaler ends an idle node by an RPC",
+        {
+            "head/logs/gcs_server.out": _TWO_NODES + _JOB,
+            "head/logs/raylet.out": _RAYLET.splitlines(keepends=True)[0],
+            f"head/{_DRIVER}": "",
+            "other/logs/raylet.out": _SHUTDOWN_RPC,
+        },
     ),
 )

@@ -14,7 +14,7 @@ were still running after 60 s).
 
 ## Confirm
 - `ps -eo pid,ppid,stat,comm | grep 'Z.*raylet'`, and `cat /proc/1/comm`.
-- `ps -eo pid,ppid,stat,args | grep 'ray::'` shows workers whose parent is 1.
+- `ps -eo pid,ppid,stat,args | grep '[r]ay::'` shows workers whose parent is 1.
 
 ## Fix
 Run the container with an init that reaps zombies (`docker run --init`, `tini`; Kubernetes: `tini` in the image, or

@@ -12,11 +12,14 @@ cause. All workers of the node exit with their raylet.
 
 ## Confirm
 - Read the end of that node's `raylet.out` and `raylet.err`: there is no `received SIGTERM` and no shutdown.
+- `Timed out waiting for file …/metrics_agent_port_…` means that the dashboard agent did not start in time
+  (`dashboard_agent.log`).
 - `dmesg -T | grep -i 'killed process'` on that node.
 - The GCS's health checks report `Connection refused` (process gone), not `Deadline Exceeded` (process stalled).
 
 ## Fix
-Find what killed it. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start`. Tasks
+Find what killed it. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start
+--address=HEAD:6379`. Tasks
 survive with `max_retries`, actors with `max_restarts`.
 
 ## Not this when
@@ -45,9 +48,11 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
+    CRASH_FRAMES,
     DAEMON_CRASH,
     FAULT_TOLERANCE_DOC,
     MARKED_DEAD,
@@ -59,13 +64,14 @@ from raydoctor.rules.shared.cluster import (
     dead_node,
     dead_raylets,
     echoed_checks,
+    fatal_reason,
     is_drivers,
     last_words,
     lost_driver_errors,
     lost_jobs,
-    spelled,
     witnesses,
 )
+from raydoctor.rules.shared.kernel import journal_span
 from raydoctor.rules.shared.live import daemons as live
 
 _ASKED_TO_STOP = pattern(r"received SIGTERM|graceful(?:ly)? shutdown|Stats module has shutdown")
@@ -86,7 +92,7 @@ _RAYLET_LOG = Gap(
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
-        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
+        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, *CRASH_FRAMES, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -168,8 +174,9 @@ def _from_check(case: Case, events: list[Event]) -> Finding:
     ip, expression = first["ip"], " ".join(first["expression"].split())
     errors = lost_driver_errors(case, ("LocalRayletDiedError",))
     place = f" of node {ip}" if ip else ""
+    agent = _late_agent(expression)
     return Finding(
-        f"The raylet (pid {first.pid}){place} ended itself because a check failed: {spelled(expression)}",
+        f"The raylet (pid {first.pid}){place} {_why(first, agent)}",
         (
             Link(first, "one of Ray's own checks failed, which ends the raylet and its node"),
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),
@@ -179,18 +186,47 @@ def _from_check(case: Case, events: list[Event]) -> Finding:
         subjects=(Subject("raylet", None, "raylet", first.pid),),
         severity="critical" if errors else "error",
         remedies=(
-            Remedy(
-                "Search Ray's issues for the expression, and try a newer Ray if it is fixed there",
-                (
-                    paste.shell(
-                        "https://github.com/ray-project/ray/issues?q={words:url}",
-                        words=" ".join(expression.split()[:8]),
-                    ),
-                ),
-            ),
+            _start_agent(agent) if agent else _search(expression),
             _retries(),
         ),
         covers=(*events, *errors),
+    )
+
+
+_LATE_PORT = pattern(r"Timed out waiting for file \S*/(?P<port>\w+?)_port_[0-9a-f]{8,}")
+"""The agents of 2.60 report their ports in files of the session, for which the raylet waits."""
+
+
+def _late_agent(expression: str) -> str:
+    """The agent that did not report its port to the raylet; otherwise empty."""
+    found = _LATE_PORT.search(expression)
+    if not found:
+        return ""
+    return "runtime_env_agent" if found["port"].startswith("runtime_env") else "dashboard_agent"
+
+
+def _why(check: Event, agent: str) -> str:
+    if agent:
+        return f"ended itself because its {agent} did not report its port in time"
+    return fatal_reason(check)
+
+
+def _start_agent(agent: str) -> Remedy:
+    return Remedy(
+        f"Read why the {agent} did not start, or wait until the machine is less busy, and start the node again",
+        ("tail -n 50 /tmp/ray/session_latest/logs/*_agent.log", "uptime"),
+    )
+
+
+def _search(expression: str) -> Remedy:
+    return Remedy(
+        "Search Ray's issues for the expression, and try a newer Ray if it is fixed there",
+        (
+            paste.shell(
+                "https://github.com/ray-project/ray/issues?q={words:url}",
+                words=" ".join(expression.split()[:8]),
+            ),
+        ),
     )
 
 
@@ -200,7 +236,7 @@ def _from_words(events: list[Event]) -> Finding:
     times = f" {len(events)} times" if len(events) > 1 else ""
     place = f" of node {first['ip']}" if first["ip"] else ""
     return Finding(
-        f"The raylet (pid {first.pid}){place} {_reason(first)}{times}",
+        f"The raylet{f' (pid {first.pid})' if first.pid is not None else ''}{place} {_reason(first)}{times}",
         (Link(first, f"the raylet {_reason(first)}"),),
         explains=(Entity("raylet", first["ip"] or "local"),),
         caused_by=(Entity("gcs", "gcs"),),
@@ -283,11 +319,9 @@ def _how(raylet: DeadRaylet) -> str:
 
 
 def _reason(event: Event) -> str:
-    return {
-        "ray.check_failed": f"ended itself on a failed check: {event['expression'][:80]}",
-        "daemon.crash": f"crashed: {event['signal']}",
-        "raylet.marked_dead": "exited because the GCS had marked it dead: overload or network, not a crash",
-    }[event.kind]
+    if event.kind == "raylet.marked_dead":
+        return "exited because the GCS had marked it dead: overload or network, not a crash"
+    return fatal_reason(event)
 
 
 def _kernel(raylet: DeadRaylet) -> Gap:
@@ -309,7 +343,10 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
                 )
                 if raylet and raylet.pid
                 else "dmesg -T | grep -iE 'killed process|out of memory'",
-                "last -x | head; journalctl --since '1 hour ago' | grep -i kill",
+                paste.shell(
+                    "journalctl --since {since} --until {until} | grep -iE 'kill|oom|shutdown'",
+                    **journal_span([*raylet.said, *raylet.seen] if raylet else []),
+                ),
             ),
             doc=FAULT_TOLERANCE_DOC,
         ),
@@ -320,10 +357,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
 def _retries() -> Remedy:
     return Remedy(
         "Set retries and restarts, so that work survives the loss of a node",
-        (
-            "@ray.remote(max_retries=3)   # tasks",
-            "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
-        ),
+        ended.NODE,
         doc=FAULT_TOLERANCE_DOC,
     )
 
@@ -377,6 +411,31 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         says=("pid 305", "10.0.0.2"),
+    ),
+    Example(
+        "a fatal record in words that no check uses",
+        {
+            "logs/raylet.out": f"{_STARTED}[2026-11-21 07:44:10,000 C 305 305] (raylet) ray_config.cc:60: Received unexpected config "
+            "parameter no_such_setting\n",
+            _CORE: _SEEN,
+            "logs/gcs_server.out": "",
+        },
+        roots=("raylet-died",),
+        says=("pid 305", "ended itself: Received unexpected config parameter no_such_setting"),
+    ),
+    Example(
+        "a raylet that could not start, and ray.init that waited for it",
+        {
+            "logs/raylet.out": "[2026-11-21 07:44:10,000 C 305 305] (raylet) threshold.cc:33: An unexpected system state has occurred. "
+            "You have likely discovered a bug in Ray.  Check failed: RAY_PREDICT_TRUE(_left_ <= _right_) 7.5 vs 1 usage_threshold must be <= 1\n",
+            "logs/gcs_server.out": "",
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/b.py", line 2, in <module>\n    ray.init()\n'
+            '  File "/lib/python3.11/site-packages/ray/_private/node.py", line 440, in __init__\n    raise Exception(\n'
+            "Exception: The current node timed out during startup.\n",
+        },
+        roots=("raylet-died",),
+        consequences=("job-failed",),
+        says=("usage_threshold must be ‹= 1",),
     ),
     Example(
         "SIGTERM, which the agent calls unexpected all the same",
@@ -438,6 +497,31 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         says=("(_left_ != _right_)", "pid 338"),
+    ),
+    *(
+        Example(
+            f"the {agent} of a raylet does not report its port",
+            {
+                "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) node_manager.cc:3576:  An unexpected system state "
+                "has occurred. You have likely discovered a bug in Ray. Check failed: statussetor3576.has_value() Timed out waiting "
+                f"for file /tmp/ray/session_1/{port}_{'b' * 56}\n*** StackTrace Information ***\n"
+            },
+            roots=("raylet-died",),
+            says=(f"its {agent} did not report its port in time", "pid 338"),
+        )
+        for agent, port in (
+            ("dashboard_agent", "metrics_agent_port"),
+            ("runtime_env_agent", "runtime_env_agent_port"),
+        )
+    ),
+    Example(
+        "a check that waits for another file",
+        {
+            "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:87:  Check failed: file.has_value() "
+            "Timed out waiting for file /tmp/ray/session_1/leases\n*** StackTrace Information ***\n"
+        },
+        roots=("raylet-died",),
+        says=("a check failed: file.has_value()",),
     ),
     Example(
         "only the driver's echo of an agent's report is left",
@@ -502,5 +586,21 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program writes about the exception of Ray 0.8",
         {"driver.log": "except ray.exceptions.RayletError: print('The Raylet died')\n"},
+    ),
+    Example(
+        "a console with the report of a crash and the raylet's own frames",
+        {
+            "driver.log": "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
+            f"(unknown)  (unknown)\n(raylet) {CRASH_FRAMES[1].sample}\n"
+        },
+        roots=("raylet-died",),
+        says=("crashed: SIGBUS",),
+    ),
+    Example(
+        "a console with the crash of a process that a raylet started",
+        {
+            "driver.log": "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
+            "(unknown)  (unknown)\n(raylet)     @     0x56423c3996c4       1200  ray::core::CoreWorker::Exit()\n"
+        },
     ),
 )

@@ -1,18 +1,19 @@
 """Processes of a distributed group could not connect to each other, or lost the connection to a peer.
 
 ## What you see
-While vLLM, verl or Ray Train starts its ranks: `RuntimeError: Gloo connectFullMesh failed with […/gloo/transport/tcp/pair.cc:144]
-no error`, or `torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (10.0.0.2,
-29502)`. Rank 0 may report `Timed out after 601 seconds waiting for clients. 1/2 clients joined`. Later, while the ranks work:
-`[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677`. vLLM compares addresses first:
-`Every node should have a unique IP address. Got 2 nodes with node ids … and 1 unique IP addresses`.
+While vLLM, verl or Ray Train starts its ranks: `RuntimeError: Gloo connectFullMesh failed with
+[…/gloo/transport/tcp/pair.cc:144] no error`, or `torch.distributed.DistNetworkError: The client socket has timed out after
+60s while trying to connect to (10.0.0.2, 29502)`. Rank 0 may report `Timed out after 601 seconds waiting for clients. 1/2
+clients joined`. Later, while the ranks work: `[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer
+[10.0.0.3]:41677`. vLLM compares addresses first: `Every node should have a unique IP address. Got 2 nodes with node ids …
+and 1 unique IP addresses`.
 
 ## Why
 Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose their own interface: that of the
 host name's address, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the other nodes receive an
-address that refers to themselves. With several interfaces, Gloo may choose one that the other nodes cannot reach. A firewall, or
-the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A connection that a peer closes later is a
-consequence: the process at that address exited first.
+address that refers to themselves. With several interfaces, Gloo may choose one that the other nodes cannot reach. A
+firewall, or the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A connection that a peer
+closes later is a consequence: the process at that address exited first.
 
 ## Confirm
 - On each node: `getent hosts $(hostname)` must print the address that Ray uses, not 127.0.0.1 or 127.0.1.1.
@@ -20,13 +21,20 @@ consequence: the process at that address exited first.
 - From the node that reports the timeout: `nc -vz ADDRESS PORT` while rank 0 waits.
 
 ## Fix
-Set `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` to the interface between the nodes, before `ray start` on each node or in the
-runtime environment. Correct `/etc/hosts`, and open the ports between the nodes.
+Set `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` to the interface between the nodes, before `ray start` on each node:
+
+    export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # the interface that `ip -br addr` shows
+
+Or set them in the program's runtime environment:
+
+    ray.init(runtime_env={"env_vars": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}})
+
+Correct `/etc/hosts`, and open the ports between the nodes.
 
 ## Not this when
-A rank exited before the others reported an error: the report then lists its cause (`ray-oom-kill`, `task-exception`, …) above this
-finding. The warning `Unable to resolve hostname to a (local) address` alone is harmless if all ranks are on one node. A collective
-operation timed out after the ranks were connected (`nccl-failure`).
+A rank exited before the others reported an error: the report then lists the cause of that exit as the root (`ray-oom-kill`,
+`task-exception`, …). The warning `Unable to resolve hostname to a (local) address` alone is harmless if all ranks are on one
+node. A collective operation timed out after the ranks were connected (`nccl-failure`).
 """
 
 from __future__ import annotations
@@ -119,6 +127,16 @@ CLOSED = Signal(
     fold=("peer",),
 )
 
+MESH_FRAME = Signal(
+    "rendezvous.mesh",
+    ": gloo::rendezvous::Context::connectFullMesh(",
+    r"^frame #\d{1,3}: (?P<raised>gloo)::rendezvous::Context::connectFullMesh\((?P<what>.{0,500})",
+    OUTPUT,
+    "frame #12: gloo::rendezvous::Context::connectFullMesh(std::shared_ptr<gloo::rendezvous::Store>, std::shared_ptr<gloo::transport::"
+    "Device>&) + 0x109 (0x7f4e in /venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so)",
+)
+"""The C++ stack of an exception that torch raised while Gloo waited for the other ranks."""
+
 _FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
 """The most specific first: one failure can cause all of them."""
 _REMOTE = pattern(r"remote=\[(?P<ip>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})")
@@ -133,7 +151,16 @@ _LOOPBACK_IP = ("127.", "::1")
     rank=44,
     explains=("task-error",),
     caused_by=("process", "task-error", "worker"),
-    looks_for=(*_FAILED, LOOPBACK, ADDRESSES, CLOSED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+    looks_for=(
+        *_FAILED,
+        MESH_FRAME,
+        LOOPBACK,
+        ADDRESSES,
+        CLOSED,
+        *SIGNALS,
+        WORKER_EXIT,
+        WORKER_DIED,
+    ),
 )
 def rendezvous_failed(case: Case) -> Iterator[Finding]:
     """One finding for all ranks that could not connect, or else one per peer that closed its connection."""

@@ -10,16 +10,16 @@
 ## Why
 With resource isolation (options since 2.45, in effect since 2.50) the raylet creates cgroup v2 groups for its own processes
 and for workers. It needs cgroup v2 alone (v1 not mounted in addition), the controllers `cpu` and `memory` in its parent
-group, and write permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but the
-cause is the machine's configuration.
+group, and write permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but
+the cause is the machine's configuration.
 
 ## Confirm
 - `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`, and `grep cgroup /proc/mounts` shows no other type.
 - `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`. Check `ls -ld` of the path given with `--cgroup-path`.
 
 ## Fix
-Give the raylet a cgroup v2 group that it may write to, or start Ray without isolation. For the second message, reserve
-more memory for Ray's own processes.
+Give the raylet a cgroup v2 group that it may write to, or start Ray without isolation. For the message about the
+system slice, reserve more memory for Ray's own processes (`ray start --system-reserved-memory=BYTES`).
 
 ## Not this when
 - The raylet died later for another reason (`raylet-died`).
@@ -35,7 +35,7 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import size
+from raydoctor.model.text import clause, size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import CHECK_FAILED
 from raydoctor.rules.shared.connect import NODE_NOT_STARTED
@@ -135,7 +135,7 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
     links = [Link(first, f"the raylet fails at its start: {why}")]
     links += [Link(e, "the start of Ray times out") for e in timed_out[:1]]
     return Finding(
-        f"The raylet (pid {first.pid}) could not start because it could not set up resource isolation: {why}",
+        f"The raylet (pid {first.pid}) could not start because it could not set up resource isolation: {clause(why)}",
         tuple(links),
         explains=(
             Entity("isolation", first.source.path),
@@ -155,7 +155,9 @@ def _refused(event: Event) -> Finding:
     )
     on = Remedy(
         "Enable resource isolation, or drop the option",
-        ("ray.init(enable_resource_isolation=True, …)   # ray start --enable-resource-isolation",),
+        (
+            "ray.init(enable_resource_isolation=True)   # plus your other options; or ray start --enable-resource-isolation",
+        ),
         doc=_DOC,
         since=(2, 45),
     )
@@ -188,7 +190,7 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
                 f"Reserve {size(wanted)} for Ray's own processes instead of {size(reserved)}",
                 (
                     paste.shell(
-                        "ray start --enable-resource-isolation --system-reserved-memory={wanted} …",
+                        "ray start --enable-resource-isolation --system-reserved-memory={wanted}   # plus your other options",
                         wanted=wanted,
                     ),
                 ),
@@ -206,7 +208,7 @@ def _remedies(why: str) -> Iterator[Remedy]:
     yield Remedy(title, steps, risk="disruptive", doc=_DOC, since=_SINCE)
     yield Remedy(
         "Start Ray without resource isolation, which changes nothing else",
-        ("ray start …   # without --enable-resource-isolation; ray.init(enable_resource_isolation=False)",),
+        ("ray start   # plus your other options; without --enable-resource-isolation; ray.init(enable_resource_isolation=False)",),
         doc=_DOC,
         since=_SINCE,
     )  # fmt: skip
@@ -221,7 +223,7 @@ def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
     if "permissions" in why or "Permission" in why:
         return "Create a group for the user that runs Ray", (
             "sudo mkdir -p /sys/fs/cgroup/ray && sudo chown -R $USER /sys/fs/cgroup/ray",
-            "ray start --enable-resource-isolation --cgroup-path=/sys/fs/cgroup/ray …",
+            "ray start --enable-resource-isolation --cgroup-path=/sys/fs/cgroup/ray   # plus your other options",
         )
     if "already exists" in why:
         return "Remove the groups that an earlier Ray left behind, after that Ray has stopped", (

@@ -7,8 +7,7 @@
 
 ## Why
 Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
-installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it keeps the failure for
-ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
+installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it caches the failure for ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
 A cause that was fixed in the meantime (network, index) does not help until then.
 
 ## Confirm
@@ -18,8 +17,7 @@ A cause that was fixed in the meantime (network, index) does not help until then
 - Run the same command by hand on that node: its network, disk, compiler and Python count, not those of your machine.
 
 ## Fix
-Fix the error that the tool reports. Build stable packages into an image instead of installing them at run time. To get
-past a kept failure, change the environment in any way, wait, or restart the node.
+Fix the error that the tool reports. Build stable packages into an image instead of installing them at run time. To get past a cached failure, change the environment in any way, wait, or restart the node.
 
 ## Not this when
 - The setup exceeded its time limit (`runtime-env-timeout`), or the directory to upload was too large
@@ -95,8 +93,6 @@ def _headline(failure: SetupFailure, affected: list[str], recovered: bool) -> st
         return f"{text}, and a later attempt succeeded"
     if affected:
         text += f", so {evidence.join_names(affected)} could not start"
-    if failure.kept:
-        text += f", and {evidence.many(evidence.total(failure.kept), 'later request')} failed at once with the cached error"
     return text
 
 
@@ -137,13 +133,19 @@ def _agent_log(*attempts: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the index lacks the package: three attempts fail, and a second task gets the kept failure",
+        "the index lacks the package: three attempts fail, and a second task gets the cached error",
         {
             **_agent_log(*[_NO_PACKAGE] * 3),
             "driver.log": f"{_RAISED}[Node 10.0.0.2] {_NO_PACKAGE}",
         },
         roots=("runtime-env-failed",),
-        says=("pip", "3 attempts", "acme-features==1.4.2", "1 later request", "--index-url"),
+        says=(
+            "pip",
+            "3 attempts",
+            "acme-features==1.4.2",
+            "To retry within 10 minutes",
+            "--index-url",
+        ),
     ),
     Example(
         "the same last line, but pip never reached the index (driver's output only, 2.40 and older)",
@@ -179,6 +181,32 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
         roots=("runtime-env-failed",),
+    ),
+    Example(
+        "the end of an agent's traceback, as older drivers echo it",
+        {
+            "driver.log": '(pid=runtime_env, ip=10.0.0.2)   File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 542, in '
+            "modify_context\n(pid=runtime_env, ip=10.0.0.2)     raise ValueError(\n"
+            f"(pid=runtime_env, ip=10.0.0.2) {environments.RAISED[0].sample}\n"
+        },
+        roots=("runtime-env-failed",),
+        says=("for URI pip://4950 does not exist",),
+    ),
+    Example(
+        "the exception of an agent, alone",
+        {"driver.log": f"{environments.RAISED[1].sample}\n"},
+        roots=("runtime-env-failed",),
+        says=("_ray_pkg_4950.zip",),
+    ),
+    Example(
+        "a pasted log of an agent that ends within the traceback",
+        {
+            "driver.log": f"2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n"
+            'Traceback (most recent call last):\n  File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 394, in '
+            "create\n    pip_dir_bytes = await task\n"
+        },
+        roots=("runtime-env-failed",),
+        says=("an error that the console cuts off, in create",),
     ),
     Example(
         "a task prints the error of an old incident",

@@ -18,7 +18,9 @@ environments at once on one node. A cancelled attempt may leave files behind, so
 
 ## Fix
 Build the packages into the image, so that nothing is left to install. Or fix what is slow (index, proxy, disk), or raise
-the time limit.
+the time limit, which is in seconds:
+
+    ray.init(runtime_env={"pip": ["PACKAGE"], "config": {"setup_timeout_seconds": 1800}})
 
 ## Not this when
 - The tool itself failed, for example on a network error (`runtime-env-failed`).
@@ -171,14 +173,14 @@ def _remedies(failure: SetupFailure, seconds: int, step: str) -> Iterator[Remedy
         f"Raise the time limit from {seconds or _DEFAULT} s to {3 * (seconds or _DEFAULT)} s",
         (
             paste.python(
-                'runtime_env={{…, "config": {{"setup_timeout_seconds": {seconds}}}}}',
+                'runtime_env={{"config": {{"setup_timeout_seconds": {seconds}}}}}   # plus your other entries',
                 seconds=3 * (seconds or _DEFAULT),
             ),
         ),
         doc=DOC,
     )
     if failure.kept:
-        yield KEPT
+        yield from KEPT
 
 
 # ------------------------------------------------------------------ examples

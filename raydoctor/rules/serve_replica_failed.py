@@ -12,15 +12,15 @@ replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the repl
   application as failed.
 - Health: the replica did not answer in time. Health checks run on the event loop that serves requests. A blocking call in
   an `async` method, a long native call that holds the GIL, or an overloaded process therefore looks like a dead replica.
-- Crash: the process ended. Its own diagnosis is listed above this one.
+- Crash: the process ended. The report lists the cause of that as the root.
 
 ## Confirm
 - Constructor: read the traceback in the controller's log. The replica's log does not contain it.
-- Health: run `ray stack` or `py-spy dump --pid <replica>` on the replica's node while it does not answer.
+- Health: run `ray stack` or `py-spy dump --pid PID` on the replica's node while it does not answer.
 
 ## Fix
 Fix the constructor. Keep the event loop free: move blocking calls to `await asyncio.to_thread(f, x)`. If an answer may
-take that long, raise `health_check_timeout_s`.
+take that long, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
 
 ## Not this when
 Replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`), or Serve rejects requests
@@ -39,7 +39,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
-from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, deaths
+from raydoctor.rules.shared.actor_deaths import BY_KILL, CALL_FAILED, LEFT, all_deaths
 from raydoctor.rules.shared.serve import Said
 from raydoctor.rules.shared.setup import environments
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -61,6 +61,8 @@ class _Trouble:
 
     said: list[Said] = field(default_factory=list)
     raised: Raised | None = None
+    kills: list[Event] = field(default_factory=list)
+    """Calls that failed because `ray.kill` had ended the replica."""
 
     @property
     def first(self) -> Said:
@@ -165,7 +167,10 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
         [e for e in case.exits if _is_of(trouble, e.names, e.at)] if trouble.kind == "crash" else []
     )
     named = {said.actor_name for said in trouble.said}
-    actors = [death.actor for death in deaths(case) if death.name in named]
+    ended = [death for death in all_deaths(case) if death.name in named]
+    actors = [death.actor for death in ended]
+    if trouble.kind == "crash":
+        trouble.kills = [e for death in ended if BY_KILL in death.cause for e in death.calls[:1]]
     actors += [a.id for a in case.ledger.actors.values() if a.name in named]
     own = (
         Entity("serve-replicas", f"{first.app}#{first.deployment} {trouble.kind} {trouble.raised}"),
@@ -235,12 +240,13 @@ def _headline(trouble: _Trouble) -> str:
             f"{subject} could not be started: {what or f'its {source} raised an exception'}{where}"
         )
     if trouble.kind == "crash":
-        return f"{subject} crashed"
+        return f"{subject} was ended by ray.kill" if trouble.kills else f"{subject} crashed"
     silent = [said.event for said in trouble.said if said.event.kind == "serve.health_timeout"]
     if silent and not raised:
         seconds = max(float(event["seconds"]) for event in silent)
         checks = evidence.many(evidence.total(silent), "health check")
-        return f"{subject} did not answer {checks} within {seconds:g} s, so Serve replaced {_them(trouble)}"
+        each = f"{'' if trouble.count > 1 else ' in a row'}, {seconds:g} s each"
+        return f"{subject} did not answer {checks}{each}, so Serve replaced {_them(trouble)}"
     return f"{subject} failed health checks{f': {what}{where}' if what else ''}, so Serve replaced {_them(trouble)}"
 
 
@@ -276,6 +282,8 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         if said.event.kind not in kinds:
             kinds.add(said.event.kind)
             yield Link(said.event, shows[said.event.kind])
+    for event in trouble.kills[:1]:
+        yield Link(event, "a call on the replica failed because ray.kill had ended it")
     for event in _about_app(case, trouble)[:2]:
         source = (
             "the driver got" if event.kind == "serve.deploy_failed" else "the controller reports"
@@ -349,6 +357,12 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
+    if trouble.kills:
+        yield Remedy(
+            "Change the number of replicas through Serve: it replaces a replica that ray.kill ended, and its requests fail",
+            (paste.python("{deployment:name}.options(num_replicas=N)", deployment=name),),
+            doc=_DOC,
+        )
     if trouble.kind == "crash":
         yield Remedy("List the replicas and their status", ("serve status",), doc=_DOC)
 
@@ -384,6 +398,9 @@ _UNHEALTHY = "".join(
 )
 _OLD = "WARNING 2026-11-21 10:45:51,344 controller 389 deployment_state.py:823 - Replica scores#Scorer#aBcDeF failed the health check 3 times in a row, marking it unhealthy.\n"
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_KILLED_CALL = CALL_FAILED.sample.replace(
+    '"cache"', '"SERVE_REPLICA::translation#Translator#g7278tvw"'
+)
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 _CUT = "".join(
@@ -403,6 +420,16 @@ _CAUSE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a replica that ray.kill ended, according to the controller's core log",
+        {
+            **_LOGS,
+            "logs/serve/controller_389.log": f"WARNING 2026-11-21 10:45:51,344 controller 389 -- {serve.CRASHED.sample}\n",
+            f"logs/python-core-worker-{_W}_389.log": f"[2026-11-21 10:45:51,300 W 389 402] task_manager.cc:1678: {_KILLED_CALL}\n",
+        },
+        roots=("serve-replica-failed",),
+        says=("A replica of Translator (application translation) was ended by ray.kill",),
+    ),
     Example(
         "the constructor cannot open its model file, three times",
         {
@@ -447,7 +474,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("serve-replica-failed",),
         says=(
-            "did not answer 3 health checks within 5 s",
+            "did not answer 3 health checks in a row, 5 s each",
             "health_check_timeout_s=60",
             "asyncio.to_thread",
         ),

@@ -7,12 +7,12 @@ caused by a slow __init__ or reconfigure method`. `serve.run` does not return, a
 
 ## Why
 - To be scheduled: no node has room for the replica, or its runtime environment is still being created. If the logs show
-  which, this diagnosis is listed under that one. If an autoscaler is adding a node, the delay ends by itself.
+  which, the report lists that as the root. If an autoscaler is adding a node, the delay ends by itself.
 - To initialize: the constructor is running, for example to load a model. That is a failure only if it never ends.
 
 ## Confirm
 - `ray status` compares the requested resources with those of the cluster. `serve status` shows each deployment's message.
-- A constructor that does not end: run `py-spy dump --pid <replica>` on its node.
+- A constructor that does not end: run `py-spy dump --pid PID` on the replica's node.
 
 ## Fix
 Request fewer resources (`ray_actor_options`), or add nodes. Download large models beforehand to a disk that all nodes can
@@ -25,29 +25,14 @@ The constructor raised an exception (`serve-replica-failed`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.model import paste
+from raydoctor.case.rule import Example, rule
+from raydoctor.cluster import resources
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import serve
-
-_DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
-
-PENDING = Signal(
-    "serve.replica_pending",
-    " replicas that have taken more than ",
-    r"^Deployment '(?P<deployment>[^'\n]*)' in application '(?P<app>[^'\n]*)' (?:has )?(?P<replicas>\d+) replicas that have taken more "
-    r"than (?P<seconds>[\d.]+)s to (?P<step>be scheduled|initialize)\."
-    r"(?:.{0,1000}?[Rr]esources required for each\s{1,20}replica:\s{0,20}(?P<required>.{1,1000}?),?\s{1,20}[Tt]otal resources available:\s{0,20}(?P<available>.{1,1000}?)\.?\s{1,20}Use `ray)?",
-    serve.CONTROLLER,
-    "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to be scheduled. This may be due to "
-    "waiting for the cluster to auto-scale or for a runtime environment to be installed. Resources required for each replica: "
-    '{"CPU": 8}, total resources available: {"CPU": 4.0}. Use `ray status` for more details.',
-    extent="record",
-    fold=("deployment", "step"),
-)
 
 
 @rule(
@@ -56,7 +41,7 @@ PENDING = Signal(
     rank=85,
     explains=("serve-pending",),
     caused_by=("waiting",),
-    looks_for=(PENDING,),
+    looks_for=(serve.PENDING,),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:
     """One finding per deployment and step."""
@@ -80,7 +65,7 @@ def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> 
     if starting:
         headline = f"{subject} spent more than {seconds} in the constructor"
     elif last["required"]:
-        headline += f": each needs {_one_line(last['required'])}, and the cluster has {_one_line(last['available'])}"
+        headline += f": each needs {_described(last, 'required')}, and the cluster has {_described(last, 'available')}"
     severity: Severity = "info" if starting or reports == 1 else "warning"
     return Finding(
         headline,
@@ -90,33 +75,37 @@ def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> 
         subjects=(Subject("deployment", None, deployment),),
         count=replicas,
         severity=severity,
-        remedies=tuple(_remedies(deployment, starting)),
+        remedies=tuple(_remedies(deployment, starting, last)),
         covers=tuple(events),
     )
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _described(event: Event, which: Literal["required", "available"]) -> str:
+    """`8 CPU`: of what the cluster has, only what a replica needs; the controller's own text if it is not JSON."""
+    needs = serve.amounts(event["required"])
+    found = serve.amounts(event[which])
+    if not (needs and found):
+        return " ".join(event[which].split())
+    return resources.describe({name: found.get(name, 0.0) for name in needs})
 
 
-def _remedies(deployment: str, starting: bool) -> Iterator[Remedy]:
+def _remedies(deployment: str, starting: bool, last: Event) -> Iterator[Remedy]:
     if starting:
         yield Remedy(
             f"Take a stack of the constructor of {deployment}",
             ("py-spy dump --pid PID   # of the replica, on its node",),
         )
         return
-    yield Remedy(
-        f"Request no more resources for a replica of {deployment} than a node has",
-        (
-            paste.python(
-                '{deployment:name}.options(ray_actor_options={{"num_cpus": 1}})',
-                deployment=deployment,
-            ),
-            "ray status",
-        ),
-        doc=_DOC,
+    yield serve.request(
+        f"Request no more resources for a replica of {deployment} than a node has", _possible(last)
     )
+
+
+def _possible(last: Event) -> resources.Needs:
+    """What a replica may request at most: no more than the cluster has."""
+    has = serve.amounts(last["available"])
+    needs = serve.amounts(last["required"])
+    return {name: min(v, has.get(name, 0.0)) for name, v in needs.items()} or {"CPU": 1.0}
 
 
 # ------------------------------------------------------------------ examples
@@ -138,11 +127,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a replica that needs more than the cluster has, reported twice",
         {
-            "logs/serve/controller_402.log": _line(1, PENDING.sample) + _line(31, PENDING.sample),
+            "logs/serve/controller_402.log": _line(1, serve.PENDING.sample)
+            + _line(31, serve.PENDING.sample),
             **_LOGS,
         },
         roots=("serve-replica-pending",),
-        says=("A replica of Generator", "60 s", '{"CPU": 8}', '{"CPU": 4.0}'),
+        says=("A replica of Generator", "60 s", "needs 8 CPU", "has 4 CPU", '{"num_cpus": 4}'),
     ),
     Example(
         "the record of Ray 2.40 has several lines: only the driver's output is available",
@@ -152,7 +142,7 @@ EXAMPLES: tuple[Example, ...] = (
             )
         },
         roots=("serve-replica-pending",),
-        says=("2 replicas of Generator", '{"CPU": 8}'),
+        says=("2 replicas of Generator", "needs 8 CPU"),
     ),
     Example(
         "a slow constructor is only a note",
@@ -162,6 +152,6 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a task prints a controller's record",
-        {"driver.log": f"(report pid=12) {_line(1, PENDING.sample)}", **_LOGS},
+        {"driver.log": f"(report pid=12) {_line(1, serve.PENDING.sample)}", **_LOGS},
     ),
 )

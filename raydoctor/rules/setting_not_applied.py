@@ -5,18 +5,20 @@ Nothing: Ray runs as if the setting were not there. The memory monitor still kil
 at 95 %, nodes are still declared dead after five health checks. No process reports a setting that it does not read.
 
 ## Why
-Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The
-raylet runs the memory monitor, spilling, the object store's disk check and the worker pool. The GCS runs health checks and
-keeps the list of tasks. A driver that joins a running cluster runs neither, and neither does anything that its
-`runtime_env` starts: `export RAY_memory_usage_threshold=0.8; python train.py` changes nothing. Only a driver that starts
-its own Ray passes its environment on to it.
+Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The raylet
+runs the memory monitor, spilling, the object store's disk check and the worker pool. The GCS runs health checks and keeps
+the list of tasks. A driver that joins a running cluster runs neither, so `export RAY_memory_usage_threshold=0.8; python
+train.py` changes nothing, and a `runtime_env` with the setting changes nothing. Only a driver that starts its own Ray passes
+its environment on to it.
 
 ## Confirm
-- `tr '\\0' '\\n' < /proc/<pid of raylet or gcs_server>/environ | grep ^RAY_`, and the same for the driver.
+- `tr '\\0' '\\n' < /proc/$(pgrep -o raylet)/environ | grep ^RAY_`, and the same for `gcs_server` and for the driver's pid.
 
 ## Fix
 Set it for `ray start` on every node (in KubeRay: `env` of the Ray containers), or once with `--system-config` on the head,
-and restart Ray.
+and restart Ray:
+
+    ray start --head --system-config='{"memory_usage_threshold": 0.8}'
 
 ## Not this when
 Both sides have the same value. Drivers and workers read the setting (`RAY_task_oom_retries`,
@@ -201,18 +203,23 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
     ]
     where = "on the head" if all(i.setting.reader == "gcs" for i in idle) else "on every node"
     config = json.dumps({i.name: _value(i.wanted) for i in idle})
-    at_head = paste.shell("ray start --head --system-config={config} …", config=config)
+    at_head = paste.shell("ray start --head --system-config={config}", config=config)
     if any(i.is_overruled for i in idle):
         title = "Change it where the head is started: its system config overrides every environment"
-        steps: tuple[str, ...] = (paste.shell("ray stop; {start}", start=at_head),)
+        steps: tuple[str, ...] = (
+            paste.shell("ray stop; {start}   # plus your other options", start=at_head),
+        )
     else:
         title = f"Set it where Ray is started, {where}, and restart Ray"
         steps = (
             paste.shell(
-                "ray stop; {settings} ray start --head …   # KubeRay: env of the Ray containers",
+                "ray stop; {settings} ray start --head   # plus your other options; KubeRay: env of the Ray containers",
                 settings=assigned,
             ),
-            paste.shell("{start}   # or once on the head, for all nodes", start=at_head),
+            paste.shell(
+                "{start}   # plus your other options; or once on the head, for all nodes",
+                start=at_head,
+            ),
         )
     return (
         Remedy(title, steps, risk="disruptive", doc=_DOC),

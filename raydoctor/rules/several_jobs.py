@@ -109,7 +109,7 @@ def _finding(case: Case, together: list[Job], last: float, now: dict[str, Event]
         else "ran on this cluster at the same time for up to"
     )
     return Finding(
-        f"{len(together)} jobs {run} {seconds:.0f} s and share its resources: {names}",
+        f"{len(together)} jobs {run} {seconds:.0f} s and {'share' if len(running) > 1 else 'shared'} its resources: {names}",
         (
             *(Link(e, f"job {ids.job_number(e['job'])} started") for e in started[:3]),
             *(Link(e, f"job {ids.job_number(e['job_id'])} is running now") for e in running[:3]),

@@ -14,7 +14,8 @@ Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<t
 - `echo "$RAY_TMPDIR" "$TMPDIR"` in the environment that starts Ray.
 
 ## Fix
-Use a short temporary directory, or a short symbolic link to the long one. Objects can still spill to the long path.
+Use a short temporary directory (`ray start --head --temp-dir=/tmp/ray`), or a short symbolic link to the long one. Objects
+can still spill to the long path.
 
 ## Not this when
 The path is short enough and the socket is missing: the raylet died or belongs to another session.
@@ -83,7 +84,7 @@ def _remedies(fits: str, now: int) -> Iterator[Remedy]:
     yield Remedy(
         f"Use a temporary directory{fits}{have}",
         (
-            "ray start --head --temp-dir=/tmp/r …   # up to 2.54 for all nodes; later, set it on every node",
+            "ray start --head --temp-dir=/tmp/r   # plus your other options; up to 2.54 for all nodes; later, set it on every node",
             "ray.init(_temp_dir='/tmp/r')   # a cluster that the driver starts",
             "export RAY_TMPDIR=/tmp   # if a framework starts Ray",
         ),
@@ -91,7 +92,9 @@ def _remedies(fits: str, now: int) -> Iterator[Remedy]:
     )
     yield Remedy(
         "Spill objects to the large disk if /tmp is small",
-        ("ray start --head --temp-dir=/tmp/r --object-spilling-directory=/large/disk …",),
+        (
+            "ray start --head --temp-dir=/tmp/r --object-spilling-directory=/large/disk   # plus your other options",
+        ),
         doc=_DOC,
         since=(2, 45),
     )

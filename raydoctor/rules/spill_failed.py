@@ -11,12 +11,13 @@ full, read-only or not writable for Ray's user, if another process deletes the f
 are missing. Ray retries, and logs the error each time.
 
 ## Confirm
-- Read the error in the headline. Run `df -h` and `ls -ld` on the directory, on that node, as Ray's user.
+- Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on that node, as Ray's user.
 - raylet.out: `Starting object store with directory …, fallback …` names the directory.
 - For S3: `python -c 'import boto3, smart_open'` in Ray's environment, on every node.
 
 ## Fix
-Make the directory writable and large enough on every node, or set another one. Install the packages for S3 on every node.
+Make the directory writable and large enough on every node, or set another one (`ray start
+--object-spilling-directory=DIRECTORY`, Ray 2.45 and later). For S3, install `boto3` and `smart_open` on every node.
 
 ## Not this when
 The file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`). The store spills much, and
@@ -223,7 +224,7 @@ def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
         for word in ("read-only", "permission", "not a directory", "could not be created")
     ):
         return (_writable(error), *_ELSEWHERE)
-    return (_ROOM, *_ELSEWHERE)  # fmt: skip
+    return (_room(error), *_ELSEWHERE)
 
 
 _PACKAGES = Remedy(
@@ -266,15 +267,25 @@ def _writable(error: str) -> Remedy:
     )
 
 
-_ROOM = Remedy(
-    "Free space in the directory for spilled objects",
-    ("df -h DIRECTORY; du -xsh DIRECTORY/* | sort -h",),
-)
+def _room(error: str) -> Remedy:
+    """For the directory that Python's error names; otherwise Ray's default, the session's folder."""
+    found = _QUOTED.search(error)
+    return Remedy(
+        "Free space in the directory for spilled objects",
+        (
+            paste.shell(
+                "df -h {directory:path}; du -xh -d 1 {directory:path} | sort -h   # on the node",
+                directory=found["directory"] if found else "/tmp/ray/session_latest",
+            ),
+        ),
+    )
+
+
 _ELSEWHERE = (
     Remedy(
         "Or spill to another directory",
         (
-            "ray start --object-spilling-directory=/big_disk/spill …   # every node",
+            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options; every node",
             'ray.init(object_spilling_directory="/big_disk/spill")     # where the script starts Ray',
         ),
         risk="disruptive",

@@ -14,12 +14,13 @@ It also takes disk space for as long as the objects are in scope.
 - `iostat -x 5` on the node shows whether the disk is the limit.
 
 ## Fix
-Give the object store more memory, keep fewer objects in scope at once (smaller batches in flight, `del` references), or
-spill to a faster disk or to several disks.
+Give the object store more memory (`ray start --object-store-memory=BYTES`), keep fewer objects in scope at once (smaller
+batches in flight, `del` references), or spill to a faster disk (`ray start --object-spilling-directory=DIRECTORY`, Ray 2.45
+and later) or to several disks.
 
 ## Not this when
-Less than four times the store was spilled at a good rate: this rule then reports nothing. The disk is full (`disk-full`), or
-Ray cannot spill any more (`object-store-full`).
+The store spilled less than four times its size, at a good rate: raydoctor does not report that. The disk is full
+(`disk-full`), or Ray cannot spill any more (`object-store-full`).
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Spill to a faster disk (a local SSD instead of a network volume)",
-            ("ray start --object-spilling-directory=/fast_disk/spill …   # every node",),
+            (
+                "ray start --object-spilling-directory=/fast_disk/spill   # plus your other options; every node",
+            ),
             risk="disruptive",
             doc=_DOC,
             since=(2, 45),
@@ -167,7 +170,7 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
             f"Enlarge the object store to at most {size(wanted)}, which holds all the data",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size} …   # every node; less if the node has less memory",
+                    "ray start --object-store-memory={size}   # plus your other options; every node; less if the node has less memory",
                     size=wanted,
                 ),
                 paste.python(

@@ -9,7 +9,8 @@ computed`.
 ## Why
 The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and through
 every task that depends on the result. The first line therefore names the *last* task, and the innermost block names the
-task that failed. Ray's own logs do not contain the exception: only the driver's output does, or the export events.
+task that failed. Ray's own logs do not contain the exception: only the driver's output does, the export events, and the
+table of tasks while the cluster runs. In that table, an exception that the program caught looks the same: it is a warning.
 
 ## Confirm
 - The innermost block: read the exception, the function and the innermost line of your own program.
@@ -39,7 +40,8 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
-from raydoctor.rules.shared.failures import failures
+from raydoctor.rules.shared.failures import failures, is_recorded, task_of
+from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.task_error import (
     RETRIED,
@@ -104,6 +106,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
     if not groups:
         yield from map(_of_cut, cut.values())
         yield from _missing_modules(case)
+        yield from _aborted_pipelines(case)
 
 
 def _of_cut(found: list[Printed]) -> Finding:
@@ -145,6 +148,30 @@ def _missing_modules(case: Case) -> Iterator[Finding]:
         )
 
 
+def _aborted_pipelines(case: Case) -> Iterator[Finding]:
+    """Operators of Ray Data whose task raised an exception that a console cuts off."""
+    aborted = [
+        e
+        for e in case.of(data.BLOCK_FAILED.kind)
+        if e.source.is_excerpt and e.level == "E" and "will now abort" in e.message
+    ]
+    if aborted and any(e.source is aborted[0].source for e in case.of("driver.exception")):
+        return
+    for operator, events in evidence.grouped(aborted, lambda e: e["operator"]).items():
+        yield Finding(
+            f"A task of the Ray Data operator {operator} raised an exception that the console cuts off",
+            (Link(events[0], "Ray Data aborts the pipeline because a task raised an exception"),),
+            explains=(Entity("task-error", f"operator {operator}"),),
+            count=evidence.total(events),
+            remedies=(
+                Remedy(
+                    "Read the end of this traceback in the program's output: it names the exception"
+                ),
+            ),
+            covers=tuple(events),
+        )
+
+
 _OF_OTHERS = ("FUNCTION_SIZE_ERROR_THRESHOLD", " whose owner is unknown")
 """Parts of Ray's own ValueErrors, which `large-closure` and `object-owner-unknown` report."""
 
@@ -166,14 +193,15 @@ class _SameError:
     passed_on: list[Printed] = field(default_factory=list)
     """The driver got them from a task that depended on the failed task."""
     retried: list[Printed] = field(default_factory=list)
-    exported: list[Printed] = field(default_factory=list)
+    recorded: list[Printed] = field(default_factory=list)
+    """Recorded by Ray: in export events, or in the table of tasks of a live cluster."""
 
     def add(self, seen: Printed) -> None:
         """Add a failure to the list of its kind."""
-        if seen.event.kind == "task.retried":
+        if seen.is_retried:
             self.retried.append(seen)
-        elif seen.event.kind == "export.task_error":
-            self.exported.append(seen)
+        elif is_recorded(seen.event):
+            self.recorded.append(seen)
         elif seen.failure.path:
             self.passed_on.append(seen)
         elif not seen.failure.is_remote:
@@ -189,7 +217,7 @@ class _SameError:
     def all(self) -> list[Printed]:
         """Every record, the most informative first."""
         return [
-            *self.raised, *self.unhandled, *self.text, *self.passed_on, *self.exported, *self.retried
+            *self.raised, *self.unhandled, *self.text, *self.passed_on, *self.recorded, *self.retried
         ]  # fmt: skip
 
     @property
@@ -201,13 +229,17 @@ class _SameError:
     def count(self) -> int:
         """Failures of the task itself, as far as they can be counted."""
         reported = _total(self.raised) + _total(self.unhandled)
-        tasks = {s.event["task"] for s in self.exported if not s.failure.path}
+        tasks = {task_of(s.event) for s in self.recorded if not s.failure.path}
         return max(reported, len(tasks)) or _total(self.text) or _total(self.passed_on)
 
     @property
     def dependants(self) -> list[str]:
         """Tasks that failed because this one did."""
-        return list(dict.fromkeys(name for s in self.passed_on for name in s.failure.path))
+        return list(
+            dict.fromkeys(
+                name for s in (*self.passed_on, *self.recorded) for name in s.failure.path
+            )
+        )
 
 
 def _total(seen: Iterable[Printed]) -> int:
@@ -230,7 +262,7 @@ def _finding(function: str, kind: str, group: _SameError) -> Finding:
         explains=(error_entity(best),),
         subjects=(Subject("task", None, function, best.failure.pid),),
         count=group.count,
-        severity="warning" if best in group.exported else None,
+        severity="warning" if best in group.recorded else None,
         remedies=(*_remedies(function, kind, best.failure), *_rebuild(kind, group)),
         covers=tuple(_records(group)),
     )
@@ -283,7 +315,7 @@ def _from(function: str, failure: TaskFailure) -> str:
 
 
 def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
-    own = [*group.raised, *group.unhandled, *group.text, *group.exported, *group.retried]
+    own = [*group.raised, *group.unhandled, *group.text, *group.recorded, *group.retried]
     for seen in own[:1]:
         yield Link(
             seen.event, f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}"
@@ -314,8 +346,9 @@ def _how(seen: Printed) -> str:
         return "ray.get raised it in the driver"
     if seen.event.kind == "task.retried":
         return "Ray retried the task"
-    if seen.event.kind == "export.task_error":
-        return "an export event records it"
+    if is_recorded(seen.event):
+        source = "an export event" if seen.event["task"] else "the GCS"
+        return f"{source} records it"
     return (
         "the result was never fetched"
         if UNHANDLED in seen.event.message
@@ -350,7 +383,7 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
             doc=_DOC,
         )
     steps = []
-    if place:
+    if place and not place.file.startswith("<"):  # `<string>` (`python -c`), `<stdin>`: no file
         steps.append(
             paste.shell(
                 "sed -n '{first},{last}p' {file:path}",
@@ -439,6 +472,18 @@ _RETRY = (
     "ray::download() (pid=384, ip=127.0.0.1)\n"
     '  File "/app/fetch.py", line 29, in download\nConnectionError: 503 service unavailable\nstatus 200\n'
 )
+
+
+def _failed(name: str, text: str) -> live_examples.Row:
+    """A failed task in a live table."""
+    return live_examples.running(
+        1, name, {},
+        state="FAILED",
+        attempt_number=0,
+        error_type="TASK_EXECUTION_EXCEPTION",
+        error_message=f"User exception:\n{text}",
+    )  # fmt: skip
+
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -545,6 +590,25 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "load_shard raised an exception that the console cuts off, in column_mean (shards.py:40)",
         ),
+    ),
+    Example(
+        "a running cluster whose program caught the exception of a method; the message lacks its beginning",
+        live_examples.tables(
+            tasks=[_failed("Trainer.step", "pr=<a.Trainer object at 0x7f>)\n" + _FRAMES)]
+        ),
+        roots=("task-exception",),
+        says=("Actor method Trainer.step raised KeyError: 'price', in column_mean (shards.py:40)",),
+    ),
+    Example(
+        "a running cluster that ran the task again after the exception",
+        {
+            **live_examples.tables(
+                tasks=[_failed("load_shard", f"ray::load_shard() (pid=7, ip=10.0.0.2)\n{_FRAMES}")]
+            ),
+            f"logs/python-core-driver-01000000{'f' * 48}_16.log": "[2026-11-21 08:34:17,706 I 16 39] task_manager.cc:1565: "
+            f"Attempting to resubmit task {live_examples.task_id(1)} for attempt number: 0\n",
+            **QUIET_LOGS,
+        },
     ),
     Example(
         "a console with the beginning of a failure of any kind",

@@ -117,7 +117,7 @@ def _live_finding(group: HungGroup) -> Finding:
     )
     return hangs.finding(
         group,
-        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}: {first.reason}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}, and {first.reason}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
     )

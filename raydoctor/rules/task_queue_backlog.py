@@ -89,8 +89,8 @@ def task_queue_backlog(case: Case) -> Iterator[Finding]:
         after = f" by up to {waits / 1000:g} s each" if waits else ""
         yield _finding(
             throttled,
-            f"Ray delays the start of more workers{after} because tasks of one kind hold workers while they wait (nested ray.get), "
-            "or because more tasks run at once than there are CPUs",
+            f"Ray delays the start of more workers{after} because tasks hold workers while they wait (nested ray.get), "
+            "or more tasks run at once than there are CPUs",
             _NESTED,
         )  # fmt: skip
     submitted = case.of("queue.submit_throttled")

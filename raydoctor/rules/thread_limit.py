@@ -4,8 +4,8 @@
 Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process is
 dead`). `raylet.err` or their own `.err` contains `pthread_create failed: Resource temporarily unavailable`, `terminate
 called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7 of
-64` or `can't start new thread`. Running workers abort with the same messages. A shell prints `fork: retry: Resource temporarily
-unavailable` or `fork: retry: No child processes`.
+64` or `can't start new thread`. Running workers abort with the same messages. A shell prints `fork: retry: Resource
+temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
 Linux counts threads as processes. `ulimit -u` limits those of a user on the whole machine. `pids.max` limits those of a
@@ -20,7 +20,8 @@ On that node:
   `pids.events` counts the refusals.
 
 ## Fix
-Raise the limit that was reached, run fewer workers at once, and stop libraries from starting a thread for each core.
+Raise the limit that was reached, run fewer workers at once, and stop libraries from starting a thread for each core
+(`OMP_NUM_THREADS=1`, `OPENBLAS_NUM_THREADS=1`).
 
 ## Not this when
 The messages are a library's warning, and its worker kept running or ended for another reason. `Too many open files` is
@@ -123,13 +124,27 @@ def thread_limit(case: Case) -> Iterator[Finding]:
             aborted.setdefault(exit_.node, []).append(exit_)
     for node in dict.fromkeys((*dead, *aborted)):
         yield _of_workers(case, dead.get(node), aborted.get(node, []), node)
-    if evidence.is_console(case):
-        yield from _of_drivers(case)
+    drivers = list(_of_drivers(case)) if evidence.is_console(case) else []
+    yield from drivers
     printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
     if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
+    elif refused := [] if dead or aborted or drivers else _refused_in_excerpt(case):
+        yield _of_console(case, refused)
     elif (shells := case.of(NO_FORK.kind)) and not (dead or aborted):
         yield _of_shells(case, shells)
+
+
+def _refused_in_excerpt(case: Case) -> list[Event]:
+    """Refusals that gRPC or OpenBLAS print with their own header: a pasted log may show nothing else."""
+    words = case.of(worker_start.REFUSED.kind)
+    if case.of(UNREGISTERED.kind) or any(worker_start.REFUSED.find in e.message for e in words):
+        return []
+    return [
+        e
+        for e in case.of(REFUSED[0].kind)
+        if e.source.is_excerpt and (e["thread"] or (e.level and "pthread_create" in e.message))
+    ]
 
 
 def _of_drivers(case: Case) -> Iterator[Finding]:
@@ -363,8 +378,8 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         "Raise the limit that was reached, and restart Ray",
         (
             "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which limit was reached?",
-            "ulimit -u unlimited; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
-            "docker run --pids-limit=-1 …   # Kubernetes: podPidsLimit of the kubelet; systemd: TasksMax=infinity",
+            "ulimit -u unlimited; ray start   # plus your other options; in the same shell; hard limit: /etc/security/limits.conf",
+            "docker run --pids-limit=-1   # plus your other options; Kubernetes: podPidsLimit of the kubelet; systemd: TasksMax=infinity",
         ),
         risk="disruptive",
         doc=_DOC,
@@ -379,7 +394,9 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
     )
     yield Remedy(
         "Run fewer workers at once on a node",
-        ("ray start --num-cpus=CORES …   # the cores that the container has",),
+        (
+            "ray start --num-cpus=CORES   # plus your other options; the cores that the container has",
+        ),
         doc=_DOC,
     )
 
@@ -540,5 +557,14 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program that quotes the message",
         {"driver.log": "if you see 'libgomp: Thread creation failed', raise the limit\n"},
+    ),
+    Example(
+        "a pasted log shows gRPC's refusals and nothing else",
+        {
+            "driver.log": "E1121 11:41:39.402580729     469 thd.cc:157]                           pthread_create failed: Resource "
+            "temporarily unavailable\n" * 2
+        },
+        roots=("thread-limit",),
+        says=("the system refused another thread",),
     ),
 )

@@ -8,24 +8,29 @@ cluster has. Train V1 raises `TimeoutError: Placement group creation timed out` 
 that `Training has not started` or `No trial is running`.
 
 ## Why
-The controller requests one placement group for all workers and waits 30 s for it, or as long as
-`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S` says. The group is created only if the resources of all workers are free at the same time.
+The controller requests one placement group for all workers and waits 30 s for it (`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`).
+The group is created only if the resources of all workers are free at the same time.
 - The cluster is smaller than the request: a node has not joined, or a GPU is not declared.
 - Another job, a leftover placement group or the driver's own actors hold a part of the resources.
 - An autoscaling cluster needs longer than the limit to start a node. Then a later attempt succeeds.
 
 ## Confirm
-- `ray status` while it waits: `Total Demands` lists the group, `Total Usage` what is taken.
+- `ray status` while it waits: `Total Demands` lists the group, and `Total Usage` shows the resources in use.
 - `Attempting to start training worker group of size 8 with the following resources: [{'GPU': 1}] * 8` shows the request.
 
 ## Fix
-Add the missing nodes, end what holds the resources, or request fewer or smaller workers. If the cluster must grow first, raise
-`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`.
+Add the missing nodes, end the jobs that hold the resources, or request fewer or smaller workers:
+
+    ScalingConfig(num_workers=4, resources_per_worker={"GPU": 1})
+
+If the cluster must grow first, raise the limit:
+
+    RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py
 
 ## Not this when
-- A later attempt started its workers: the warning healed.
+- A later attempt started its workers.
 - The controller recorded its decision about the failure (2.49 and later): `train-worker-failed` reports it, with the request.
-- The reason is known (`infeasible-request`, `cluster-starved`): it is listed above this finding.
+- The reason is known (`infeasible-request`, `cluster-starved`): the report lists it as the root.
 """
 
 from __future__ import annotations
@@ -94,11 +99,8 @@ _OFTEN = 3
     ),
 )
 def train_group_timeout(case: Case) -> Iterator[Finding]:
-    """One finding for all attempts of a run whose controller recorded no decision about them, and one for Train V1."""
+    """One finding for all attempts of a run, and one for Train V1."""
     short = train.logged(case, SHORT.kind)
-    failed = [attempt for run in train.runs(case) for attempt in run.attempts]
-    if not short and any("startup timed out" in attempt.event["what"] for attempt in failed):
-        return
     timeouts = _since_last_start(case, train.timeouts(case))
     if short or timeouts:
         yield _finding(case, short, timeouts)
@@ -116,19 +118,20 @@ def _since_last_start(case: Case, timeouts: list[Event]) -> list[Event]:
 
 def _finding(case: Case, short: list[Event], timeouts: list[Event]) -> Finding:
     count = max(evidence.total(timeouts), 1)
-    runs = train.runs(case) if short else []
+    runs = [run for run in train.runs(case) if short or train.is_start_timeout(run.attempts[-1])]
+    gave_up = any(run.attempts[-1].gave_up for run in runs)
     own = Entity("train-run", f"{(short or timeouts)[0].source.path} group")
     return Finding(
         _headline(case, short, timeouts),
         (
             *(Link(e, f"the controller compares the request for {e['resource']} with the cluster") for e in short[:1]),
-            *(Link(e, f"an attempt to start {e['workers']} workers timed out") for e in timeouts[:1]),
+            *(Link(e, f"an attempt to start {_workers(e)} timed out") for e in timeouts[:1]),
             *(Link(e, f"the last of {count} attempts") for e in timeouts[1:][-1:]),
         ),
         explains=(own, *(train.entity(run) for run in runs)),
         caused_by=(Entity("waiting", "cluster"),),
         count=count,
-        severity="error" if short or count >= _OFTEN else "warning",
+        severity="error" if short or gave_up or count >= _OFTEN else "warning",
         remedies=train.room_remedies(),
         covers=(*train.echoes(case), *short, *timeouts, *(a.event for r in runs for a in r.attempts), *(e for r in runs for e in r.raised)),
     )  # fmt: skip
@@ -205,9 +208,15 @@ def _headline(case: Case, short: list[Event], timeouts: list[Event]) -> str:
     event = timeouts[-1]
     request = train.requested(case)
     attempts = evidence.total(timeouts)
-    text = f"Ray Train waited {float(event['seconds']):g} s for the resources of {event['workers']} workers"
+    text = f"Ray Train could not get the resources of {_workers(event)}"
     text += f" ({request})" if request else ""
-    return f"{text} in vain{f', {attempts} times' if attempts > 1 else ''}"
+    text += f" within {float(event['seconds']):g} s"
+    return f"{text}, in {attempts} attempts" if attempts > 1 else text
+
+
+def _workers(event: Event) -> str:
+    """`8 workers`; an excerpt may cut the number off."""
+    return evidence.many(int(event["workers"]), "worker") if event["workers"] else "its workers"
 
 
 # ------------------------------------------------------------------ examples
@@ -233,7 +242,7 @@ EXAMPLES: tuple[Example, ...] = (
         "three attempts in a console of Ray 2.46",
         {"driver.log": (_ATTEMPT + _TIMED_OUT) * 3},
         roots=("train-group-timeout",),
-        says=("8 workers (8 × {'CPU': 1, 'GPU': 1}) in vain, 3 times", "ray status"),
+        says=("8 workers (8 × {'CPU': 1, 'GPU': 1}) within 30 s, in 3 attempts", "ray status"),
     ),
     Example(
         "the same, and the autoscaler reports again and again that no node fits",

@@ -2,26 +2,27 @@
 
 ## What you see
 `PreemptionWatcher: preemption detected` with nodes, ranks and a deadline (2.57 and later), `[FailurePolicy]` with `Source:
-preemption`, or `PreemptionError: Training was interrupted by node preemption (preempted_ranks=[1], drain_timed_out=False)` (2.58
-and later). Before that, only the error of a rank: `The actor died because its node has died`, followed by `the actor's node was
-preempted:` with the reason (2.31 and later).
+preemption`, or `PreemptionError: Training was interrupted by node preemption (preempted_ranks=[1], drain_timed_out=False)`
+(2.58 and later). Older versions print only the error of a rank: `The actor died because its node has died`, followed by `the
+actor's node was preempted:` with the reason (2.31 and later).
 
 ## Why
-Spot and preemptible machines are reclaimed after a notice of 30 s to 2 min. The autoscaler or `ray drain-node` then drains the
-node: Ray places nothing new on it, and ends it at the deadline. The ranks on the node end with it. All other ranks wait for them
-in their next collective operation.
+The cloud takes spot and preemptible machines back after a notice of 30 s to 2 min. The autoscaler or `ray drain-node` then
+drains the node: Ray places nothing new on it, and ends it at the deadline. The ranks on the node end with it. All other
+ranks wait for them in their next collective operation.
 
 ## Confirm
-- The reason behind `the actor's node was preempted:`, or the notice of the cloud provider.
-- gcs_server.out: `Draining node` and, later, the node's death reason `AUTOSCALER_DRAIN_PREEMPTED`.
+- The text after `the actor's node was preempted:`, or the notice of the cloud provider.
+- gcs_server.out: `Set node to be draining` (2.40 and later) and, after that, the node's death reason
+  `AUTOSCALER_DRAIN_PREEMPTED`.
 - The controller's log: `Checkpoint successfully created at:` between the notice and the end.
 
 ## Fix
-Report a checkpoint when the notice arrives, keep `storage_path` outside the nodes, and let the run restart. Put rank 0 and the
+Save a checkpoint when the notice arrives, keep `storage_path` outside the nodes, and let the run restart. Put rank 0 and the
 head node on machines that are not preempted.
 
 ## Not this when
-- The notice was given and the run finished before the deadline.
+- The run finished between the notice and the deadline.
 - A node died without a notice (`node-died`), or a worker was killed for memory (`ray-oom-kill`).
 """
 
@@ -182,16 +183,14 @@ def _saved(case: Case, seen: list[Event], decisions: list[Event]) -> Event | Non
 
 def _checkpoint(saved: Event | None, *, is_over: bool) -> str:
     if saved:
-        return ", and a checkpoint was saved before" if is_over else ", and a checkpoint was saved"
-    return (
-        ", and the capture shows no checkpoint that was saved after the notice" if is_over else ""
-    )
+        return ", after a checkpoint was saved" if is_over else ", and a checkpoint was saved"
+    return ", and the capture shows no checkpoint after the notice" if is_over else ""
 
 
 def _links(seen: list[Event], decisions: list[Event], saved: Event | None) -> Iterator[Link]:
     shows = {
-        DETECTED.kind: "Ray Train is told that nodes of the run are being drained",
-        TOLD.kind: "the ranks are told of the preemption",
+        DETECTED.kind: "Ray Train receives the notice that nodes of the run are being drained",
+        TOLD.kind: "a rank receives the notice of the preemption",
         INTERRUPTED.kind: "Ray Train reports that a preemption ended the attempt",
         LOST.kind: "a rank ended because its node was preempted",
     }
@@ -201,7 +200,7 @@ def _links(seen: list[Event], decisions: list[Event], saved: Event | None) -> It
     if saved:
         yield Link(saved, "the last checkpoint")
     for event in decisions[-1:]:
-        yield Link(event, "the controller decides about the run")
+        yield Link(event, "the controller decides whether the run restarts")
 
 
 def _remedies(runs: list[TrainRun]) -> tuple[Remedy, ...]:
@@ -224,7 +223,7 @@ def _remedies(runs: list[TrainRun]) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Keep the head node and rank 0 on machines that are not preempted",
-            ("ray start … --labels=…   # and ScalingConfig(label_selector=…)",),
+            ("ray start --labels=NAME=VALUE   # plus your other options; and ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
             doc=_DOC,
         ),
     )  # fmt: skip
@@ -251,19 +250,19 @@ EXAMPLES: tuple[Example, ...] = (
         "the notice, a checkpoint, and the controller gives up",
         {"driver.log": _WATCHER + _TOLD + _SAVED + _GAVE_UP},
         roots=("train-preempted",),
-        says=("Node b157c93de960", "(rank 1)", "a checkpoint was saved before", "no attempts left"),
+        says=("Node b157c93d", "(rank 1)", "after a checkpoint was saved", "no attempts left"),
     ),
     Example(
         "a console that begins inside the error of a rank, of Ray 2.56",
         {"driver.log": _CUT},
         roots=("train-preempted",),
-        says=("b157c93de960", "no checkpoint that was saved after the notice"),
+        says=("b157c93d", "no checkpoint after the notice"),
     ),
     Example(
         "the notice alone, in the words of a development version",
         {"driver.log": f"(PreemptionWatcher pid=90) PreemptionWatcher: drain detected: {{'{_N}': 0}}\n"},
         roots=("train-preempted",),
-        says=("Node b157c93de960 of the training run was preempted",),
+        says=("Node b157c93d of the training run was preempted",),
     ),
     Example(
         "the GCS reports the node's death: the node is the cause",

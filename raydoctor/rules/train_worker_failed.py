@@ -9,7 +9,8 @@ peer`, NCCL timeouts.
 ## Why
 All ranks work in step. When one rank raises an exception, is killed or hangs, the others wait for it in their next
 collective operation and fail there. Most errors of a failed run are therefore effects. The cause is the error of the
-*first* rank. If another rule finds that cause, this diagnosis is listed under it.
+*first* rank. If another rule finds that cause, the report lists
+this finding as its consequence.
 
 ## Confirm
 - `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and
@@ -23,7 +24,7 @@ a worker or node. It does not help against an exception that occurs in every att
 
 ## Not this when
 The trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request` or
-`placement-group-pending` is then listed above this one), or the driver itself failed.
+`placement-group-pending` is then the root), or the driver itself failed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def train_worker_failed(case: Case) -> Iterator[Finding]:
     """One finding per run; one for Ray Train's own exception where the capture shows no other failure."""
     found = train.runs(case)
     for run in found:
-        yield _finding(case, run)
+        # `train-group-timeout` reports a group that did not start.
+        if not (train.is_start_timeout(run.attempts[-1]) and train.timeouts(case)):
+            yield _finding(case, run)
     raised = case.of(train.RAISED_V1.kind)
     others = case.of("driver.exception", "log.error", "log.critical", "log.traceback")
     if raised and not found and not case.exits and all(_is_inside(e, raised[0]) for e in others):
@@ -126,20 +129,18 @@ def _headline(case: Case, run: TrainRun) -> str:
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
     if not last.ranks:
-        request = train.requested(case) if "startup timed out" in last.event["what"] else ""
-        group = f" (the group requests {request})" if request else ""
         says = (
             _first_line(last.event["what"])
             or f"the {'controller' if last.by_controller else 'worker group'} failed"
         )
-        return f"{named}{end}: {says}{group}"
+        return f"{named}{end}: {says}"
     what = "lost a peer" if last.ranks[0].lost_its_peer else "failed first"
     ranks = _ranks(last.ranks, train.world_size(case, last))
     text = f"{named}{end} because {ranks} {what}: {_why(last.ranks[0])}"
     if len(run.attempts) > 1:
         text += f", {_repeats(run)}"
     if last.limit:
-        text += f" (failure {last.count}, max_failures={last.limit})"
+        text += f", failure {last.count} with max_failures={last.limit}"
     return text
 
 
@@ -253,8 +254,6 @@ def _remedies(run: TrainRun) -> Iterator[Remedy]:
     last = run.attempts[-1]
     first = last.ranks[0] if last.ranks else None
     if first is None:
-        if "startup timed out" in last.event["what"]:
-            yield from train.room_remedies()
         return
     worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
     files = [paste.shell("less logs/worker-{worker}-*.err", worker=worker)] if worker else []
@@ -451,12 +450,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             **_LOGS,
         },
-        roots=("train-worker-failed",),
-        says=(
-            "was restarted",
-            "waiting for 8 workers",
-            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
-        ),
+        roots=("train-group-timeout",),
     ),
     Example(
         "the same in a console",
@@ -466,8 +460,7 @@ EXAMPLES: tuple[Example, ...] = (
             "(TrainController pid=100)   Error count: 1 (max allowed: inf)\n(TrainController pid=100) Error: Training failed due to "
             "controller error:\n(TrainController pid=100) The worker group startup timed out after 30.0 seconds waiting for 8 workers.\n"
         },
-        roots=("train-worker-failed",),
-        says=("was restarted: The worker group startup timed out", "requests 8 × {'GPU': 1}"),
+        roots=("train-group-timeout",),
     ),
     Example(
         "a console that dropped the lines that several ranks print, and the controller retries",

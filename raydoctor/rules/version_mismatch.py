@@ -16,8 +16,8 @@ Python's version.
 - `ray_version=` in the head's `gcs_server.out`.
 
 ## Fix
-Install the cluster's Ray (and Python) on the driver's machine, or submit the program with `ray job submit`, which runs it
-on the cluster.
+Install the cluster's Ray (`pip install 'ray[default]==VERSION'`) and Python on the driver's machine, or submit the program
+with `ray job submit`, which runs it on the cluster.
 
 ## Not this when
 The cluster is down or unreachable: the error is then `Failed to connect to GCS`, without a version.
@@ -50,6 +50,12 @@ _TOLD = Signal(
     "This process on node 10.0.0.2 was started with:\n    Ray: 2.50.0\n    Python: 3.11.7\n",
     extent="record", symptom=True, fold=("ray", "python", "own_ray", "own_python"),
 )  # fmt: skip
+_CUT_OFF = Signal(
+    "version.cut_off", "ersion mismatch: The cluster was started with:",
+    r"^(?:.{0,200}?[\s:])?RuntimeError: Version mismatch: The cluster was started with:$", DRIVER,
+    "RuntimeError: Version mismatch: The cluster was started with:",
+)  # fmt: skip
+"""Its first line, which is all that an excerpt may show."""
 _NO_TEMP_DIR = Signal(
     "version.no_temp_dir", "from GCS. Did GCS start successfully?",
     r"^ConnectionError: Could not read '(?:temp_dir|session_dir)' from GCS\. Did GCS start successfully\?", DRIVER,
@@ -69,7 +75,15 @@ _NODE_INFO_SINCE = (2, 54)
     rank=12,
     explains=("versions",),
     caused_by=(),
-    looks_for=(_TOLD, _NO_TEMP_DIR, NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
+    looks_for=(
+        _TOLD,
+        _CUT_OFF,
+        _NO_TEMP_DIR,
+        NO_NODE_INFO,
+        CONNECTING,
+        *RAY_VERSION,
+        *NODE_REGISTERED,
+    ),
 )
 def version_mismatch(case: Case) -> Iterator[Finding]:
     """One finding per pair of versions that Ray compared, or one for an error that only a version mismatch causes."""
@@ -82,6 +96,25 @@ def version_mismatch(case: Case) -> Iterator[Finding]:
         yield _compared(case, events)
     if not pairs and (inferred := _inferred(case)):
         yield inferred
+    elif not pairs:
+        yield from _cut_off(case)
+
+
+def _cut_off(case: Case) -> Iterator[Finding]:
+    """At most one finding, where a console cuts the versions off."""
+    for event in [e for e in case.of(_CUT_OFF.kind) if e.source.is_excerpt][:1]:
+        yield Finding(
+            "The driver cannot join the cluster: it runs another version of Ray or Python",
+            (Link(event, "Ray compared the versions of the driver and the cluster"),),
+            explains=(Entity("versions", event.source.path),),
+            remedies=(
+                Remedy(
+                    "Compare the versions on both sides, and install the cluster's in the driver's environment",
+                    ("python -c 'import ray, sys; print(ray.__version__, sys.version)'",),
+                ),
+            ),
+            covers=(event,),
+        )
 
 
 def _compared(case: Case, events: list[Event]) -> Finding:
@@ -280,5 +313,11 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("version-mismatch",),
         says=("Python 3.6.7", "Python 3.6.5"),
+    ),
+    Example(
+        "a console that ends with the first line of the error",
+        {"driver.log": f"{_CUT_OFF.sample}\n"},
+        roots=("version-mismatch",),
+        says=("another version of Ray or Python",),
     ),
 )

@@ -18,8 +18,12 @@ The first message alone can be harmless: it also appears once a minute while wor
 - The workers' own logs, on every node, before the first message.
 
 ## Fix
-Fix the worker that is behind. Without peer-to-peer access between GPUs, vLLM's own all-reduce hangs: disable it. If
-workers only compile, raise the limit.
+Fix the worker that is behind. If GPUs have no peer-to-peer access, disable vLLM's own all-reduce, which hangs there. If the
+workers only compile, raise the limit or do not compile.
+
+    NCCL_P2P_DISABLE=1 vllm serve MODEL --disable-custom-all-reduce   # no peer-to-peer access
+    VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800 vllm serve MODEL          # raise the limit
+    vllm serve MODEL --enforce-eager                                  # do not compile
 
 ## Not this when
 The engine continues after the message (a request is answered, the warm-up ends). `RayChannelTimeoutError` is

@@ -36,7 +36,7 @@ from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy
-from raydoctor.rules.shared import subjects
+from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.traceback import parse
@@ -107,7 +107,7 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
     crashed = evidence.attempts_covered(case, exits)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{subjects.workers(exits)} {how}",
+        f"{ended.workers(exits)} {how}",
         tuple(links),
         explains=(
             *evidence.exit_entities(exits),

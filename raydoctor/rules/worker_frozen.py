@@ -35,7 +35,7 @@ from raydoctor.case.signals import TASK_ATTEMPT_FAILED, TASK_FAILED, WORKER_DIED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
-from raydoctor.rules.shared import subjects
+from raydoctor.rules.shared import ended
 
 _WATCHDOG = "keepalive watchdog timeout"
 
@@ -59,7 +59,6 @@ def worker_frozen(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
-    first = exits[0]
     count = evidence.deaths(exits)
     alive = (
         "although the process was alive, so Ray treated it"
@@ -73,7 +72,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     ]
     links += [Link(e, "the caller's keepalive pings got no answer") for e in _attempts(case)[:1]]
     return Finding(
-        f"{subjects.workers(exits)} stopped answering {alive} as dead: possible causes are SIGSTOP, a debugger, "
+        f"{ended.workers(exits)} stopped answering {alive} as dead: possible causes are SIGSTOP, a debugger, "
         "a hung disk or a network that drops packets",
         tuple(links),
         explains=evidence.exit_entities(exits),
@@ -81,7 +80,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=count,
         severity=evidence.severity(case, exits),
-        remedies=_remedies(first),
+        remedies=_remedies(case, exits),
         covers=(*evidence.exit_events(exits), *_attempts(case), *evidence.attempts_covered(case, exits), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
 
@@ -94,8 +93,8 @@ def _attempts(case: Case) -> list[Event]:
     return [e for e in case.of("task.attempt_failed", "task.failed") if _WATCHDOG in e.message]
 
 
-def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
-    pid = exit_.pid or ""
+def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
+    pid = exits[0].pid or ""
     return (
         Remedy(
             "Find what stops such a process, on its node",
@@ -117,11 +116,7 @@ def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
             ),
             risk="disruptive",
         ),
-        Remedy(
-            "Make Ray retry on another worker",
-            ("@ray.remote(max_retries=3)", "@ray.remote(max_restarts=3, max_task_retries=3)   # an actor"),
-            doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html",
-        ),
+        *ended.retries(case, exits, "Make Ray retry on another worker"),
     )  # fmt: skip
 
 

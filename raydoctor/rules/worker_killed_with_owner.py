@@ -10,7 +10,7 @@ The process that submits a task owns its result. When the owner process dies, th
 ends the workers that are still computing it. This is a consequence, never the root cause: find out why the owner died.
 
 ## Confirm
-- `owner_worker_id` in that line is the owner: `grep <that id> gcs_server.out` shows how it ended.
+- `owner_worker_id` in that line is the owner: `grep OWNER_WORKER_ID gcs_server.out` shows how it ended.
 - An owner id that starts with a JobID and ends in `f`s is a driver.
 
 ## Fix

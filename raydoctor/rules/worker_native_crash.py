@@ -10,7 +10,7 @@ A Python exception does not end a process like this: a C, C++, Rust or CUDA libr
 
 - SIGSEGV: native code accessed memory outside its mapped memory.
 - SIGBUS: a mapped page cannot be backed (a truncated file, a full `/dev/shm`). If the logs show that `/dev/shm` is too
-  small, `object-store-on-disk` is listed above the crash.
+  small, the report lists `object-store-on-disk` as the root.
 - SIGILL: the binary was built for another CPU.
 - SIGFPE: native code divided an integer by zero.
 - SIGABRT: a library detected an internal error and called `abort()`. It prints its reason above the report.
@@ -43,7 +43,7 @@ from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import store, subjects
+from raydoctor.rules.shared import ended, store
 from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
@@ -139,9 +139,7 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     count = max((evidence.deaths(exits), *echoes))
     of_name = f" of {best.name}" if best.name else ""
     label = (
-        subjects.worker(_label(best), bool(best.name))
-        if count == 1
-        else f"{count} workers{of_name}"
+        ended.worker(_label(best), bool(best.name)) if count == 1 else f"{count} workers{of_name}"
     )
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
@@ -174,7 +172,9 @@ def _small_memory(crash: Crash) -> tuple[Entity, ...]:
 def _lost_raylet(case: Case, exit_: WorkerExit) -> bool:
     """Whether the worker had lost its raylet before: then the crash is part of the node's end."""
     losses = case.about(Entity("worker", exit_.worker), "raylet.seen_dead")
-    return any(e.at is None or exit_.at is None or e.at <= exit_.at for e in losses)
+    # Agents quote the end of the raylet's log, which names other workers.
+    own = (e for e in losses if evidence.worker_of(e) == exit_.worker)
+    return any(e.at is None or exit_.at is None or e.at <= exit_.at for e in own)
 
 
 def _what(crash: Crash) -> str:
@@ -224,9 +224,10 @@ def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
     late = known.ended is not None and first.at is not None and first.at > known.ended + first.slack
     severity: Severity = "warning" if late else "error"
     when = ", after its job had ended" if late else ""
+    name = f"driver (pid {pid})" if pid is not None else "driver"
     return Finding(
-        f"The driver (pid {pid}) crashed{when}: {_what(crash)}",
-        tuple(_links(crash, f"the driver (pid {pid})")),
+        f"The {name} crashed{when}: {_what(crash)}",
+        tuple(_links(crash, f"the {name}")),
         explains=() if late or not job else (Entity("job", job),),
         subjects=(Subject("job", job or None, None, pid),),
         severity=severity,
@@ -272,8 +273,8 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 "Check whether the shared memory is full or too small",
                 (
                     "df -h /dev/shm",
-                    "docker run --shm-size=SIZE …   # a third of the memory; Kubernetes: an emptyDir with medium: Memory",
-                    "RAY_preallocate_plasma_memory=1 ray start …   # fails when Ray starts instead of later",
+                    "docker run --shm-size=SIZE   # plus your other options; a third of the memory; Kubernetes: an emptyDir with medium: Memory",
+                    "RAY_preallocate_plasma_memory=1 ray start   # plus your other options; fails when Ray starts instead of later",
                 ),
                 risk="disruptive",
             ),
@@ -496,6 +497,28 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-native-crash",),
         says=("Party (pid 379) crashed: SIGSEGV",),
+    ),
+    Example(
+        "a console that begins with the handler's report and shows no end",
+        {
+            "driver.log": "(Trial pid=379) *** SIGSEGV received at time=1795247733 on cpu 22 ***\n(Trial pid=379) PC: @     "
+            "0x7fd011069d5e  (unknown)  link::Context::NextId()\n(Trial pid=379)     @     0x7fd011069d5e  3680  (unknown)\n"
+        },
+        roots=("worker-native-crash",),
+        says=("Trial (pid 379) crashed: SIGSEGV",),
+    ),
+    Example(
+        "a driver's console with the handler's report and its first frame",
+        {
+            "driver.log": "*** SIGABRT received at time=1795247733 on cpu 9 ***\n"
+            "PC: @     0x7fd011069d5e  (unknown)  raise\n    @     0x7fd011069d5e  3680  (unknown)\n"
+        },
+        roots=("worker-native-crash",),
+        says=("crashed: SIGABRT",),
+    ),
+    Example(
+        "a program prints a line about a report, without a frame",
+        {"driver.log": "*** SIGSEGV received at time=1795247733 on cpu 9 ***\nreports read: 1\n"},
     ),
     Example(
         "another process prints a report than the one that died",

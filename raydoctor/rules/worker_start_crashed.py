@@ -37,7 +37,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
-from raydoctor.rules.shared.traceback import Raised
+from raydoctor.rules.shared.traceback import Raised, cut_off
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _HIDDEN = pattern(
@@ -84,7 +84,9 @@ def _finding(case: Case, one: Starts) -> Finding:
 
 
 def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
-    if not one.events:
+    if not (one.events or one.given_up):
+        text = f"A worker process died while starting{one.place}"
+    elif not one.events:
         text = "Ray gave up starting workers because every one died or did not register"
     else:
         text = f"{evidence.many(one.count, 'worker process', 'worker processes')} died while starting{one.place}"
@@ -99,6 +101,8 @@ def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
 def _what(one: Starts, raised: Raised | None) -> str:
     if raised:
         return f"{raised}" + (f" in {raised.place}" if raised.place else "")
+    if any(cut_off(e.message) for e in one.words):
+        return "an exception that the console cuts off"
     words = next((e["what"] for e in one.words if e.kind == "worker.start_words"), "")
     return words.strip() or "their output is not in the capture (see raylet.err on that node)"
 
@@ -240,5 +244,15 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
             **QUIET_LOGS,
         },
+    ),
+    Example(
+        "a console shows only what a starting worker printed",
+        {
+            "driver.log": "(raylet) Traceback (most recent call last):\n"
+            '(raylet)   File "/opt/venv/lib/python3.12/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>\n'
+            "(raylet)     import ray\n(raylet) ModuleNotFoundError: No module named 'ray'\n"
+        },
+        roots=("worker-start-crashed",),
+        says=("A worker process died while starting", "No module named 'ray'"),
     ),
 )

@@ -12,12 +12,14 @@ much, or if so many workers start at once that each gets little CPU time: on a m
 
 ## Confirm
 - On that node: `time python -c "import ray"`. `python -X importtime -c "import ray"` shows which imports take the time.
-- `py-spy dump --pid <pid>` of such a process shows the line at which it waits.
+- `py-spy dump --pid PID` of such a process shows the line at which it waits.
 - `Started worker process` lines in `raylet.out` show how many workers start at once.
 
 ## Fix
 Put the Python environment on a local disk, remove slow code from `sitecustomize`, start fewer workers (`--num-cpus`), or
-allow more time.
+allow more time for `ray start` on every node:
+
+    export RAY_worker_register_timeout_seconds=180
 
 ## Not this when
 The process is `dead` (`worker-start-crashed`), or the runtime environment is still being created, which happens before the
@@ -128,14 +130,14 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
     if (many := _at_once(case, one)) >= _STORM:
         yield Remedy(
             f"Start fewer workers at once: {many} were started within {waited:.0f} s",
-            ("ray start --num-cpus=CORES …   # the number of real cores",),
+            ("ray start --num-cpus=CORES   # plus your other options; the number of real cores",),
             doc=_DOC,
         )
     yield Remedy(
         f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
             paste.shell(
-                "RAY_worker_register_timeout_seconds={seconds:.0f} ray start …   # every node; or in the environment of ray.init()",
+                "RAY_worker_register_timeout_seconds={seconds:.0f} ray start   # plus your other options; every node; or in the environment of ray.init()",
                 seconds=4 * waited,
             ),
         ),

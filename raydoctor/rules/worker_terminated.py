@@ -13,7 +13,7 @@ never the cause.
 ## Confirm
 - Several workers of one node ended within a second: the whole container or machine was being stopped.
 - Kubernetes: `kubectl describe pod` and `kubectl get events` show eviction, preemption or a failed liveness probe.
-- Batch systems: the job's accounting (`sacct -j …`) shows a time limit or preemption.
+- Batch systems: the job's accounting (`sacct -j JOB`) shows a time limit or preemption.
 - On the machine: check `journalctl`, cron and the shell history. auditd records the sender of a signal.
 
 ## Fix
@@ -37,8 +37,9 @@ from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIE
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import subjects
+from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, left_unnamed, submitter
+from raydoctor.rules.shared.kernel import journal_span
 
 _TOGETHER = 2.0
 """Seconds within which several SIGTERMs count as one event: a container or machine that stops."""
@@ -68,10 +69,11 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
         together.append((exit_, left))
     if together:
         yield _finding(case, together)
-    yield from map(_unnamed, [left for left in left_unnamed(case) if left.sigterm][:1])
+    unnamed = [left for left in left_unnamed(case) if left.sigterm]
+    yield from (_unnamed(case, left) for left in unnamed[:1])
 
 
-def _unnamed(left: Left) -> Finding:
+def _unnamed(case: Case, left: Left) -> Finding:
     """Without the record of any worker's exit: the sentence may be a quotation, so it is a warning."""
     return Finding(
         "A worker got a SIGTERM from an unknown process",
@@ -82,7 +84,7 @@ def _unnamed(left: Left) -> Finding:
             ),
         ),
         severity="warning",
-        remedies=_remedies([], left),
+        remedies=_remedies(case, [], left),
         covers=(left.event,),
         gaps=(_RAYLET,),
     )
@@ -115,7 +117,7 @@ def _belongs(exit_: WorkerExit, before: WorkerExit) -> bool:
 def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     exits = [exit_ for exit_, _ in together]
     left = together[0][1]
-    subject = subjects.workers(exits, f" of one node, within {_span(exits)},")
+    subject = ended.workers(exits, f" of one node, within {_span(exits)},")
     crashed = evidence.attempts_covered(case, exits)
     doubtful = not crashed and _may_be_tear_down(case, exits)
     known = "raylet-out" in case.roles and not doubtful
@@ -137,7 +139,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity="warning" if doubtful else evidence.severity(case, exits),
-        remedies=_remedies(exits, left),
+        remedies=_remedies(case, exits, left),
         covers=(*evidence.exit_events(exits), *crashed),
         gaps=(_END,) if doubtful else () if known else (_RAYLET,),
     )
@@ -185,30 +187,19 @@ def _suspects(case: Case, exits: list[WorkerExit]) -> tuple[Entity, ...]:
     return tuple(entity for e in case.exits if id(e) not in chosen for entity in e.entities)
 
 
-def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
+def _remedies(case: Case, exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
     steps = [
-        "journalctl --since '-1 hour' | grep -iE 'kill|stop|terminat|evict'   # on that node",
+        paste.shell(
+            "journalctl --since {since} --until {until} | grep -iE 'kill|stop|terminat|evict'   # on that node",
+            **journal_span(event for exit_ in exits for event in exit_.events),
+        ),
         "sacct -j JOB --format=JobID,State,ExitCode,Timelimit,Elapsed   # Slurm",
     ]
     pod = "kubectl describe pod POD; kubectl get events --sort-by=.lastTimestamp   # eviction, preemption, probes"
     steps.insert(0 if left.kubernetes else len(steps), pod)
-    names = [e.names[-1] for e in exits if e.names and not e.actor]
-    actors = [e.names[-1] for e in exits if e.names and e.actor]
-    retry = [
-        paste.python("@ray.remote(max_retries=3)   # {name}", name=name)
-        for name in dict.fromkeys(names)
-    ]
-    retry += [
-        paste.python("@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}", name=name)
-        for name in dict.fromkeys(actors)
-    ]
     return (
         Remedy("Find the sender of the SIGTERM", tuple(steps)),
-        Remedy(
-            "Make Ray retry the work if such ends are normal (preemption)",
-            tuple(retry) or ("@ray.remote(max_retries=3)",),
-            doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
-        ),
+        *ended.retries(case, exits, "Make Ray retry the work if such ends are normal (preemption)"),
     )
 
 

@@ -15,11 +15,17 @@ kill and `os._exit(7)` differ only in the kernel log.
   killer ended it.
 - Kubernetes: `kubectl describe pod` shows `OOMKilled`, exit code 137.
 - cgroup: `oom_kill` in `memory.events` (v2) or `memory.oom_control` (v1) counts OOM kills.
-- The worker's `.err` file ends with the output of a library that called `os._exit`.
+- The worker's `.err` file may end with the output of a library that called `os._exit`.
 
 ## Fix
-Collect the evidence above and diagnose again: save the kernel log as `dmesg.txt` next to the logs. Until then retries
-(`max_retries`, `max_restarts`) limit the damage.
+Save the kernel log of the worker's node next to the logs, and diagnose again:
+
+    dmesg -T > logs/dmesg.txt; raydoctor diagnose logs/
+
+Until the cause is known, let Ray retry the work:
+
+    @ray.remote(max_retries=10)   # a task; the default is 3
+    @ray.remote(max_restarts=3, max_task_retries=3)   # an actor
 
 ## Not this when
 Ray's memory monitor killed the worker (`ray-oom-kill`), its own log contains a crash report (`worker-native-crash`), the
@@ -28,15 +34,24 @@ kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its no
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import DRIVER, GCS, RAYLET, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import (
+    DRIVER,
+    GCS,
+    RAY_EXCEPTION,
+    RAYLET,
+    WORKER_DIED,
+    WORKER_EXIT,
+)
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import joined
 from raydoctor.model.values import Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import engine, gpu_fault, jobs, subjects
+from raydoctor.rules.shared import ended, engine, gpu_fault, jobs
 
 _OWN = ("worker-err", "core-worker")
 """Files in which a worker's crash is reported."""
@@ -57,11 +72,26 @@ _DEATH_TEXT = (
 )  # fmt: skip
 """`str()` of WorkerCrashedError, and the last line of ActorDiedError's: what is left where a program logs one, or a paste begins."""
 
+_ACTOR_DIED = "The actor died unexpectedly before finishing this task."
+_REASONS = ("The actor is dead because", "The actor died because", "never ran")
+"""In the lines of the exception that a console may cut off."""
+
 _KERNEL = Gap(
     "kernel log",
     "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
     "On the worker's node: dmesg -T > dmesg.txt, and put the file next to the logs.",
 )
+
+
+_FIND = Remedy(
+    "Find what ended the process",
+    (
+        "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
+        "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
+    ),
+    doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
+)
+_UNTIL_THEN = "Until then, make Ray retry the work"
 
 
 @rule(
@@ -76,27 +106,12 @@ _KERNEL = Gap(
         WORKER_EXIT,
         WORKER_DIED,
         *_DEATH_TEXT,
+        RAY_EXCEPTION,
         engine.WATCHDOG,
         *gpu_fault.SIGNALS,
         *jobs.SIGNALS,
     ),
-    remedies=(
-        Remedy(
-            "Find what ended the process",
-            (
-                "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
-                "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
-            ),
-            doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
-        ),
-        Remedy(
-            "Until then, make Ray retry the work",
-            (
-                "@ray.remote(max_retries=3)            # a task",
-                "@ray.remote(max_restarts=3, max_task_retries=3)  # an actor",
-            ),
-        ),
-    ),
+    remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.TASK, ended.ACTOR))),
 )
 def worker_vanished(case: Case) -> Iterator[Finding]:
     """One finding per node: the same kernel log explains all deaths on a node."""
@@ -122,18 +137,28 @@ _DAEMONS = frozenset((*GCS, *RAYLET))
 
 def _of_texts(case: Case) -> Iterator[Finding]:
     """At most one finding, where the text of an exception is all that a console shows."""
-    texts = case.of(_DEATH_TEXT[0].kind)
+    texts = case.of(_DEATH_TEXT[0].kind) or [
+        e
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e.source.is_excerpt
+        and e["type"] in ("ActorDiedError", "RayActorError")
+        and e["what"].startswith(_ACTOR_DIED)
+        and not any(words in e["what"] for words in _REASONS)
+    ]
     if not texts:
         return
     last = texts[-1]
     ending = case.endings.get(last.source)
     goes_on = ending is not None and not ending["ended_by"] and ending.offset > last.offset
-    what = "An actor's worker" if any("actor is dead" in e.message for e in texts) else "A worker"
+    of_actor = ("actor is dead", _ACTOR_DIED)
+    is_actors = any(words in e.message for e in texts for words in of_actor)
+    what = "An actor's worker" if is_actors else "A worker"
     yield Finding(
         f"{what} ended suddenly, and the output shows only the exception that its caller got",
         (Link(texts[0], "Ray reports the end of the process without a cause"),),
         explains=(Entity("actor-exit", ""),),
         severity="warning" if goes_on else None,
+        remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
         covers=(*texts, *case.of("driver.exception")),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
@@ -146,17 +171,18 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
     if ruled_out := _ruled_out(case, exits):
-        links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {', '.join(ruled_out)}")
+        links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {joined(ruled_out)}")
     peers = tuple(_peers(case, exits))
     why = ", and no log shows why" if ruled_out else ", and the capture does not show why"
     return Finding(
-        f"{subjects.workers(exits)} ended suddenly{'' if peers else why}",
+        f"{ended.workers(exits)} ended suddenly{'' if peers else why}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=(*(Entity("node", e.node) for e in exits if e.node), *peers),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
+        remedies=(_FIND, *ended.retries(case, exits, _UNTIL_THEN)),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
@@ -179,13 +205,44 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     own = {
         e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
     }
-    crash = ["crash report"] if all(exit_.worker in own for exit_ in exits) else []
-    return ["memory-monitor kill", *crash, "exit code", "earlier end of its node or owner"]
+    crash = ["a crash that Python or Ray reported"] if all(e.worker in own for e in exits) else []
+    return [
+        "a kill by Ray's memory monitor", *crash, "an exit with an error code", "an earlier end of its node or of the process that owned its work",
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------ examples
 
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+
+
+def _ended_after(
+    milliseconds: int,
+    *,
+    is_reported: bool,
+    detail: str = "Worker unexpectedly exits with a connection error code 2. End of file.",
+) -> dict[str, str]:
+    """A job that ends so many milliseconds after the exit of its worker; `is_reported`: the raylet pushed the failure."""
+    at = "[2026-11-21 07:34:50,{} {} 8 8] (gcs_server) "
+    report = {
+        "label": "RAY_WORKER_FAILURE",
+        "message": "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, "
+        f"check the logs for the dead worker. Lease ID: {'0' * 64} Worker ID: {_W} Node ID: {'a' * 56} Worker IP address: 127.0.0.1 "
+        f"Worker port: 39003 Worker PID: 379 Worker exit type: SYSTEM_ERROR Worker exit detail: {detail}",
+        "severity": "ERROR", "source_type": "RAYLET", "timestamp": 1795246490, "pid": 17,
+    }  # fmt: skip
+    return {
+        "logs/gcs_server.out": at.format("100", "I")
+        + "gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=7\n"
+        + at.format("700", "W")
+        + f"gcs_worker_manager.cc:70: Reporting worker exit, worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, "
+        f"exit_type = SYSTEM_ERROR, exit_detail = {detail}\n"
+        + at.format(700 + milliseconds, "I")
+        + "gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n",
+        "logs/raylet.out": "",
+        **({"logs/events/event_RAYLET.log": f"{json.dumps(report)}\n"} if is_reported else {}),
+    }
+
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -243,6 +300,23 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
+        "a script that ends 40 ms after its worker died, which the raylet reported as a failure",
+        _ended_after(40, is_reported=True),
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a worker that ends with its script: the raylet reports no failure",
+        _ended_after(40, is_reported=False),
+    ),
+    Example(
+        "Ctrl-C reaches the worker before the script",
+        _ended_after(
+            40,
+            is_reported=True,
+            detail="Worker exits unexpectedly. Worker exits with an exit code 1.",
+        ),
+    ),
+    Example(
         "a driver of Ray 0.8 logs what the raylet pushes",
         {
             "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:1072 -- A worker died or was killed while executing task "
@@ -260,5 +334,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "(watch pid=12) A worker died or was killed while executing a task by an unexpected system error. Next\n"
         },
+    ),
+    Example(
+        "a console that ends with the first words of ActorDiedError",
+        {
+            "driver.log": '  File "/venv/site-packages/ray/_private/worker.py", line 908, in get_objects\n    raise value\n'
+            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Runner\n"
+        },
+        roots=("worker-vanished",),
+        says=("An actor's worker ended suddenly",),
     ),
 )

@@ -1,4 +1,4 @@
-"""The driver joined or started a different Ray cluster than intended, or would do so.
+"""The driver joined or started a different Ray cluster than intended, or the next driver will.
 
 ## What you see
 "Submitted, but nothing happens": no task appears in the dashboard. A job's log contains `Started a local Ray instance.` Or
@@ -7,24 +7,26 @@ multiple active Ray instances`.
 
 ## Why
 `ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on this
-machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. It loses this address through `ray.init(address="local")`,
-through a list of environment variables that replaces all others, or in a container or nested shell that does not pass them
-on. The program then runs on the resources of one machine, and its logs are in another session.
+machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. It loses this address through `ray.init(address="local")`, if
+the entrypoint starts the program with a new environment (`env -i`, `subprocess.run(env={…})`), or in a container or nested
+shell that does not pass the variable on. The program then runs on the resources of one machine, and its logs are in another
+session.
 
 `/tmp/ray/ray_current_cluster` contains the address of the Ray that started last. Nothing removes that file when a cluster
 dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another Ray runs
 on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
 
 ## Confirm
-- Compare the driver's `Connecting to …` or `Started a local …` line with `ray status` on the intended head.
-- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` with the address that `ps -eo args | grep gcs-address`
-  shows.
-- `ls -d /tmp/ray/session_2*` on the driver's machine shows more than one live session.
+- Compare the driver's `Connecting to …` or `Started a local …` line with `cat /tmp/ray/ray_current_cluster` on the intended
+  head.
+- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` on the driver's machine with the address of the
+  Ray that runs there: `ps -C raylet -o args= | grep -o 'gcs-address=[^ ]*'`.
+- `pgrep -a gcs_server` on the driver's machine prints more than one line: several heads run there.
 - `ray list jobs` on the intended cluster does not show the job.
 
 ## Fix
-Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. Remove a stale
-file.
+Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. If no Ray
+runs at the address in `/tmp/ray/ray_current_cluster`, remove that file.
 
 ## Not this when
 The address is another name or interface of the same head, or the program starts a local Ray on purpose (a test).
@@ -120,7 +122,7 @@ def _of_jobs(local: list[Event]) -> Finding:
                 "Call ray.init() without an address: Ray sets RAY_ADDRESS for submitted jobs",
                 (
                     'ray.init()                     # not ray.init(address="local"), no ray.init(num_cpus=…)',
-                    "docker run -e RAY_ADDRESS …     # a container or env -i in the entrypoint must pass it on",
+                    "docker run -e RAY_ADDRESS   # plus your other options; a container or env -i in the entrypoint must pass it on",
                 ),
                 doc=_JOB_DOC,
             ),
@@ -192,9 +194,14 @@ def _of_several(case: Case, records: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Set the address of the intended cluster",
-                tuple(
-                    paste.shell("export RAY_ADDRESS={address:address}", address=a)
-                    for a in addresses[:3]
+                (
+                    paste.shell(
+                        "export RAY_ADDRESS={address:address}   # or {others}",
+                        address=addresses[0],
+                        others=" or ".join(addresses[1:3]),
+                    )
+                    if addresses[1:]
+                    else paste.shell("export RAY_ADDRESS={address:address}", address=addresses[0]),
                 ),
                 doc=INIT_DOC,
             ),
@@ -222,7 +229,10 @@ def _of_none(case: Case, records: list[Event]) -> Finding:
                 "Set the cluster's address, or start one of its nodes on this machine",
                 (
                     paste.shell("export RAY_ADDRESS={head:address}:6379", head=head),
-                    paste.shell("ray start --address={head:address}:6379", head=head),
+                    paste.shell(
+                        "ray start --address={head:address}:6379   # to start a node here",
+                        head=head,
+                    ),
                 ),
                 doc=INIT_DOC,
             ),

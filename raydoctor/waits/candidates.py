@@ -53,7 +53,12 @@ class FinishedPeers(NamedTuple):
     def summary(self) -> str:
         """`24 finished peers took 0.5 s (median), 1.2 s at most`."""
         most = f", {duration(self.longest)} at most" if self.longest > 1.5 * self.median else ""
-        return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)} (median){most}"
+        return f"{self.usual}{most}"
+
+    @property
+    def usual(self) -> str:
+        """`24 finished peers took 0.5 s (median)`."""
+        return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)} (median)"
 
 
 class UnfinishedTask(NamedTuple):
@@ -149,7 +154,7 @@ def too_long(work: UnfinishedTask, *, still: bool, min_age: float) -> str:
     limit = max(peers.limit, _TIMES * peers.longest, min_age)
     if still:  # a peer that took long may itself have hung
         limit = max(peers.limit, min(peers.longest, min_age))
-    return f"has run for {duration(work.age)}; {peers.summary}" if work.age > limit else ""
+    return f"has run for {duration(work.age)}; {peers.usual}" if work.age > limit else ""
 
 
 # ---------------------------------------------------------------- rows

@@ -17,7 +17,7 @@ from raydoctor.cluster import holders as holding
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.samples import Awaited, SampledProcess, processes
 from raydoctor.model import ids
-from raydoctor.model.text import duration, join_names, plural
+from raydoctor.model.text import duration, join_names, plural, short_id
 from raydoctor.model.values import Event, Link
 from raydoctor.waits import training
 from raydoctor.waits.candidates import UnfinishedTask, candidates
@@ -192,7 +192,7 @@ def _of_objects(scene: Scene, work: UnfinishedTask, awaits: list[Awaited]) -> Wa
     first = _name_all([scene.candidates[t] for t in needs])
     made = next(o for o, task in makers.items() if task == needs[0])
     maker = scene.candidates[needs[0]].name
-    shows = f"{work.label} {_waits_for(call)} object {made[:16]}…, which {maker} has to create"
+    shows = f"{work.label} {_waits_for(call)} object {short_id(made)}, which {maker} has to create"
     more = f" and {plural(unread, 'more object')}" if unread else ""
     return Waiting(
         "ray-get",
@@ -211,9 +211,7 @@ def _of_ended(scene: Scene, work: UnfinishedTask, call: str, objects: list[str])
     listed = {e["object_id"] for e in live.rows(scene.case, "objects")}
     are_old = not listed.isdisjoint(objects)
     how = "whose tasks have ended" if are_old else "of tasks that have just begun or ended"
-    shows = (
-        f"{work.label} {_waits_for(call)} object {objects[0][:16]}…, which no known task creates"
-    )
+    shows = f"{work.label} {_waits_for(call)} object {short_id(objects[0])}, which no known task creates"
     return Waiting(
         "ray-get",
         f"{_waits_for(call)} {plural(len(objects), 'object')} {how}",
@@ -375,10 +373,10 @@ def _waits_for(call: str) -> str:
 
 
 def _name_all(tasks: Sequence[UnfinishedTask]) -> str:
-    """`load (pid 812)`, `8 train`, `load, plan and 3 more`."""
+    """`load (pid 812)`, `load, plan and 3 more`."""
     names = list(dict.fromkeys(w.name for w in tasks))
     if len(tasks) == 1:
         return tasks[0].label
     if len(names) == 1:
-        return f"{len(tasks)} {names[0]}"
+        return f"{len(tasks)} × {names[0]}"
     return join_names(names)

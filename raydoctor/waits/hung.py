@@ -36,6 +36,7 @@ _POLLS = 1.5
 """Times a second: a thread that gives up its CPU more often polls. Each sample itself costs one or two."""
 _HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one: polling is no progress then."""
+_PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
 _QUEUES = {
     "_QueueActor.get": "waits for an item in its empty queue (ray.util.queue)",
     "_QueueActor.put": "waits for room in its full queue (ray.util.queue)",
@@ -121,6 +122,9 @@ class HungReport(NamedTuple):
     """Work that has run for long and could not be sampled: it may hang."""
     working: tuple[Hung, ...] = ()
     """Work that has run for long and is busy, or polls: its peers, if any, do not show a hang."""
+    early: tuple[Hung, ...] = ()
+    """Work that waits for what nothing provides, but is not old enough to count as hung."""
+    min_age: float = MIN_AGE
 
 
 def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
@@ -154,8 +158,11 @@ def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
         for each in judged.values()
         if each.work.id not in inside and _is_at_work(each, min_age)
     ]
+    early = [_hung(each) for each in judged.values() if _is_early(each, inside)]
     by_age = tuple(sorted(unseen, key=lambda w: -w.age))
-    return HungReport(tuple(_merged(found)), tasks, by_age, _oldest_first(working))
+    return HungReport(
+        tuple(_merged(found)), tasks, by_age, _oldest_first(working), _oldest_first(early), min_age
+    )
 
 
 class _Judged(NamedTuple):
@@ -177,6 +184,13 @@ def _is_at_work(judged: _Judged, min_age: float) -> bool:
     has_no_stack = does is None and work.process is not None
     is_old = work.age >= min_age or (work.is_ageless and does is not None and does.still)
     return is_task and (is_named or has_no_stack) and is_old
+
+
+def _is_early(judged: _Judged, inside: set[str]) -> bool:
+    """Whether it is in no group, and waits for what nothing provides. Workers may just be slow to start."""
+    waiting = judged.waiting
+    waits = waiting is not None and waiting.is_hopeless and waiting.kind in _PROVIDED
+    return waits and _is_lasting(judged.work) and judged.work.id not in inside
 
 
 def _is_lasting(work: UnfinishedTask) -> bool:

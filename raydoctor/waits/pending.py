@@ -14,6 +14,7 @@ from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
+from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, UnfinishedTask
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
@@ -68,7 +69,7 @@ def _in_group(
     """The placement group of the request, which is itself not placed."""
     if pending is None:
         return None
-    name = pending.name or pending.id[:12]
+    name = pending.name or short_id(pending.id)
     reason = (
         f"no room even in an empty cluster for {grouping.shape(pending.homeless)}"
         if pending.infeasible

@@ -154,7 +154,7 @@ def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
 def _change(first: Hung) -> Iterator[Remedy]:
     fix = _fix(first)
     if fix is not None:
-        where = f" ({first.place.place})" if first.place else ""
+        where = f": {first.place.place}" if first.place else ""
         yield Remedy(f"{fix.title}{where}", fix.steps, doc=fix.doc)
     elif first.kind == "stopped" and first.work.pid:
         steps = (paste.shell("kill -CONT {pid:pid}", pid=first.work.pid),)

@@ -107,14 +107,14 @@ class TimeLimitGuard:
         self,
         cluster: Cluster,
         clocks: Clocks,
-        told: Callable[[Sequence[str]], dict[str, Attempt]],
+        attempts_of: Callable[[Sequence[str]], dict[str, Attempt]],
         now: float,
     ) -> list[WatchEvent]:
-        """Events of finished cancels and of overdue tasks; `told` queries the GCS for attempts."""
+        """Events of finished cancels and of overdue tasks; `attempts_of` queries the GCS for attempts."""
         events = list(self._finished())
         suspects = [each for each in clocks.running() if self._is_due(each, now)][:_ASKED]
         if suspects:
-            answers = told([each.run.task for each in suspects])
+            answers = attempts_of([each.run.task for each in suspects])
             clocks.learn(answers.values())
             ended = {task for task, each in answers.items() if each.state in _ENDED}
             wanted = {(e.run.task, e.run.worker) for e in suspects if e.run.task not in ended}
@@ -193,10 +193,10 @@ def is_meant(running: RunningClock, limits: GuardLimits) -> bool:
 
 
 def _names(running: RunningClock) -> list[str]:
-    told = running.reported
-    if told is None:
+    reported = running.reported
+    if reported is None:
         return []
-    full = [name for name in (told.name, told.function) if name]
+    full = [name for name in (reported.name, reported.function) if name]
     return [*full, *(name.rpartition(".")[2] for name in full)]
 
 
@@ -218,11 +218,11 @@ def title(running: RunningClock) -> str:
 
 def facts(running: RunningClock, now: float) -> dict[str, Any]:
     """A running task as a JSON object."""
-    run, told = running.run, running.reported
+    run, reported = running.run, running.reported
     return {
         "task_id": run.task,
-        "name": told.name if told else None,
-        "attempt": told.attempt if told else None,
+        "name": reported.name if reported else None,
+        "attempt": reported.attempt if reported else None,
         "age_s": round(running.age(now), 1),
         "pid": run.pid,
         "ip": run.ip,
@@ -241,13 +241,13 @@ def _overdue(running: RunningClock, limits: GuardLimits, now: float) -> WatchEve
         f"Task {title(running)} (pid {running.run.pid}) has run for "
         f"{_text.duration(running.age(now))}, more than {_text.duration(limits.timeout)}: {done}"
     )
-    told = {**facts(running, now), "timeout_s": limits.timeout, "action": limits.mode}
-    return event("task-overdue", "warning", text, **told, why_not=why or None)
+    details = {**facts(running, now), "timeout_s": limits.timeout, "action": limits.mode}
+    return event("task-overdue", "warning", text, **details, why_not=why or None)
 
 
 def _outcome(made: CancelResult) -> WatchEvent:
     what = f"Task {title(made.running)} (pid {made.running.run.pid})"
-    told = {
+    details = {
         **facts(made.running, time.time()),
         "by": made.by or None,
         "seconds": made.seconds,
@@ -260,9 +260,9 @@ def _outcome(made: CancelResult) -> WatchEvent:
         )
         left = f"; {_text.plural(made.survivors, 'subprocess', 'subprocesses')} still running"
         text = f"{what} {how}{left if made.survivors else ''}"
-        return event("task-ended", "ok", text, **told)
+        return event("task-ended", "ok", text, **details)
     return event(
-        "task-not-ended", "error", f"{what} was not ended: {made.why}", **told, why=made.why
+        "task-not-ended", "error", f"{what} was not ended: {made.why}", **details, why=made.why
     )
 
 
@@ -295,8 +295,8 @@ def end_task(cluster: Cluster, running: RunningClock, limits: GuardLimits) -> Ca
             limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force"
         )
         backend = CancelBackend(owners, cluster, cancel_options, audit)
-        told = facts(running, time.time())
-        audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **told)
+        details = facts(running, time.time())
+        audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **details)
         made = run_where_it_runs(backend, target)
     return _of(running, made, time.monotonic() - began, limits)
 

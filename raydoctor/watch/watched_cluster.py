@@ -177,13 +177,13 @@ class WatchedCluster:
         if now < self._peers_next:
             return
         for running in self.clocks.running():
-            told = running.reported
-            if told is None or running.age(now) < PEERS_AGE:
+            reported = running.reported
+            if reported is None or running.age(now) < PEERS_AGE:
                 continue
-            asked = self._peers.get(told.function)
+            asked = self._peers.get(reported.function)
             if asked is None or now - asked[0] > _PEERS_EVERY:
                 began = time.monotonic()
-                self._peers[told.function] = (now, self.watcher.peers(told.function))
+                self._peers[reported.function] = (now, self.watcher.peers(reported.function))
                 self._peers_next = now + (time.monotonic() - began) / _PEERS_SHARE
                 return
 
@@ -216,8 +216,8 @@ class WatchedCluster:
                     f"Task {line.name} (pid {line.running.run.pid}) has run for {age}; "
                     f"its peers took {usual}"
                 )
-                told = guards.facts(line.running, now)
-                yield event("task-slow", "warning", text, **told, median_s=line.peers.median)
+                details = guards.facts(line.running, now)
+                yield event("task-slow", "warning", text, **details, median_s=line.peers.median)
         self._slow &= {each.key[:2] for each in self.clocks.running()}
 
     # -------------------------------------------------------------- what changed
@@ -273,9 +273,9 @@ class WatchedCluster:
         now = time.monotonic()
         many = len(view.snapshot.nodes) / _METRICS_NODES
         self._metrics.every = _METRICS_EVERY * max(1.0, many)
-        if (told := self._metrics.turn(now)) is not None:
-            self._elsewhere = told.gauges
-            yield from self._counts(view, told)
+        if (metrics := self._metrics.turn(now)) is not None:
+            self._elsewhere = metrics.gauges
+            yield from self._counts(view, metrics)
         if (here := self._gauges.turn(now)) is not None:
             gauges = [*watch_gauges.filled(here, self._things), *self._elsewhere]
             yield from changes.levels(view.gauges, gauges)
@@ -292,16 +292,16 @@ class WatchedCluster:
                 yield event("leftovers", "warning", text, count=count)
             view.leftovers = count
 
-    def _counts(self, view: WatchView, told: Metrics) -> Iterator[WatchEvent]:
+    def _counts(self, view: WatchView, metrics: Metrics) -> Iterator[WatchEvent]:
         """Tasks by state, and an event for new failures if the same nodes replied as last time."""
-        if not told.heard:
+        if not metrics.heard:
             return
-        before, self._counted = self._counted, told
+        before, self._counted = self._counted, metrics
         view.counts = Counter()
-        for (state, name), number in told.tasks.items():
+        for (state, name), number in metrics.tasks.items():
             view.counts[state] += number
             more = number - before.tasks[state, name] if before else 0
-            if state == "FAILED" and more > 0 and before and before.heard == told.heard:
+            if state == "FAILED" and more > 0 and before and before.heard == metrics.heard:
                 text = f"{_text.plural(more, 'task')} of {name or 'an unnamed function'} failed"
                 yield event("tasks-failed", "error", text, name=name, count=more)
 

@@ -78,8 +78,8 @@ KINDS = (
 """All of them, in the order of the program."""
 
 
-class Told(NamedTuple):
-    """What a task said just before it hung."""
+class HungTask(NamedTuple):
+    """What a task reported just before it hung."""
 
     pid: int
     says: tuple[str, ...]
@@ -88,23 +88,23 @@ class Told(NamedTuple):
 
 def wait_until_hung(
     ray: RealRay, log: str = "driver-0.txt", seconds: float = PATIENCE
-) -> dict[str, Told]:
+) -> dict[str, HungTask]:
     """What hangs now, by its name; `log` is the driver's."""
     ray.wait_for("ready", log, seconds)
-    return {path.stem: _told(path) for path in (ray.folder / "hangs").glob("*.json")}
+    return {path.stem: _reported(path) for path in (ray.folder / "hangs").glob("*.json")}
 
 
-def _told(path: Path) -> Told:
+def _reported(path: Path) -> HungTask:
     row = json.loads(path.read_text())
-    return Told(row["pid"], tuple(row["says"]))
+    return HungTask(row["pid"], tuple(row["says"]))
 
 
-# -- looks at them
+# -- samples of them
 
 
-def look(told: Iterable[Told], manner: SampleOptions) -> dict[str, str]:
+def sampled(tasks: Iterable[HungTask], manner: SampleOptions) -> dict[str, str]:
     """The tables of these processes, by the name of their file."""
-    wanted = [ProcessToSample(each.pid) for each in told]
+    wanted = [ProcessToSample(each.pid) for each in tasks]
     pieces = (p for p in stacks.samples(wanted, manner) if isinstance(p, Piece))
     return {Path(piece.path).name: piece.data.decode() for piece in pieces}
 
@@ -124,7 +124,7 @@ def case_of(tables: dict[str, str]) -> Case:
 class Recording(NamedTuple):
     """What was recorded of a cluster."""
 
-    told: dict[str, Told]
+    tasks: dict[str, HungTask]
     processes: dict[int, samples.SampledProcess]
 
 
@@ -132,17 +132,17 @@ def recorded(path: Path) -> Recording:
     """A file that this program wrote."""
     with gzip.open(path, "rt") as stream:
         kept = json.load(stream)
-    told = {name: Told(pid, tuple(says)) for name, (pid, says) in kept["told"].items()}
-    return Recording(told, {p.pid: p for p in samples.processes(case_of(kept["tables"]))})
+    tasks = {name: HungTask(pid, tuple(says)) for name, (pid, says) in kept["told"].items()}
+    return Recording(tasks, {p.pid: p for p in samples.processes(case_of(kept["tables"]))})
 
 
 def _record(path: Path, names: list[str]) -> None:
     with real_ray() as ray:
         ray.start()
         ray.run(PROGRAM, *names)
-        told = wait_until_hung(ray, seconds=300)
-        tables = look(told.values(), SampleOptions(native=True))
-        text = json.dumps({"told": told, "tables": tables})
+        tasks = wait_until_hung(ray, seconds=300)
+        tables = sampled(tasks.values(), SampleOptions(native=True))
+        text = json.dumps({"told": tasks, "tables": tables})
         for private, public in ((str(ray.folder), "/tmp/rt-0"), (sys.prefix, "/home/user/venv")):
             text = text.replace(private, public)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -161,11 +161,11 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.address([row(FILE, True, is_this=True)], "10.0.0.2:6379"), "ok", FILE),
         (preflight.address([row("RAY_ADDRESS", None, address="ray://head:10001")], ""), "ok", "ray://head"),
         # The token.
-        (preflight.token(preflight.Auth(None, None, None)), "n/a", "there is none"),
+        (preflight.token(preflight.Auth(None, None, None)), "n/a", "no token was found"),
         (preflight.token(preflight.Auth(None, "token", None)), "fail", "get-auth-token"),
         (preflight.token(preflight.Auth(False, None, None)), "ok", "not required"),
         (preflight.token(preflight.Auth(False, "token", None)), "fail", "unset RAY_AUTH_MODE"),
-        (preflight.token(preflight.Auth(True, "token", None)), "fail", "there is none here"),
+        (preflight.token(preflight.Auth(True, "token", None)), "fail", "no token was found here"),
         (preflight.token(preflight.Auth(True, "token", "RAY_AUTH_TOKEN", False)), "fail", "refuses the one in RAY_AUTH_TOKEN"),
         (preflight.token(preflight.Auth(True, None, "RAY_AUTH_TOKEN", True)), "warn", "export RAY_AUTH_MODE=token"),
         (preflight.token(preflight.Auth(True, "TOKEN", "RAY_AUTH_TOKEN", True)), "ok", "accepted"),
@@ -400,7 +400,7 @@ def test_a_token_that_is_missing_wrong_or_not_sent(
     missing = checks_of(ray)["token"]
     assert (missing.outcome, missing.found) == (
         "fail",
-        "the cluster requires one, and there is none here",
+        "the cluster requires one, and no token was found here",
     )
     wrong = checks_of(ray, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 32)["token"]
     assert (wrong.outcome, wrong.found) == ("fail", "the cluster refuses the one in RAY_AUTH_TOKEN")

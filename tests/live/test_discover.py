@@ -160,7 +160,7 @@ def test_defunct_raylet(two: tuple[RealRay, RealRay], tmp_path: Path) -> None:
     every = diagnosed("raylet-defunct", after, table, tmp_path)
     (said,) = [d for d in every if d.subjects[0].pid == raylet.pid]
     assert f"The raylet (pid {raylet.pid}) has exited" in said.headline
-    assert f"pid {actor} (‘ray::Alive’)" in said.headline
+    assert f"pid {actor} (ray::Alive)" in said.headline
     assert f"kill -CONT {one.nodes[0].pid}" in [step for r in said.remedies for step in r.steps]
 
 

@@ -26,7 +26,7 @@ from raydoctor.waits.kinds import frames as _frames
 from raydoctor.waits.kinds import kernel
 from raydoctor.waits.kinds.kind import Verdict, kind_of, verdicts_of
 from tests.helpers import hangs
-from tests.helpers.hangs import KINDS, Hang, Told
+from tests.helpers.hangs import KINDS, Hang, HungTask
 from tests.helpers.real_ray import real_ray
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("hangs-*.json.gz"))
@@ -63,12 +63,12 @@ def open_to_doubt(hang: Hang, process: SampledProcess) -> bool:
     return hang.name in SELECTS and old and not has_native
 
 
-def those(file: Path) -> Iterator[tuple[Hang, Told, SampledProcess]]:
+def those(file: Path) -> Iterator[tuple[Hang, HungTask, SampledProcess]]:
     taken = recorded(file)
     for hang in KINDS:
-        if hang.name in taken.told:
-            told = taken.told[hang.name]
-            yield hang, told, taken.processes[told.pid]
+        if hang.name in taken.tasks:
+            task = taken.tasks[hang.name]
+            yield hang, task, taken.processes[task.pid]
 
 
 def changed(
@@ -93,11 +93,11 @@ def test_the_recordings_have_all_kinds() -> None:
 
 @of_each
 def test_every_kind_is_told_with_what_it_waits_on(file: Path) -> None:
-    for hang, told, process in those(file):
+    for hang, task, process in those(file):
         verdict = check(hang, process)
         if verdict is not None:
             said = "\n".join((verdict.summary, *verdict.evidence))
-            assert all(each in said for each in told.says), (hang.name, said, told.says)
+            assert all(each in said for each in task.says), (hang.name, said, task.says)
             assert verdict.user is not None
             assert verdict.user.file == "hanging_program.py"
 
@@ -151,8 +151,8 @@ def test_the_number_of_the_call_is_enough(file: Path, numbers: dict[int, int]) -
 
     def numbered(thread: SampledThread) -> SampledThread:
         number = thread.syscall
-        told = numbers.get(number, 9999) if numbers and number is not None else number
-        return without_native(thread)._replace(syscall=told, wchan="")
+        found = numbers.get(number, 9999) if numbers and number is not None else number
+        return without_native(thread)._replace(syscall=found, wchan="")
 
     for hang, _, process in those(file):
         if hang.name in ("starts_child", "fifo_read", "gil_sleep"):
@@ -218,9 +218,9 @@ MAIN = (
 BOOT = ("_bootstrap_inner (threading.py:1045)", "_bootstrap (threading.py:1002)")
 
 
-def frame(told: str) -> SampledFrame:
-    match = re.fullmatch(r"(.+) \((.+?)(?::(\d+))?\)", told)
-    assert match is not None, told
+def frame(text: str) -> SampledFrame:
+    match = re.fullmatch(r"(.+) \((.+?)(?::(\d+))?\)", text)
+    assert match is not None, text
     return SampledFrame(match[1], match[2], int(match[3] or 0))
 
 
@@ -694,11 +694,11 @@ def test_every_kind_on_a_real_cluster() -> None:
     with real_ray() as ray:
         ray.start(dashboard=False, lean=True)
         ray.run(hangs.PROGRAM, *(hang.name for hang in chosen))
-        told = hangs.wait_until_hung(ray)
-        tables = hangs.look(told.values(), SampleOptions(samples=2, interval=0.5, native=True))
+        tasks = hangs.wait_until_hung(ray)
+        tables = hangs.sampled(tasks.values(), SampleOptions(samples=2, interval=0.5, native=True))
     seen = {p.pid: p for p in samples.processes(hangs.case_of(tables))}
     assert {hang.kind for hang in chosen} == {hang.kind for hang in KINDS}
     for hang in chosen:
-        verdict = check(hang, seen[told[hang.name].pid])
+        verdict = check(hang, seen[tasks[hang.name].pid])
         said = "\n".join((verdict.summary, *verdict.evidence)) if verdict else ""
-        assert all(each in said for each in told[hang.name].says if verdict), (hang.name, said)
+        assert all(each in said for each in tasks[hang.name].says if verdict), (hang.name, said)

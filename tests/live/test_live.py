@@ -24,7 +24,7 @@ import pytest
 
 from raydoctor.observe.processes import discover
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE, clock
+from tests.helpers.waiting import PATIENCE, clock, until
 
 pytestmark = pytest.mark.ray
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
@@ -244,6 +244,45 @@ def _without_capabilities() -> None:
     prctl = ctypes.CDLL(None).prctl
     for capability in (_CAP_SYSLOG, _CAP_SYS_ADMIN):
         prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+PRINTS_AND_GOES_ON = """
+import sys, time, traceback, ray
+ray.init()
+@ray.remote(num_cpus=0)
+def load(): time.sleep(2)
+loaded = load.remote()
+try: ray.get(loaded, timeout=0.2)
+except ray.exceptions.GetTimeoutError: traceback.print_exc()
+ray.get(loaded)
+print("ready", flush=True)
+sys.stdin = open(sys.argv[1]); sys.stdin.read()
+"""
+
+
+def test_the_output_of_a_running_driver_is_read_and_missed_when_it_has_ended(
+    idle: RealRay, tmp_path: Path
+) -> None:
+    os.mkfifo(pipe := tmp_path / "go")
+    log = f"driver-{len(idle.drivers)}.txt"
+    driver = idle.run(PRINTS_AND_GOES_ON, str(pipe), log=log)
+    idle.wait_for("ready", log)
+    time.sleep(1.5)
+    told = diagnose(idle)
+    archive = tmp_path / "x.tar.gz"
+    command = [RAYDOCTOR, "collect", "--address", idle.address, "-o", str(archive)]
+    subprocess.run(command, env=idle.environment, check=True, capture_output=True, timeout=PATIENCE)
+    pipe.write_text("")
+    assert driver.wait(PATIENCE) == 0
+    (found,) = (d for d in told.report["diagnoses"] if d["rule"] == "get-timeout")
+    assert {link["file"] for link in found["chain"]} >= {str(idle.folder / log)}
+    assert "output of the driver" not in told.gaps
+    again = subprocess.run(
+        [RAYDOCTOR, "diagnose", str(archive), "--format", "json"], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert "get-timeout" in [d["rule"] for d in json.loads(again.stdout)["diagnoses"]]
+    assert "output of the driver" not in again.stdout
+    until(lambda: f"output of the driver (pid {driver.pid})" in diagnose(idle).gaps)
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_one_value_by_value_and_a_breakpoint(ray: RealRay) -> None:
         assert sorted(found) == ["debugger-waiting", "large-argument"]
         assert _listens(found["debugger-waiting"]["remedies"][0]["steps"][1])
     told = found["large-argument"]
-    assert "12 objects of 3.3 MiB" in told["headline"]
+    assert "12 equal objects of 3.3 MiB" in told["headline"]
     assert told["severity"] == "warning"
     assert "score.remote(value_ref)" in str(told["remedies"])
 

@@ -162,7 +162,7 @@ def test_busy_is_no_failure(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_starved(clinic: Clinic) -> None:
     assert clinic.headlines("cluster-starved") == [
-        f"3 train tasks wait for 1 seat: the cluster has it, but {SEATS}"
+        f"3 train tasks wait for 1 seat each: not enough is free, because {SEATS}"
     ]
     (found,) = clinic.of("cluster-starved")
     assert {s.name for s in found.subjects} == {"Simulator"}
@@ -190,7 +190,7 @@ def test_placement_groups(clinic: Clinic) -> None:
     assert spread.endswith("1 rank task waits for it")
     assert (
         taken
-        == f"Placement group taken (PACK, 1 x 1 seat) is pending: there is no room for it: {SEATS}"
+        == f"Placement group taken (PACK, 1 x 1 seat) is pending: no node has room for it: {SEATS}"
     )
     told = [link.event.kind for d in clinic.of("placement-group-pending") for link in d.chain]
     assert told.count("pg.registered") == 2
@@ -200,7 +200,7 @@ def test_placement_groups(clinic: Clinic) -> None:
 def test_nested_get(clinic: Clinic) -> None:
     assert clinic.headlines("nested-get-deadlock") == [
         "2 plan tasks hold 2 of 2 licence and wait for child tasks that can never start: "
-        "6 part tasks wait for 1 licence"
+        "6 part tasks wait for 1 licence each"
     ]
     (found,) = clinic.of("nested-get-deadlock")
     child = row(found, "tasks", "its parent is plan")

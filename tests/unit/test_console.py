@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor.capture.console import files, prefixes
+from raydoctor.capture.console import exceptions, files, prefixes
 from raydoctor.capture.console.numbering import Numbering
 from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.capture.console.rewrite import Rewriter
 from raydoctor.capture.open import add_driver_log, open_capture
 from raydoctor.diagnosis import engine
+from raydoctor.model.values import Source
 from raydoctor.read.records import parse_line
 
 ROLES = frozenset({"raylet-out", "gcs-out", "core-driver", "kernel"})
@@ -114,10 +115,29 @@ def test_a_rank_and_a_stamp_are_kept_as_facts() -> None:
         "2026 was a good year",
         "Error handling is described in chapter 3.",
         "[1] 4711 killed",
+        "2026-11-21 07:35:03,092\tINFO loop.py:3 -- Worker info: 3 of 4",
+        "\n".join(f"(train pid=7) epoch {n}" for n in range(5)),
+        "a\tb\tc\nd\te\tf",
     ],
 )
 def test_text_that_only_looks_like_a_form_stays(line: str) -> None:
-    assert rewritten(line) == [line]
+    assert rewritten(line) == line.split("\n")
+
+
+def test_a_level_in_lower_case_after_a_word_is_text() -> None:
+    (line,) = rewritten("2026-11-21 07:35:03 Worker info: Worker(")
+    assert parse_line(line, "driver").text == "Worker info: Worker("
+
+
+def test_a_rank_that_covers_only_a_traceback_is_kept() -> None:
+    lines = rewritten("\n".join(f"[rank1]: {line}" for line in TRACE.split("\n")))
+    assert {parse_line(line, "driver").fields["rank"] for line in lines} == {"1"}
+
+
+def test_rays_header_counts_behind_a_rank() -> None:
+    (line,) = rewritten(f"[rank1]: {RAYLET}")
+    parsed = parse_line(line, "driver")
+    assert (parsed.level, parsed.stamp[:10], parsed.fields["rank"]) == ("E", "2026-11-21", "1")
 
 
 # ---------------------------------------------------------------- shapes
@@ -153,7 +173,36 @@ TRACE = (
         (json.dumps({"log": TRACE + "\n", "stream": "stderr"}), TRACE),
         (json.dumps({"stdout_tail": TRACE}, indent=1), TRACE),
         (json.dumps({"outputs": [{"text": [f"{x}\n" for x in TRACE.split("\n")]}]}), TRACE),
-        (f"result: {TRACE!r}"[:-1], "result: '\n" + TRACE),
+        ("\ufeff" + TRACE.replace("\n", "\r\n\r\n"), TRACE.replace("\n", "\n\n")),
+        (
+            "\n".join(f"test\tRun it\t2026-11-21T07:35:03.1234567Z {x}" for x in TRACE.split("\n")),
+            TRACE,
+        ),
+        (
+            "\n".join(f"[rank0]: {x}" for x in f"(raylet) full\n{TRACE}".split("\n")),
+            f"(raylet) full\n{TRACE}",
+        ),
+        (
+            "\n".join(f"(Launcher pid=7) {x}" for x in f"(f pid=9) x\n{TRACE}".split("\n")),
+            f"(f pid=9) x\n{TRACE}",
+        ),
+        ("\n".join(json.dumps({"line": x, "pod": "a"}) for x in ("a", "", "b")), "a\n\nb"),
+        (
+            json.dumps(
+                [
+                    {"textPayload": x, "timestamp": f"2026-11-21T07:35:0{n}Z"}
+                    for n, x in enumerate(("b", "a"), 3)
+                ][::-1],
+                indent=2,
+            ),
+            "b\na",
+        ),
+        (
+            json.dumps({"outputs": [{"traceback": [TRACE]}], "source": ["f()\n", "g()"]}, indent=1),
+            TRACE,
+        ),
+        (f"{{'ok': False, 'error': {TRACE!r}}}", f"{{'ok': False, 'error':\n{TRACE}"),
+        (f"result: {TRACE!r}"[:-1], "result:\n" + TRACE),
     ],
 )
 def test_a_shape_is_undone(pasted: str, plain: str) -> None:
@@ -431,6 +480,18 @@ def test_lines_have_the_numbers_of_the_original(tmp_path: Path) -> None:
     assert {link.event.line for d in report.diagnoses for link in d.chain} == {3}
 
 
+def test_lines_that_are_shown_newest_first_are_compared_in_their_order(tmp_path: Path) -> None:
+    log = tmp_path / "out.txt"
+    stamped = [f"2026-11-21T07:35:0{n}Z {x}" for n, x in enumerate((WARNING, "a", RAYLET, "b"))]
+    log.write_text("\n".join(reversed(stamped)))
+    with open_capture(str(log)) as capture:
+        sources = capture.sources
+    places = [source.place(n) for source in sources for n in range(1, len(source.places) + 1)]
+    assert len(sources) == 2
+    assert sorted(places) == [1, 2, 3, 4]
+    assert [sources[0].line(place) for place in sorted(places)] == [4, 3, 2, 1]
+
+
 def test_a_driver_log_that_is_added_later_is_rewritten(tmp_path: Path) -> None:
     (tmp_path / "raylet.out").write_text(f"{RAYLET}\n")
     (tmp_path / "own").write_text("[rank3]: [0;31mlost[0m\n")
@@ -588,3 +649,20 @@ def test_a_paste_that_begins_within_a_traceback_gets_its_beginning() -> None:
 def test_a_pushed_message_without_its_prefix_is_the_raylets() -> None:
     text = "A worker died or was killed while executing a task by an unexpected system error."
     assert shown_lines(text) == [f"(raylet) {text}"]
+
+
+def test_the_quick_tests_for_an_exception_miss_none() -> None:
+    names = exceptions._NAME.split("|")
+    assert [n for n in names if not any(part in n for part in exceptions._IN_NAMES)] == []
+    texts = list(exceptions._WORDS.values())
+    assert [t for t in texts if not any(part in t for part in exceptions._IN_WORDS)] == []
+
+
+def test_samples_of_a_large_output_may_begin_within_a_traceback(tmp_path: Path) -> None:
+    """Rewriting it, for a beginning that no paste lost, would take seconds for each 10 MB."""
+    unit = 'Traceback (most recent call last):\n  File "/app/a.py", line 1, in f\n    raise value\nValueError: 1\nstep\n'
+    file = tmp_path / "driver.log"
+    file.write_text(unit * (files._WHOLE // len(unit) + 1))
+    source = Source("driver.log", "driver", size=file.stat().st_size)
+    assert files._rewritten(source, str(file), tmp_path / "out", []) == {source: str(file)}
+    assert not (tmp_path / "out").exists()

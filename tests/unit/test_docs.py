@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from raydoctor import __version__, rules
+from raydoctor.case.rule import Signal
 from raydoctor.cli import execute, names
 from raydoctor.render import rule_pages
+from raydoctor.render import rules as render
 from tests.helpers import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -126,6 +130,60 @@ def test_the_pages_of_the_rules_are_written_from_their_docstrings() -> None:
     made = dict(rule_pages.pages(rules.load()))
     other = {name for name in written.keys() | made.keys() if written.get(name) != made.get(name)}
     assert not other, "run: raydoctor rules pages docs/rules/ (and remove pages of former rules)"
+
+
+def test_a_page_searches_for_what_its_example_contains() -> None:
+    """Unless only a live collection shows it, whose tables are not searched by hand, or only Ray's exceptions do."""
+    for rule in rules.load():
+        page = (ROOT / "docs/rules" / f"{rule.name}.md").read_text()
+        _, heading, rest = page.partition("## Search the logs by hand")
+        commands = rest.partition("## Example")[0]
+        literals = [
+            shlex.split(command)[3]
+            for command in commands.split("\n")
+            if command.startswith("grep -rF -e ")
+        ]
+        files = next(e.files for e in rule.examples if e.roots or e.consequences)
+        in_logs = [text for name, text in files.items() if not name.startswith("live/")]
+        failures = {s.find for s in rule.looks_for if s.symptom} - {"ray.exceptions."}
+        if not any(find in text for find in failures for text in in_logs) and not heading:
+            continue
+        found = [literal for literal in literals if any(literal in t for t in files.values())]
+        assert literals, f"{rule.name}: no command searches for its example"
+        assert found[:1] == literals[:1], (
+            f"{rule.name}: the first of {literals} is not in its example"
+        )
+
+
+def test_no_page_searches_for_what_every_session_contains() -> None:
+    for rule in rules.load():
+        page = (ROOT / "docs/rules" / f"{rule.name}.md").read_text()
+        literals = [shlex.split(c)[3] for c in page.split("\n") if c.startswith("grep -rF -e ")]
+        assert not {"Traceback (most recent call last):", "ray.exceptions."} & {*literals}, (
+            rule.name
+        )
+        assert "Allowing the Plasma store to use up to " not in literals, rule.name
+
+
+def test_a_signal_that_reports_a_failure_is_specific_however_short() -> None:
+    signal = Signal(
+        "crash.handler", "*** SIG", r"\*\*\* SIG", ("worker-err",), "*** SIGSEGV", symptom=True
+    )
+    assert render.is_specific(signal)
+    assert not render.is_specific(replace(signal, symptom=False))
+    assert not render.is_specific(replace(signal, kind="log.traceback"))
+
+
+_COMMAND = re.compile(r"`((?:ps|pgrep|ls|grep|nc|df|tr|py-spy|ray|raydoctor|sacct|kill) [^`]*)`")
+
+
+def test_commands_of_the_pages_can_be_pasted() -> None:
+    """No placeholder that a shell reads as a redirection, and no `grep` that finds itself among processes."""
+    for rule in rules.load():
+        for command in _COMMAND.findall(" ".join(rule.doc.split())):
+            assert not re.search(r"<\w", command), f"{rule.name}: {command}"
+            piped = re.search(r"^ps .*\bargs\b.*\| grep (?!-o)(.*)", command)
+            assert not piped or "[" in piped[1], f"{rule.name}: {command}"
 
 
 def test_a_message_leads_to_the_rules_that_quote_it() -> None:

@@ -182,4 +182,7 @@ def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> 
     assert end_of(tmp_path, FRAMES, is_excerpt=True)["ended_by"] == "traceback"
     assert end_of(tmp_path, f"{FRAMES}    f()\nwent\non\n", is_excerpt=True)["ended_by"] == ""
     in_main = FRAMES.replace("<module>", "run")
-    assert end_of(tmp_path, in_main, is_excerpt=True)["ended_by"] == ""
+    assert end_of(tmp_path, in_main, is_excerpt=True)["ended_by"] == "excerpt"
+    assert end_of(tmp_path, f"{in_main}KeyError: 1\n", is_excerpt=True)["ended_by"] == "excerpt"
+    assert end_of(tmp_path, f"{in_main}KeyError: 1\nwent on\n", is_excerpt=True)["ended_by"] == ""
+    assert end_of(tmp_path, f"{in_main}KeyError: 1\n")["ended_by"] == ""

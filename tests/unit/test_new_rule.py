@@ -77,7 +77,7 @@ def test_one_forgotten_placeholder_is_found(
         ("../flux", "cannot be the name of a rule"),
         ("flux\nhot", "cannot be the name of a rule"),
         ("", "cannot be the name of a rule"),
-        ("ray-oom-kill", "there is already a rule ray-oom-kill"),
+        ("ray-oom-kill", "a rule ray-oom-kill already exists"),
         ("taken", "taken.py exists already"),
         ("dangling", "dangling.py exists already"),
     ],
@@ -110,7 +110,7 @@ def test_pages_of_rules_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert code == 0
     assert str(site) in out
     page = (site / "flux-hot.md").read_text()
-    assert page.startswith("# flux-hot\n\n*error, root*\n")
+    assert page.startswith("# flux-hot\n\nSeverity: error. Tier: root ")
     assert "## Not this when" in page
     assert "[`flux-hot`](flux-hot.md)" in (site / "index.md").read_text()
 

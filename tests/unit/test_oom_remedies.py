@@ -29,12 +29,12 @@ def _report(
     )
 
 
-def test_limit_shows_the_size_that_was_used_for_counting() -> None:
-    """Three would fit by the measured 0.68 GiB, two fit with growth: the sentence shows the latter."""
+def test_limit_shows_what_each_task_reserves() -> None:
+    """Three would fit by the measured 0.68 GiB, two fit with growth; title and steps have one number."""
     title = remedies(_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2))[0].title
     assert title == (
-        "Limit train to 2 concurrent tasks instead of 4: 2 × 0.79 GiB fit in the 2.24 GiB left for it "
-        "(largest: 0.68 GiB, plus 15% for growth)"
+        "Limit train to 2 concurrent tasks instead of 4: 2 × 1.12 GiB fit in the 2.24 GiB that the other "
+        "processes leave below Ray's threshold (the largest held 0.68 GiB when Ray killed)"
     )
 
 
@@ -45,6 +45,20 @@ def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
     )
 
 
+def test_an_actor_at_the_limit_has_grown_beyond_it() -> None:
+    title = remedies(_report([1.47], 0.93, 2.4, actor=True))[0].title
+    assert title == (
+        "Keep actor Cache below 1.47 GiB, the memory left for it: it had grown beyond that"
+    )
+
+
+def test_cpus_are_a_way_only_if_they_allow_the_same_number() -> None:
+    three_of_four = remedies(_report([0.7] * 4, 0.4, 3.2))[0]
+    two_of_four = remedies(_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2))[0]
+    assert "num_cpus" not in " ".join(three_of_four.steps)
+    assert "num_cpus=2)   # or by CPUs: at most 2 at once" in " ".join(two_of_four.steps)
+
+
 _GIB = st.integers(1, 6400).map(lambda n: n / 100)
 
 
@@ -52,16 +66,21 @@ _GIB = st.integers(1, 6400).map(lambda n: n / 100)
 @given(st.lists(_GIB, min_size=1, max_size=6), _GIB, st.floats(0.85, 1.0), st.booleans())
 def test_numbers_agree(each: list[float], others: float, share: float, actor: bool) -> None:
     threshold = round((sum(each) + others) * share, 2)
-    title = remedies(_report(each, others, threshold, actor=actor))[0].title
+    remedy = remedies(_report(each, others, threshold, actor=actor))[0]
+    title = remedy.title
     numbers = [float(n) for n in _NUMBER.findall(title)]
     if found := re.match(r"Limit \w+ to (\d+) concurrent \w+ instead of (\d+)", title):
         fitting, running = int(found[1]), int(found[2])
-        need, room, _ = numbers
-        assert fitting * need <= room + 1e-9
+        share, room, largest = numbers
+        assert fitting * share <= room + 1e-9
+        assert share >= largest * 1.15 - 1e-9
         assert fitting < running
-        assert fitting == running - 1 or (fitting + 1) * need > room
+        assert fitting == running - 1 or (fitting + 1) * largest * 1.15 > room - 0.01 * running
+        steps = " ".join(remedy.steps)
+        assert f"{share:.2f} GiB" in steps
+        assert {int(n) for n in re.findall(r"at most (\d+)", steps)} == {fitting}
     elif title.startswith("Keep"):
-        assert numbers[0] <= numbers[-1]
+        assert title.endswith("beyond that") or numbers[0] < numbers[-1]
     else:
         need, _, room, *_ = numbers
         assert need > room

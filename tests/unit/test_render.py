@@ -593,7 +593,14 @@ def test_sizes(count: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.123, "0.12 s"), (9.96, "10 s"), (1.0, "1.0 s"), (119.6, "2 min 0 s"), (7300, "2 h 1 min")],
+    [
+        (0.123, "0.12 s"),
+        (9.96, "10 s"),
+        (1.0, "1.0 s"),
+        (119.6, "2 min"),
+        (7200, "2 h"),
+        (7300, "2 h 1 min"),
+    ],
 )
 def test_durations(seconds: float, shown: str) -> None:
     assert _text.duration(seconds) == shown

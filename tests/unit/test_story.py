@@ -13,7 +13,7 @@ from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
 from raydoctor.model.entities import Entity
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.read.story import Story, tell
+from raydoctor.read.story import Story, story_of
 from raydoctor.render import page
 from raydoctor.render import story as render
 
@@ -77,7 +77,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
 def teller(folder: Path) -> Callable[..., Story]:
     def told(what: str, everything: bool = False) -> Story:
         with open_capture(str(folder)) as capture:
-            return tell(capture, what, everything)
+            return story_of(capture, what, everything)
 
     return told
 

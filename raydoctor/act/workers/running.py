@@ -4,12 +4,12 @@ Workers tell the GCS about their tasks once a second (`task_events_report_interv
 state, so a look is late and exact: what has begun since `LAG` may be missing. Where they tell nothing (that
 interval may be 0), each worker is asked: its C++ thread says what it runs, even while native code holds the
 GIL, but not since when. Once such a worker was sent a cancel it says nothing more, as that thread waits for
-the GIL, too (2.60.0): whoever wants to know has to ask before.
+the GIL, too (2.60.0): a caller has to query it before.
 
 Ray's `RUNNING` begins before a worker loads the function, for its first task of that name with all that it
 imports, and the arguments; the user's function begins when the profile event `task:deserialize_arguments`
 ends (`_raylet.pyx`, `execute_task`; measured: 5.1 s after `RUNNING` where the import takes 5 s). That is a
-task's start here. While it is not told the task loads, for which it has time of its own.
+task's start here. Until it is reported, the task loads, for which it has time of its own.
 
 Methods and messages: Ray 2.9.3, 2.40.0 and 2.60.0; before 2.40 the GCS cannot be asked for running tasks
 alone. A start is the worker's clock. It is taken as no earlier than the owner sent the task, and no later
@@ -124,7 +124,7 @@ class JobCluster:
     loading: float = LOADING
     """Seconds that a task may load, 0 where Ray does not tell when that has ended."""
     _first_seen: dict[tuple[bytes, int], float] = field(default_factory=dict)
-    """Start of what runs, on our monotonic clock: told once, so that it never moves."""
+    """Start of what runs, on our monotonic clock: set once, so that it never moves."""
     _loading: dict[tuple[bytes, int], float] = field(default_factory=dict)
     """The same of what is being loaded: when that began."""
     _known: dict[bytes, Any] = field(default_factory=dict)
@@ -147,8 +147,8 @@ class JobCluster:
         if any(run.worker not in self._known for run in runs):
             self._alive()
         alive = list({run.worker for run in runs} & self._known.keys())
-        told = self._tasks_of([self._known[worker] for worker in alive])
-        tasks = dict(zip(alive, told, strict=True))
+        task_lists = self._tasks_of([self._known[worker] for worker in alive])
+        tasks = dict(zip(alive, task_lists, strict=True))
         return [_is_among(run.task, tasks.get(run.worker, [])) for run in runs]
 
     def close(self) -> None:
@@ -209,8 +209,10 @@ class JobCluster:
         workers = self._alive()
         if len(workers) > _WORKERS:
             return
-        told = zip(workers, self._tasks_of(workers), strict=True)
-        for task, worker in ((task, worker) for worker, tasks in told for task in tasks or ()):
+        task_lists = zip(workers, self._tasks_of(workers), strict=True)
+        for task, worker in (
+            (task, worker) for worker, tasks in task_lists for task in tasks or ()
+        ):
             if wanted(task):
                 where = worker.worker_address
                 yield WorkerTask(
@@ -251,7 +253,7 @@ def _is_among(task: bytes, tasks: list[bytes] | None) -> bool | None:
 
 
 def _loaded(event: Any) -> float:
-    """When its function and its arguments were loaded, in epoch seconds; 0 where that is not told."""
+    """When its function and its arguments were loaded, in epoch seconds; 0 where that is not reported."""
     events = event.profile_events.events
     return max((each.end_time / 1e9 for each in events if each.event_name == _LOADED), default=0.0)
 

@@ -82,7 +82,7 @@ class RayBackend:
         return ""
 
     def remember(self, run: WorkerTask) -> None:
-        """Note what its worker has started, while that can be told."""
+        """Note what its worker has started, while that is known."""
         if run.node == self.node:
             self._trees[run.task] = tree(run.pid)[1:]
 
@@ -100,19 +100,19 @@ class RayBackend:
         Each takes up to seconds, in which the worker of the next one may finish its task and take another:
         `still` is asked right before. Of a worker on another node, that is before its node is asked.
         """
-        told: dict[bytes, str] = {}
+        outcomes: dict[bytes, str] = {}
         away = {run.task: self._kill_away(run) for run in runs if run.node != self.node}
         for run in runs:
             if run.task not in away and not still(run):
-                told[run.task] = _GONE_ON
+                outcomes[run.task] = _GONE_ON
             elif run.task not in away:
-                told[run.task] = end_worker(run.pid, run.worker.hex(), f"poll {run.task.hex()}")
+                outcomes[run.task] = end_worker(run.pid, run.worker.hex(), f"poll {run.task.hex()}")
         for task, ref in away.items():
             try:
-                told[task] = self.ray.get(ref, timeout=_ELSEWHERE)
+                outcomes[task] = self.ray.get(ref, timeout=_ELSEWHERE)
             except Exception as error:
-                told[task] = f"its node could not be reached: {type(error).__name__}"
-        return told
+                outcomes[task] = f"its node could not be reached: {type(error).__name__}"
+        return outcomes
 
     def _kill_away(self, run: WorkerTask) -> Any:
         """Start a task on that node that needs no CPU, as the hung ones may have them all."""

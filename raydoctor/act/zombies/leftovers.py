@@ -133,7 +133,7 @@ def unseen() -> str:
     if mine and owners:
         names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
         hidden.append(
-            f"Ray processes of {names} may not be examined: run raydoctor as {names}, or with sudo"
+            f"no permission to examine the Ray processes of {names}: run raydoctor as {names}, or with sudo"
         )
     return "; ".join(filter(None, hidden))
 

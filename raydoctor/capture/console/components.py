@@ -1,7 +1,8 @@
 """Identifies the Ray process that wrote a record from the record's own header.
 
 A pasted log of a raylet or of the GCS has lost its file name. Ray's C++ code prints the component after the
-time (`(raylet)`, `(gcs_server)`). Before 2.10, and in drivers, only the source file identifies the process.
+time (`(raylet)`, `(gcs_server)`). Before 2.10, and in drivers, only the source file identifies the process,
+as for Ray's Python processes. Records of event files are JSON objects with fixed keys.
 Observed in logs of Ray 2.9 to 2.60.
 """
 
@@ -13,8 +14,16 @@ _RECORD = pattern(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] (?P<pid>\d{1,10}) \d+\] "
     r"(?:\((?P<component>[\w.-]{1,40})\) )?(?:[\w-]+/)*(?P<file>[\w.-]{1,100}\.(?:cc|h)):\d+:"
 )
+_PYTHON_RECORD = pattern(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]+[A-Z]+ (?P<file>\w{1,40}\.py):\d+ -- "
+)
+_EVENT = pattern(
+    r'\{(?=.{0,4000}"source_type": ?")(?=.{0,4000}"severity": ?")(?=.{0,4000}"event_id": ?")'
+    r'(?=.{0,4000}"label": ?").*\}$'
+)
 _KERNEL = pattern(
-    r"(?:\[ *\d+\.\d{6}\] |\w{3} +\d+ \d\d:\d\d:\d\d \S+ kernel: |\d{4}-\d\d-\d\dT\S+ \S+ kernel: )"
+    r"(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    r"|\w{3} +\d+ \d\d:\d\d:\d\d \S+ kernel: |\d{4}-\d\d-\d\dT\S+ \S+ kernel: )"
 )
 _OF_COMPONENT = {"raylet": "raylet-out", "gcs_server": "gcs-out"}
 _FILES = {
@@ -40,7 +49,15 @@ _FILES = {
     ),
 }
 """Source files, without `.cc`, that log only in a process of this kind."""
+AGENT = "runtime-env-agent"
+_OF_PYTHON_FILE = {"runtime_env_agent.py": AGENT}
+"""Python files that log only in a process of this kind."""
 _OF_FILE = {f"{name}.cc": role for role, names in _FILES.items() for name in names.split()}
+
+
+def is_event(text: str) -> bool:
+    """Whether a line is a record of one of Ray's event files (`event_GCS.log`)."""
+    return text[:2] == '{"' and _EVENT.match(text) is not None
 
 
 class Components:
@@ -50,7 +67,11 @@ class Components:
         self._of_process: dict[str, str] = {}
 
     def role(self, text: str) -> str:
-        """The role of the log that a record of Ray's C++ code or the kernel comes from; otherwise empty."""
+        """The role of the log that a record of Ray's or the kernel comes from; otherwise empty."""
+        if is_event(text):
+            return "event"
+        if text[:1].isdigit() and (record := _PYTHON_RECORD.match(text)):
+            return _OF_PYTHON_FILE.get(record["file"], "")
         match = _RECORD.match(text) if text[:1] == "[" else None
         if not match:
             return "kernel" if _KERNEL.match(text) else ""

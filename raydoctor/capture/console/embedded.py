@@ -32,6 +32,8 @@ _TEXTS = pattern(
 """Last parts of keys whose values are text for people."""
 _MESSAGES = ("message", "msg", "event")
 """Keys of what a logger was asked to write, at the level of its record."""
+_ENTRIES = (*_MESSAGES, "line", "log", "textpayload")
+"""Keys of one line of a console, which may be empty."""
 _LEVEL_KEYS = ("level", "levelname", "severity", "lvl")
 _LEVELS = {
     "W": "WARNING", "WARN": "WARNING", "WARNING": "WARNING", "E": "ERROR", "ERROR": "ERROR",
@@ -45,7 +47,10 @@ _LONGEST_PREFIX = 400
 """Characters in front of JSON."""
 _MEMBER = pattern(r'\s{0,200}(?:"(?P<key>[\w.-]{1,60})"\s{0,20}:\s{0,20})?"')
 """The beginning of a line of JSON that is printed over several lines."""
-_ESCAPED = "Traceback (most recent call last):\\n"
+_LIST = pattern(r'"(?P<key>[\w.-]{1,60})": \[')
+"""A list that is printed with one string on each line."""
+_ESCAPED = ("Traceback (most recent call last):\\n", '\\n  File "', "\\n\\tclass_name: ")
+_BEFORE_LITERAL = (" ", "=", ":", "(", "[", "{", ",", "")
 _ISO = pattern(
     r"(?P<day>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 )
@@ -92,20 +97,81 @@ def take_out(text: str) -> list[str] | None:
         value = value.removesuffix('"')
         # Of a literal with escaped line breaks the closing quotation mark may be cut off.
         if (match["key"] and (is_whole or "\\n" in value)) or value.endswith("\\n"):
-            return _unescaped(value)
-    if _ESCAPED in text:
-        return _unescaped(text)
+            is_entry = (match["key"] or "").lower() in _ENTRIES
+            return _unescaped(value) or ([""] if is_entry else [])
+    if any(each in text for each in _ESCAPED):
+        return _of_literal(text)
     return None
 
 
-def of_documents(raws: list[str]) -> dict[int, list[str]]:
-    """The lines inside each line, by index, of documents that are printed over several lines."""
-    found: dict[int, list[str]] = {}
+def _of_literal(text: str) -> list[str]:
+    """The lines of a line that holds a string literal with line breaks, as `repr` writes it."""
+    broken, begin = text.find("\\n"), 0
+    while (opening := min(_at(text, "'", begin), _at(text, '"', begin))) < broken:
+        if text[max(0, opening - 1) : opening] not in _BEFORE_LITERAL:
+            begin = opening + 1
+            continue
+        closing = _at(text, text[opening], opening + 1)
+        while closing < len(text) and text[closing - 1] == "\\":
+            closing = _at(text, text[opening], closing + 1)
+        if closing > broken:
+            before, after = text[:opening].rstrip(), text[closing + 1 :].strip(" )]},")
+            inside = _unescaped(text[opening + 1 : closing])
+            return [*([before] if before else []), *inside, *([after] if after else [])]
+        begin = closing + 1
+    return _unescaped(text)
+
+
+def _at(text: str, part: str, begin: int) -> int:
+    """The place of a part of a text; its length if it is not there."""
+    place = text.find(part, begin)
+    return place if place >= 0 else len(text)
+
+
+def of_documents(raws: list[str]) -> dict[int, list[tuple[int, list[str]]]]:
+    """Of documents that are printed over several lines: (index, lines inside) of each line, oldest first.
+
+    The key is the index of a line; the first line of a document has the whole document.
+    """
+    found: dict[int, list[tuple[int, list[str]]]] = {}
     for begin, end in (*_spans(raws, "{", "}"), *_spans(raws, "[", "]")):
         data = _parsed("\n".join(raws[begin : end + 1]))
-        if data is not None and _lines(data):
-            found |= {n: take_out(raws[n]) or [] for n in range(begin, end + 1)}
+        if data is None or not _lines(data):
+            continue
+        numbers = list(range(begin, end + 1))
+        found |= {n: [] for n in numbers}
+        if isinstance(data, list) and _in_order(data) != data:
+            numbers = _last_entry_first(raws, numbers)
+        inside = _strings_in_lists(raws, begin, end)
+        found[begin] = [(n, inside[n] if n in inside else take_out(raws[n]) or []) for n in numbers]
     return found
+
+
+def _strings_in_lists(raws: list[str], begin: int, end: int) -> dict[int, list[str]]:
+    """The lines inside each string of a printed document's lists: those of keys that hold text, else none."""
+    found: dict[int, list[str]] = {}
+    is_list = is_text = False
+    for n in range(begin + 1, end):
+        raw = raws[n].strip()
+        if match := _LIST.fullmatch(raw):
+            is_list, is_text = True, _is_text(match["key"])
+        elif raw.startswith(("]", "{")):
+            is_list = False
+        elif is_list and raw.startswith('"'):
+            value = _parsed(f"[{raw.rstrip(',')}]") if is_text else None
+            found[n] = str(value[0]).splitlines()[:_MOST_LINES] if value else []
+    return found
+
+
+def _last_entry_first(raws: list[str], numbers: list[int]) -> list[int]:
+    """The indices of a printed list, with its entries in reverse."""
+    opening = raws[numbers[1]]
+    entries: list[list[int]] = []
+    for n in numbers[1:-1]:
+        if raws[n] == opening:
+            entries.append([])
+        entries[-1].append(n)
+    return [n for entry in reversed(entries) for n in entry]
 
 
 def _spans(raws: list[str], opening: str, closing: str) -> Iterator[tuple[int, int]]:
@@ -152,7 +218,8 @@ def _is_of_cpp(data: dict[str, Any]) -> bool:
 
 
 def _lines(data: Any) -> list[str]:
-    lines = (line for value in _texts(data, _Head(), 0) for line in value.splitlines())
+    texts = _texts(data, _Head(), 0)
+    lines = (line for value in texts for line in value.splitlines() or [""])
     return list(islice(lines, _MOST_LINES))
 
 
@@ -186,7 +253,7 @@ def _members(data: dict[str, Any], head: _Head, depth: int) -> Iterator[str]:
             if _is_text(key) and isinstance(value, list):  # notebooks: a list of lines
                 yield from (each for each in value if isinstance(each, str))
             yield from _texts(value, head, depth + 1)
-        elif isinstance(value, str) and _is_text(key):
+        elif isinstance(value, str) and _is_text(key) and (value or key.lower() in _ENTRIES):
             is_message = key.lower() in _MESSAGES
             for line in _nested(value, head, depth):
                 yield _headed(line, head) if is_message else line
@@ -290,6 +357,10 @@ def _nested(value: str, outer: _Head, depth: int) -> Iterator[str]:
 
 def _unescaped(text: str) -> list[str]:
     """A string literal's lines."""
+    if "\\u" in text:
+        with suppress(ValueError):
+            value = json.loads(f'"{text}"', strict=False)
+            return str(value).splitlines()[:_MOST_LINES]
     plain = text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "")
     return (
         plain.replace('\\"', '"').replace("\\'", "'").replace("\0", "\\").splitlines()[:_MOST_LINES]

@@ -34,7 +34,8 @@ _WORDS = {
     r"|because of an error raised in its creation task)",
     "ActorUnavailableError": r"The actor (?:[0-9a-f]{32} is|is temporarily) unavailable: ",
     "ObjectLostError": r"Failed to retrieve object [0-9a-f]{56}(?! because)",
-    "OutOfMemoryError": r"Task was killed due to the node running low on memory\.",
+    "OutOfMemoryError": r"(?:Task was|\d{1,5} worker\(s\) were) killed due to the node running low "
+    r"on memory\.",
     "NodeDiedError": r"The node died unexpectedly while executing this task",
     "RuntimeEnvSetupError": r"Failed to set up runtime environment\.",
     "ObjectStoreFullError": r"Failed to put object [0-9a-f]{56} in object store because it is full\.",
@@ -43,6 +44,8 @@ _WORDS = {
     "LocalRayletDiedError": r"The task's local raylet died\.",
     "TaskUnschedulableError": r"The task is not schedulable: ",
     "ActorUnschedulableError": r"The actor is not schedulable: ",
+    "PendingCallsLimitExceeded": r"The task \S{1,300} could not be submitted to ",
+    "RaySystemError": r"System error: Failed to startup worker after retrying ",
     "RayChannelTimeoutError": r"System error: (?:Channel )?[Tt]imed out waiting for ",
 }
 """First words of an exception's text that identify its class: `print(e)` prints only the text."""
@@ -62,9 +65,24 @@ _ALL_WORDS = {
     "ActorDiedError": r"The actor ",
     "ActorUnavailableError": r"The actor ",
     "RayTaskError": r"ray::",
+    "RaySystemError": r"System error: ",
 }
 """First words of exceptions, including those that several classes share."""
-_FORMS = (
+_IN_NAMES = ("Error", "Exception", "Exceeded", "Removed", "ActorExit", "NotAvailable")
+"""Parts of `_NAME`, one of which each name has."""
+_IN_WORDS = (
+    *(
+        "Get timed out",
+        "The worker died",
+        "The actor ",
+        "Failed to ",
+        "low on memory",
+        "The node died",
+    ),
+    *("Local disk is full", "cancelled", "local raylet died", "The task ", "System error: "),
+)
+"""Parts of `_WORDS`, one of which each of them has."""
+_NAMED = (
     pattern(
         rf"<class '(?:ray\.exceptions\.)?(?P<name>{_NAME})(?P<inner>\(\w+\))?'>[:,]? ?(?P<what>.*)"
     ),
@@ -73,10 +91,25 @@ _FORMS = (
         rf"\b(?:ray\.exceptions\.)?(?P<name>{_NAME})(?P<inner>\(\w+\))?\((?P<quote>['\"])(?P<what>.*)"
     ),
     pattern(
+        rf"(?:^|(?<=[:=,>(\[] )|(?<=[=(\[]))(?:ray\.exceptions\.)?(?P<name>{_NAME})(?P<inner>\(\w+\))?"
+        r"\((?P<cause>[A-Za-z_][\w.]{0,200}\(.{0,2000}\))?\)[)\]},.;']{0,9}\s*$"
+    ),
+    pattern(
         rf"(?:^|(?<=[:,>] ))(?P<name>{_NAME})(?P<inner>\(\w+\))?: (?!CUDA|HIP|Tried to)(?P<what>.*)"
     ),
-    pattern("|".join(f"(?P<{name}>{words})" for name, words in _WORDS.items())),
 )
+"""Forms with the exception's name."""
+_WORDED = (pattern("|".join(f"(?P<{name}>{words})" for name, words in _WORDS.items())),)
+"""The text alone."""
+_SAYS = {
+    "WorkerCrashedError": "The worker died unexpectedly while executing this task.",
+    "ActorDiedError": "The actor died unexpectedly before finishing this task.",
+    "LocalRayletDiedError": "The task's local raylet died. Check raylet.out for more information.",
+    "RuntimeEnvSetupError": "Failed to set up runtime environment.",
+}
+"""Texts of exceptions whose `repr` leaves them out: they get no arguments, or only named ones."""
+_OBJECT = pattern(r"(?P<object>[0-9a-f]{56})['\"], ")
+"""The beginning of the arguments of `ObjectLostError` and its subclasses."""
 _AS_PYTHON = pattern(
     r"(?:\| )* *(?:raise )?ray\.exceptions\.\w+(?:\(\w+\))?(?:: |$)| +(?:raise|except|File) "
 )
@@ -94,8 +127,8 @@ def may_hold(text: str) -> bool:
         or "Failed to" in text
         or "cancelled" in text
         or "Cancel" in text
-        or "nschedulable" in text
-        or "not schedulable" in text
+        or "chedulable" in text
+        or "be submitted to" in text
         or "unavailable: " in text
         or "ow on memory" in text
         or "disk is full" in text
@@ -114,11 +147,11 @@ def normalised(
     """The line as rules read it, and any exception that it prints in Python's own form.
 
     `in_traceback`: whether the line above is part of a traceback, so that this one may be its end.
-    `is_alone`: whether Ray's logs are missing. If not, an exception after other words is a quotation.
+    `is_alone`: whether Ray's logs are missing. If not, an exception within a sentence is a quotation.
     """
     text = line.text
     found = _exception(text) if may_hold(text) else None
-    if found is None or (found[0] and not is_alone):
+    if found is None or not (is_alone or _is_value(found[0])):
         # A logger printed it, and it does not end a traceback.
         line.is_printed = (
             bool(line.level) and not in_traceback and text.startswith("ray.exceptions.")
@@ -133,24 +166,45 @@ def normalised(
     yield line.line(is_new_record=False)
 
 
+def _is_value(before: str) -> bool:
+    """Whether what follows a text is a quoted value, as in `error='…`; true for an empty text."""
+    return not before or (before[-1:] in ("'", '"') and before[:-1].rstrip()[-1:] in (":", "="))
+
+
 def _exception(text: str) -> tuple[str, str] | None:
     """(text before it, exception in Python's form) for a line that prints an exception in another form."""
     if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text) or text.startswith(_OF_RAY):
         return None
+    has_name = any(part in text for part in _IN_NAMES)
+    has_words = any(part in text for part in _IN_WORDS)
+    forms = (*(_NAMED if has_name else ()), *(_WORDED if has_words else ()))
     found = [
-        (match.start(), n, match) for n, form in enumerate(_FORMS) if (match := form.search(text))
+        (match.start(), n, match) for n, form in enumerate(forms) if (match := form.search(text))
     ]
     if not found:
         return None
     start, _, match = min(found, key=lambda each: each[:2])
     if match.re.groupindex.keys() >= _WORDS.keys():
         return text[:start], f"ray.exceptions.{match.lastgroup}: {text[start:]}"
-    what = match["what"]
-    if "quote" in match.re.groupindex:
-        what = _LAST_QUOTE.sub("", what.replace("\\n", "\n").replace("\\t", "\t"))
-    if not match["inner"] and not _is_its_text(match["name"], what):
+    what = _what(match)
+    if what is None:
         return None  # a program that writes about the exception
     return text[:start], f"ray.exceptions.{match['name']}{match['inner'] or ''}: {what}"
+
+
+def _what(match: re.Match[str]) -> str | None:
+    """The text of an exception that is named; None if this cannot be its text."""
+    if "cause" in match.re.groupindex:
+        is_whole = bool(match["cause"]) == bool(match["inner"])
+        return match["cause"] or _SAYS.get(match["name"]) if is_whole else None
+    what: str = match["what"]
+    if "quote" in match.re.groupindex:
+        if found_object := _OBJECT.match(what):
+            what = f"Failed to retrieve object {found_object['object']}. "
+        elif match["name"] == "RaySystemError":
+            what = f"System error: {what}"
+        what = _LAST_QUOTE.sub("", what.replace("\\n", "\n").replace("\\t", "\t"))
+    return what if match["inner"] or _is_its_text(match["name"], what) else None
 
 
 def _is_its_text(name: str, what: str) -> bool:

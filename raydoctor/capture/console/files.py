@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,7 +24,7 @@ _OF_SESSION = frozenset(
     {"reading", "raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}
 )
 """Roles of a session's logs. Beside such a log, a console is a driver's output and not an excerpt."""
-_SEPARATED_ROLES = frozenset({"raylet-out", "gcs-out", "kernel"})
+_SEPARATED_ROLES = frozenset({"raylet-out", "gcs-out", "kernel", "event", "runtime-env-agent"})
 _BLOCK = 4 << 20
 _LONGEST_LINE = 4 << 20
 """Bytes of a line that are read after a block's end."""
@@ -81,17 +83,23 @@ class _Outputs:
 
     target: Path
     logs: dict[str, tuple[BinaryIO, Numbering]] = field(default_factory=dict)
+    """The file of each role, and the places of its lines."""
+    numbers: Numbering = field(default_factory=Numbering)
+    """The number in the original of each place."""
 
     def write(self, shown: Iterable[RewrittenLine]) -> None:
         """Append lines."""
         texts: dict[str, list[str]] = {}
-        for role, number, text in shown:
+        for role, lines in groupby(shown, key=itemgetter(0)):
             if role not in self.logs:
                 self.logs[role] = (self._path(role).open("wb"), Numbering())
-            self.logs[role][1].append(number)
-            texts.setdefault(role, []).append(text)
-        for role, lines in texts.items():
-            self.logs[role][0].write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+            first, own = len(self.numbers) + 1, texts.setdefault(role, [])
+            for _, number, text in lines:
+                self.numbers.append(number)
+                own.append(text)
+            self.logs[role][1].extend(range(first, len(self.numbers) + 1))
+        for role, own in texts.items():
+            self.logs[role][0].write(("\n".join(own) + "\n").encode("utf-8", "replace"))
 
     def close(self) -> None:
         """Complete the files."""
@@ -107,9 +115,10 @@ class _Outputs:
                 is_excerpt=source.is_excerpt or bool(role),
                 # The console's own part represents the file that was given.
                 size=self._path(role).stat().st_size if role else source.size,
-                lines=numbers,
+                places=places,
+                lines=self.numbers,
             ): str(self._path(role))
-            for role, (_, numbers) in self.logs.items()
+            for role, (_, places) in self.logs.items()
         }
 
     def _path(self, role: str) -> Path:
@@ -171,7 +180,8 @@ def _is_foreign(stream: BinaryIO, size: int) -> bool:
     for part in _SAMPLES:
         stream.seek(int(size * part))
         raws = stream.read(_SAMPLE).decode("utf-8", "replace").split("\n")[1:-1]
-        shown = Rewriter(frozenset()).rewrite(raws)
+        # Not from line 1: a sample may begin within a traceback without a lost beginning.
+        shown = Rewriter(frozenset()).rewrite(raws, 2)
         if len(shown) != len(raws) or any(map(_differs, shown, raws)):
             return True
     stream.seek(0)

@@ -24,6 +24,12 @@ class Numbering(Sequence[int]):
             self._firsts.append(number)
         self._length = length + 1
 
+    def extend(self, numbers: range) -> None:
+        """Add consecutive numbers."""
+        if numbers:
+            self.append(numbers[0])
+            self._length += len(numbers) - 1
+
     def __len__(self) -> int:
         return self._length
 

@@ -67,8 +67,9 @@ _AFTER_STAMP = pattern(
     r" {0,8}(?:"
     # `[module][ERROR] - text` (hydra), `[ERROR] text`, `[error    ] text` (structlog)
     rf"(?:\[[\w.<>-]{{1,200}}\])?\[{_LEVEL} *\](?::| -)? +"
-    # `ERROR - name - text`, `name - ERROR - text`, `name ERROR: text`, `ERROR | module:f:12 - text`
-    rf"|(?:[\w.<>\[\]-]{{1,200}} (?:- )?)?{_LEVEL} *(?:\||-|:) +"
+    # `ERROR - name - text`, `name - ERROR - text`, `name ERROR: text`, `ERROR | module:f:12 - text`.
+    # After a name, a level in lower case is a word: `Worker info: text`.
+    rf"|(?:[\w.<>\[\]-]{{1,200}} (?:- |(?=[A-Z]{{3}})))?{_LEVEL} *(?:\||-|:) +"
     r"(?:[\w.<>]{1,200}(?::[\w.<>]{1,200}:\d+)? - )?"
     # `ERROR    name:file.py:12 text`, `ERROR text` (rich)
     rf"|{_LEVEL} {{1,8}}(?:[\w.]{{1,200}}:[\w.]{{1,200}}\.py:\d+ )?"
@@ -115,7 +116,7 @@ class Stripped:
     stamp: str = ""
     """`YYYY-MM-DD HH:MM:SS,mmm` of that header."""
     header: str = ""
-    """That header unchanged: loggers repeat it before every line of one record."""
+    """That header unchanged, after those of outer loggers: these repeat theirs in every line of a record."""
     is_printed: bool = False
     """Whether the text is an exception that a program printed, in Python's form."""
     changed: bool = False
@@ -184,6 +185,8 @@ def strip(line: str) -> Stripped:
             found.text = found.text[match.end() :]
     if not found.process and found.text.startswith(_UNPREFIXED):
         found.process, found.changed = "(raylet) ", True
+    if found.level and _RAYS.match(found.text):
+        found.level = found.header = ""  # Ray's own header says more
     if found.text[:1] in ("E", "F") and (match := _ABSL.match(found.text)):
         found.level, found.header = "E" if match["level"] == "E" else "C", match[0]
     return found
@@ -238,7 +241,7 @@ def _strip_process(found: Stripped) -> bool:
 def _head(found: Stripped, match: re.Match[str], stamp: str = "") -> None:
     level = next(group for group in match.groups() if group).upper()
     found.level = "E" if level == "EXCEPTION" else _LETTERS.get(level[0], level[0])
-    found.header = (stamp + match[0]).rstrip()
+    found.header += (stamp + match[0]).rstrip()
 
 
 def _take(found: Stripped, length: int) -> bool:

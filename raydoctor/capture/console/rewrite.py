@@ -9,10 +9,14 @@ other text remains unchanged.
 from __future__ import annotations
 
 from raydoctor.capture.console import embedded, exceptions, prefixes, shape, tracebacks
-from raydoctor.capture.console.components import Components
+from raydoctor.capture.console.components import AGENT, Components, is_event
 from raydoctor.capture.console.prefixes import Stripped
 from raydoctor.capture.console.shape import Numbered
 
+_SAMPLED = 50
+"""Lines in which a carriage return at the end shows the line ends of Windows."""
+_OPENS_RECORD = frozenset("[{0123456789")
+"""First characters of records that may belong to a log of Ray's."""
 _OF_TRACEBACK = (" ", "\t", tracebacks.BEGIN)
 
 RewrittenLine = tuple[str, int, str]
@@ -35,18 +39,21 @@ class Rewriter:
 
     def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
         """Rewrite a block; `first` is the number of its first line in the original."""
-        lines = shape.without_common_prefix(_pieces(raws, first))
+        lines = _pieces(_plain(raws, first), first, "event" in self._roles)
+        lines = shape.without_common_prefix(lines)
         lines = shape.dedented(shape.oldest_first(shape.rejoined(shape.unwrapped(lines))))
+        lines = tracebacks.unfolded(lines)
         if first == 1 and self._is_alone:
             lines = tracebacks.with_beginning(lines)
         shown: list[RewrittenLine] = []
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
-        for number, text in lines:
+        for number, raw in lines:
+            text = tracebacks.unlinked(raw)
             if (
                 not (drawn.form or deinterleaver.is_busy or self._role)
                 and prefixes.is_bare(text)
                 and not exceptions.may_hold(text)
-                and not (self._roles and (text[:1] == "[" or "[20" in text))
+                and not (self._roles and (text[:1] in _OPENS_RECORD or "[20" in text))
             ):
                 shown.append(("", number, text))
                 self._header, self._in_traceback = "", text[:1] in (" ", "\t")
@@ -60,12 +67,15 @@ class Rewriter:
         return shown
 
     def _append(self, number: int, line: Stripped, shown: list[RewrittenLine]) -> None:
-        is_new = bool(line.level) and line.header != self._header
-        self._header = line.header
+        is_new = bool(line.level) and not self._header.startswith(line.header)
+        if is_new or not line.level:
+            self._header = line.header
         if self._roles:
             # A record that a driver echoes remains in the driver's output: its prefix names the node.
             role = "" if line.process else self._components.role(line.text)
-            if role or _begins_other(line):
+            is_agents = self._role == AGENT and line.text.startswith(tracebacks.BEGIN)
+            is_other = self._role == "event" or (_begins_other(line) and not is_agents)
+            if role or is_other:
                 self._role = role if role in self._roles else ""
             if self._role:
                 shown.append((self._role, number, line.text))
@@ -75,20 +85,39 @@ class Rewriter:
         self._in_traceback = line.text.startswith(_OF_TRACEBACK)
 
 
-def _pieces(raws: list[str], first: int) -> list[Numbered]:
-    """The lines of a block, with joined lines split and wrapped ones extracted."""
+def _plain(raws: list[str], first: int) -> list[str]:
+    """The lines without the line ends and the mark that Windows adds."""
+    if first == 1 and raws and raws[0].startswith("\ufeff"):
+        raws = [raws[0][1:], *raws[1:]]
+    if any(raw.endswith("\r") for raw in raws[:_SAMPLED]):
+        return [raw.removesuffix("\r") for raw in raws]
+    return raws
+
+
+def _pieces(raws: list[str], first: int, separates: bool) -> list[Numbered]:
+    """The lines of a block, with joined lines split and wrapped ones extracted.
+
+    `separates`: whether records of event files remain as they are, to be separated.
+    """
     lines: list[Numbered] = []
     documents = embedded.of_documents(raws)
     for number, raw in enumerate(raws, first):
         if documents and number - first in documents:
-            texts = documents[number - first]
-            lines += [(number, piece) for each in texts for piece in shape.split(each)]
+            lines += [
+                (first + n, piece)
+                for n, texts in documents[number - first]
+                for each in texts
+                for piece in shape.split(each)
+            ]
             continue
         may_hold = embedded.may_hold(raw)
         if not may_hold and shape.is_simple(raw):
             lines.append((number, raw))
             continue
         plain = shape.uncoloured(raw)
+        if may_hold and separates and is_event(plain):
+            lines.append((number, plain))
+            continue
         whole = embedded.take_out(plain) if may_hold and "\r" not in raw else None
         if whole is not None:
             lines += [(number, piece) for each in whole for piece in shape.split(each)]

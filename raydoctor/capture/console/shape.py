@@ -14,7 +14,7 @@ Numbered = tuple[int, str]
 
 _ESCAPES = pattern(
     r"(?:\x1b\[|\x9b)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
-    r"|(?:\ufffd|␛|\\x1[bB]|\\u001[bB]|[#\\]033|\\e|\^\[)\[[0-9;?]{0,40}[A-HJKSTfhlmnsu]"
+    r"|(?:\ufffd|␛|\\x1[bB]|\\u001[bB]|[#\\]033|\\e|\^\[|<ESC>|ESC)\[[0-9;?]{0,40}[A-HJKSTfhlmnsu]"
 )
 _NESTED = 4
 """Times that codes are removed: removing one can join the halves of another."""
@@ -44,8 +44,25 @@ _OPENS = pattern(
 _PYTEST = pattern(r"E {3,120}(?=\S)")
 _OF_ACTOR = pattern(r" {4,8}(class_name|actor_id|pid|name|namespace|ip): \S")
 _COMPOSE = pattern(r"[\w.-]{1,100} +\| ?")
+_GREP = pattern(
+    r'^"?[\w./-]{1,300}\.(?:log|out|err)(?:\.\d{1,3})?[:-](?:\d{1,9}[:-])?'
+    r'(?=\[?\d{4}-\d\d-\d\d |\{"|Traceback \()'
+)
+"""The file and line number that `grep` prints in front of a record."""
 _SRUN = pattern(r" *\d{1,5}: ")
+_OF_FILES = (".log:", ".out:", ".err:", ".log-", ".out-", ".err-")
 _QUOTE = pattern(r" {0,3}> ?")
+_STEP = pattern(r"[^\t]{1,200}\t[^\t]{1,200}\t(?:\ufeff?(?=\d{4}-\d\d-\d\dT))?")
+"""`gh run view --log`: job, step, time."""
+_LABEL = pattern(
+    r"\[(?:default|rank ?)\d{1,7}\]:? ?|\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
+)
+_OF_DRIVER = pattern(
+    r"(?:[A-Z]{4,8} \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]{1,200}:\d+\] )?"
+    r"(?:\((?:raylet|gcs_server|autoscaler)[ ,)]|\([^()\n]{0,300}\bpid=\d{1,10}[,)]"
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]{1,8}INFO worker\.py:\d{1,6} -- )"
+)
+"""What only drivers print, perhaps through vLLM's logger: other processes' output, and `ray.init`."""
 _MARKED = pattern(
     r"(?P<mark>(?:[-*+] )?`{1,2}(?=[^`\s])"
     r"|(?:(?:[-*+>] ){1,3}[\"']?|[\"'])"
@@ -89,14 +106,20 @@ _NARROWEST, _WIDEST = 60, 400
 
 def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
-    if "[" in text or "\x9b" in text:
-        for _ in range(_NESTED):
-            before, text = text, _ESCAPES.sub("", text)
-            if text == before:
-                break
-        if _is_coloured(text):
-            text = _BARE.sub("", text)
-    return text if text.isprintable() else _CONTROLS.sub("", text)
+    if text.isprintable() and "[" not in text:
+        return text
+    # What is removed may have separated the parts of another code.
+    for _ in range(_NESTED):
+        before = text
+        if "[" in text or "\x9b" in text:
+            text = _ESCAPES.sub("", text)
+            if _is_coloured(text):
+                text = _BARE.sub("", text)
+        if not text.isprintable():
+            text = _CONTROLS.sub("", text)
+        if text == before:
+            break
+    return text
 
 
 def _is_coloured(text: str) -> bool:
@@ -202,13 +225,35 @@ def _after_number(text: str, number: int) -> str | None:
 def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
     """The lines without the prefix of nearly all lines: numbers, a compose service, srun's rank, `> `."""
     lines = _without_numbers(lines)
-    for form in (_QUOTE, _COMPOSE, _SRUN):
+    if any(mark in text for _, text in lines[:_SAMPLED] for mark in _OF_FILES):
+        lines = [(number, _GREP.sub("", text, count=1)) for number, text in lines]
+    for form in (_QUOTE, _COMPOSE, _SRUN, _STEP):
         sample = [text for _, text in lines[:_SAMPLED] if text.strip()]
         if len(sample) >= 3 and sum(
             form.match(text) is not None for text in sample
         ) >= _MOST_OF * len(sample):
             lines = [(number, form.sub("", text, count=1)) for number, text in lines]
-    return lines
+    return _without_label(lines)
+
+
+def _without_label(lines: list[Numbered]) -> list[Numbered]:
+    """The lines without the label that a launcher put before nearly all lines of a driver."""
+    first = next((text for _, text in lines if text), "")
+    match = _LABEL.match(first) if first[:1] in ("[", "(") else None
+    if not match:
+        return lines
+    label = match[0].rstrip()
+    sample = [text for _, text in lines[: 10 * _SAMPLED] if text]
+    own = [text[match.end() :] for text in sample if text.startswith(label)]
+    if len(own) < max(3, _MOST_OF * len(sample)) or not any(map(_is_of_driver, own)):
+        return lines
+    return [
+        (number, text[match.end() :] if text.startswith(label) else text) for number, text in lines
+    ]
+
+
+def _is_of_driver(text: str) -> bool:
+    return _OF_DRIVER.match(text) is not None
 
 
 def unwrapped(lines: list[Numbered]) -> list[Numbered]:

@@ -32,6 +32,9 @@ _FRAME = pattern(r'  File "[^"\n]{1,400}", line \d{1,7}, in ')
 _FIRST_LINES = 20
 _OF_STACK = ("Traceback (", "Stack (", "ray::")
 """What stands above frames."""
+_LONGEST_MESSAGE = 200
+"""Lines of an exception below a box."""
+_BOXES = frozenset("╭│╰")
 _MOST_HELD = 2_000
 """Maximum of lines that are held back until a traceback is complete."""
 
@@ -45,6 +48,61 @@ def with_beginning(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
         if at >= 0 and _FRAME.match(text, at) and not text[:at].endswith("  "):
             return [*lines[:n], (number, text[:at] + BEGIN), *lines[n:]]
     return lines
+
+
+def unfolded(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The lines, with an exception joined that rich broke between words at the width of the box above it."""
+    ends: list[int] = []
+    is_traceback = False
+    for n, (_, text) in enumerate(lines):
+        if text[:1] == "╭":
+            is_traceback = BEGIN[:9] in text and _BOX.match(text) is not None
+        elif text[:1] == "╰" and is_traceback:
+            ends.append(n)
+            is_traceback = False
+    if not ends:
+        return lines
+    joined: list[tuple[int, str]] = []
+    first = 0
+    for n in (*ends, len(lines)):
+        if first:
+            width = len(lines[first - 1][1].rstrip())
+            joined += _unfolded(lines[first : n + 1], width)
+        else:
+            joined += lines[: n + 1]
+        first = n + 1
+    return joined
+
+
+def _unfolded(lines: list[tuple[int, str]], width: int) -> list[tuple[int, str]]:
+    """The lines below a box, with those of the exception joined."""
+    result: list[tuple[int, str]] = []
+    length = width
+    is_open = True
+    for n, (number, text) in enumerate(lines):
+        word = text.partition(" ")[0]
+        is_open = is_open and n < _LONGEST_MESSAGE and len(text.rstrip()) <= width
+        is_open = is_open and text[:1] not in _BOXES
+        if is_open and result and word and text[0] != " " and length + 1 + len(word) > width:
+            result[-1] = (result[-1][0], f"{result[-1][1].rstrip()} {text}")
+        else:
+            result.append((number, text))
+        length = len(text.rstrip())
+    return result
+
+
+_LINKED = pattern(
+    r'(?P<indent>\s*)File "\[(?P<file>[^"\]\n]{1,400})", line (?P<line>\d{1,7})\]\(file:[^()\n]{1,800}\), in '
+)
+"""A frame whose place a notebook's viewer made a link."""
+
+
+def unlinked(text: str) -> str:
+    """A frame without the link of a notebook's viewer."""
+    if "](file:" in text and (frame := _LINKED.match(text)):
+        start = f'{frame["indent"]}File "{frame["file"]}", line {frame["line"]}, in '
+        return start + text[frame.end() :]
+    return text
 
 
 class DrawnTracebacks:

@@ -109,7 +109,12 @@ def _side(pid: int) -> _Side | Gap | None:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except PermissionError:
         hint = "Run as the user who started Ray, or as root."
-        return Gap(f"environment of pid {pid}", "may not be read by this user", hint, optional=True)
+        return Gap(
+            f"environment of pid {pid}",
+            "this user has no permission to read it",
+            hint,
+            optional=True,
+        )
     except OSError:
         return None
     pairs = (word.partition("=") for word in raw.decode("utf-8", "replace").split("\0"))

@@ -574,7 +574,7 @@ def token(auth: Auth) -> Check:
     if not auth.demanded:
         return _token_to_spare(auth)
     if auth.origin is None:
-        return Check(name, "fail", "the cluster requires one, and there is none here", _GET)
+        return Check(name, "fail", "the cluster requires one, and no token was found here", _GET)
     if auth.accepted is False:
         return Check(name, "fail", f"the cluster refuses the one in {auth.origin}", _GET)
     if not _is_on(auth):
@@ -587,10 +587,10 @@ def _token_to_spare(auth: Auth) -> Check:
     """The verdict if no cluster is known to require one; Ray itself aborts in token mode without a token."""
     if _is_on(auth) and auth.origin is None:
         fix = "unset RAY_AUTH_MODE" if auth.demanded is False else _GET
-        return Check("token", "fail", "RAY_AUTH_MODE=token, but there is no token", fix)
+        return Check("token", "fail", "RAY_AUTH_MODE=token is set, but no token was found", fix)
     if auth.demanded is False:
         return Check("token", "ok", "not required")
-    known = f"{auth.origin} has one" if auth.origin else "there is none"
+    known = f"{auth.origin} has one" if auth.origin else "no token was found"
     return Check("token", "n/a", f"no cluster is known to require one; {known}")
 
 

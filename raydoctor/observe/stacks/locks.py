@@ -136,7 +136,7 @@ def _among_locals(found: ProcessMemory, dump: Dump, semaphore: int) -> _Lock | N
 
 
 def _lock(found: ProcessMemory, address: int, semaphore: int) -> _Lock | None:
-    """The lock object at an address; None if it is no lock, or has another semaphore."""
+    """The lock object at an address; None if it is not a lock, or has another semaphore."""
     words = found.words(address, 5) or (*found.words(address, 3), 0, 0)
     if len(words) != 5 or words[2] != semaphore:
         return None

@@ -106,6 +106,12 @@ def deaths(case: Case) -> list[Death]:
     If a driver's output is in the capture without such an exception, the program handled it: many programs
     detect a dead actor by calling it. Those deaths are left out.
     """
+    printed = bool(case.roles & {"driver", "job-driver"})
+    return [d for d in all_deaths(case) if d.seen or not printed or _is_named(case, d)]
+
+
+def all_deaths(case: Case) -> list[Death]:
+    """The same, also of failures that the program handled."""
     found: dict[str, Death] = {}
     for event in case.of("actor.call_failed", "driver.exception"):
         if case.torn_down(event):
@@ -121,8 +127,7 @@ def deaths(case: Case) -> list[Death]:
         else:
             continue
         _add_fields(death, fields)
-    printed = bool(case.roles & {"driver", "job-driver"})
-    return [d for d in found.values() if d.actor and (d.seen or not printed or _is_named(case, d))]
+    return [d for d in found.values() if d.actor]
 
 
 def _is_named(case: Case, death: Death) -> bool:
@@ -170,6 +175,12 @@ def all_events(found: Iterable[Death]) -> tuple[Event, ...]:
     return tuple(event for death in found for event in (*death.calls, *death.seen))
 
 
+def kills(case: Case, actor: str) -> list[Event]:
+    """Records of the actor's processes that `ray.kill` ended them."""
+    words = (e for worker in case.actor(actor).workers for e in last_words(case, worker))
+    return [e for e in words if BY_KILL in e["detail"]]
+
+
 def last_words(case: Case, worker: str) -> list[Event]:
     """Records of an actor's process that exited on request (`ray.kill`, `exit_actor`, last reference gone)."""
     return case.about(Entity("worker", worker), "actor.left")
@@ -184,7 +195,7 @@ def detached(title: str, cls: str, name: str) -> Remedy:
         title,
         (
             paste.python(
-                '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
+                '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(ARGUMENTS)',
                 actor=cls,
                 name=name,
             ),

@@ -22,6 +22,14 @@ GCS_LOST = Signal(
     "Failed to connect to GCS within 8 seconds. GCS may have been killed. It's either GCS is terminated by `ray stop` or is "
     "killed unexpectedly.", fold=("seconds",),
 )  # fmt: skip
+GCS_STREAM_LOST = tuple(
+    Signal(
+        "gcs.stream_lost", f"Failed to read {text} 00000000", rf"^Failed to read {text} 0{{56}}", RAYLET,
+        f"Failed to read {text} {'0' * 56}",
+    )
+    for text in ("the message from:", "a message from node:")
+)  # fmt: skip
+"""A raylet's connection to the GCS, whose node id is all zeros, broke."""
 DRIVER_GOODBYE = Signal(
     "driver.goodbye", "exit_detail=Shutdown by ray.shutdown()", r"exit_detail=Shutdown by ray\.shutdown\(\)", ("core-driver",),
     "RayletIpcClient::Disconnect, exit_type=INTENDED_USER_EXIT, exit_detail=Shutdown by ray.shutdown()., "
@@ -35,6 +43,14 @@ DAEMON_CRASH = Signal(
     "daemon.crash", " received at time=", r"^\*\*\* (?P<signal>SIG[A-Z]+) received at time=(?P<epoch>\d+)", (*RAYLET, *GCS),
     "*** SIGSEGV received at time=1795246490 on cpu 0 ***", symptom=True,
 )  # fmt: skip
+CRASH_FRAMES = tuple(
+    Signal(
+        "daemon.frame", f"ray::{name}::", rf"^ *@ +0x[0-9a-f]+ +\S+ +ray::{name}::(?!RayletClient)\w", ("raylet-echo",),
+        f"    @     0x56423c3996c4       1200  ray::{name}::HandlePush()",
+    )
+    for name in ("raylet", "ObjectManager")
+)  # fmt: skip
+"""Native frames that only a raylet has, in a driver's echo of its crash."""
 AGENT_FAILED = Signal(
     "raylet.agent_failed", "The raylet exited immediately because ",
     r"^The raylet exited immediately because (?:the Ray agent failed|one Ray agent failed, agent_name = (?P<agent>\w+)|"
@@ -75,6 +91,7 @@ LOST_WITH_CLUSTER = (
 """What drivers raise after they have lost their cluster."""
 
 
+_LONGEST = 160
 _FATAL_HEADER = pattern(r" C \d{1,10} \d{1,10}\] ")
 
 
@@ -85,10 +102,26 @@ def is_fatal(event: Event) -> bool:
     )
 
 
+def fatal_records(case: Case, roles: Iterable[str]) -> list[Event]:
+    """Records of level `C` in these files: a process of Ray ends with one, whatever its words."""
+    wanted = frozenset(roles)
+    return [e for e in case.of("log.critical") if e.source.role in wanted and is_fatal(e)]
+
+
 def spelled(expression: str) -> str:
-    """A failed check's expression for a headline, where `||`, `&&` and `->` would not stay."""
-    words = " ".join(expression.split())
-    return words.replace("||", "or").replace("&&", "and").replace("->", ".")[:160]
+    """A failed check's first sentence for a headline, where `||`, `&&` and `->` would not stay."""
+    words = " ".join(expression.split()).partition(". ")[0]
+    words = words.replace("||", "or").replace("&&", "and").replace("->", ".")
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+
+
+def fatal_reason(event: Event) -> str:
+    """What a process of Ray recorded last: a signal, a failed check, or another fatal record."""
+    if event["signal"]:
+        return f"crashed: {event['signal']}"
+    if event["expression"]:
+        return f"ended itself because a check failed: {spelled(event['expression'])}"
+    return f"ended itself: {spelled(event.message.strip().partition(chr(10))[0])}"
 
 
 class DeadRaylet(NamedTuple):
@@ -112,6 +145,7 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
     deaths = evidence.grouped(case.of("node.dead"), node_of_death)
     checks = evidence.grouped(case.of("node.health_failed"), lambda e: e["node"])
     last_words = evidence.grouped(case.of(*_LAST_WORDS), lambda e: case.node_of(e.source))
+    fatal = evidence.grouped(fatal_records(case, RAYLET), lambda e: case.node_of(e.source))
     driver_left = _driver_shut_down(case)
     for started in case.of("raylet.started"):
         node, pid = started["node"], started.pid
@@ -119,6 +153,8 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
         seen += [e for e in deaths.get(node, ()) if not is_expected(e)]
         seen += filter(_is_refused, checks.get(node, ()))
         said = [e for e in last_words.get(node, ()) if e.pid in _own_pids(e, pid)]
+        if seen and not said and not case.of("gcs.lost"):
+            said = [e for e in fatal.get(node, ()) if e.pid == pid]
         ended = min(case.stopped_at(node), driver_left)
         before_stop = [e for e in (*seen, *said) if e.at is None or e.at < ended]
         if before_stop:
@@ -172,9 +208,17 @@ def last_words(case: Case) -> list[Event]:
         and (
             is_fatal(e)
             if e.kind == "raylet.marked_dead"
-            else "(raylet) logging.cc:" in e.text and e["signal"] not in ("SIGTERM", "SIGINT")
+            else e["signal"] not in ("SIGTERM", "SIGINT")
+            and ("(raylet) logging.cc:" in e.text or _has_frame(case, e))
         )
     ]
+
+
+def _has_frame(case: Case, crash: Event) -> bool:
+    """Whether a raylet's own frame is below the report of a crash, in an excerpt."""
+    return crash.source.is_excerpt and any(
+        e.source is crash.source and e.line > crash.line for e in case.of(CRASH_FRAMES[0].kind)
+    )
 
 
 def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
@@ -287,6 +331,24 @@ def gcs_lived_on(case: Case, lost: list[Event]) -> Event | None:
         if event.at < unheard:
             known.add(event.pid)
         elif event.at > gave_up + 1 and event.pid in known:
+            return event
+    return None
+
+
+def gcs_killed_before_stop(case: Case) -> Event | None:
+    """The broken connection that proves that the GCS was dead when its own node was stopped.
+
+    A GCS that receives SIGTERM, or that still runs when its raylet unregisters, records it.
+    """
+    records = [e for e in case.events if e.source.role in GCS]
+    if not records or "gcs" in case.ledger.stops:
+        return None
+    for event in case.of("gcs.stream_lost"):
+        at, stop = event.at, case.stopped_at(case.node_of(event.source))
+        here = [e for e in records if _same_place(e, event)]
+        if at is None or not at <= stop < at + 600 or not here:
+            continue
+        if all(e.at is not None and e.at <= at for e in here):
             return event
     return None
 

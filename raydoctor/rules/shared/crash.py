@@ -60,7 +60,7 @@ CRASH_SIGNALS = (
         "crash.frame",
         "PC: @",
         r"^PC: @ +0x[0-9a-f]+ +\(?[\w<>]+\)? ",
-        ("worker-echo",),
+        ("worker-echo", "driver", "job-driver"),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
     Signal(
@@ -208,18 +208,25 @@ def of_driver(case: Case, job: str) -> Crash | None:
 
 
 def of_lone_output(case: Case) -> Iterator[Crash]:
-    """Drivers of which only the output is left: handler and stack together, without a worker's prefix."""
+    """Drivers of which only the output is left: handler and stack together, without a worker's prefix.
+
+    An excerpt may have lost one of them: then a whole report counts, if no process's end is recorded.
+    """
     by_file = evidence.grouped(
         (
             e
-            for e in case.of("crash.handler", "crash.printed", "crash.python", "crash.words")
+            for e in case.of("crash.handler", *_ECHOED)
             if e.source.role in ("driver", "job-driver") and not e["who"]
         ),
         lambda e: e.source.path,
     )
     for events in by_file.values():
         crash = _crash(events, None)
-        if crash and crash.handler and crash.python:
+        if crash is None:
+            continue
+        is_shown = crash.python or any(e.kind == "crash.frame" or e.level == "E" for e in events)
+        is_own = is_shown and events[0].source.is_excerpt and not case.exits
+        if is_own or (crash.handler and crash.python):
             yield crash
 
 
@@ -234,8 +241,9 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
         name = events[0]["who"]
         end = WorkerExit("", "SYSTEM_ERROR", "", [], events[0].at, ip=ip, pid=pid, names=(name,))
         crash = _crash(events, end)
-        # Another process may print a report: a bare `*** SIG…` needs the process's recorded end.
-        if crash and (crash.python or any(e.level == "E" for e in crash.events)):
+        # Another process may print a report: a bare `*** SIG…` needs the process's recorded end, or a frame
+        # below it where no process's end is recorded.
+        if crash and (crash.python or not case.exits or any(e.level == "E" for e in crash.events)):
             yield crash
 
 
@@ -262,7 +270,7 @@ def _in_time(event: Event, exit_: WorkerExit) -> bool:
 
 def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     handlers = [e for e in events if e.kind == "crash.handler"]
-    is_framed = exit_ is not None and any(e.kind == "crash.frame" for e in events)
+    is_framed = any(e.kind == "crash.frame" for e in events)
     handlers += [
         e
         for e in events

@@ -1,15 +1,35 @@
-"""Every exception of user code in a capture, from all of its sources: one stream for several rules."""
+"""Every exception of user code in a capture, from all of its sources: one stream for several rules.
+
+Besides printed ones, these are exceptions that Ray itself recorded: export events, and the failed rows of a live
+cluster's table of tasks, which the GCS keeps even if the program caught the exception and printed nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import CORE, RAY_EXCEPTION
+from raydoctor.model.values import Event
 from raydoctor.rules.shared import data, train
-from raydoctor.rules.shared.task_error import ERROR_TEXT, Printed, parse_failure, printed
+from raydoctor.rules.shared.task_error import (
+    ERROR_TEXT,
+    Printed,
+    TaskFailure,
+    parse_failure,
+    printed,
+)
 
-SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, *train.SIGNALS, *data.FAILED)
+RESUBMITTED = Signal(
+    "task.resubmitted",
+    "Attempting to resubmit task ",
+    r"^Attempting to resubmit task (?P<task>[0-9a-f]{48}) for attempt number: (?P<attempt>\d+)",
+    CORE,
+    "Attempting to resubmit task c8ef45ccd0112571ffffffffffffffffffffffff01000000 for attempt number: 0",
+)
+"""Its owner runs the task again after this attempt: an exception of the attempt does not fail the task."""
+SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, RESUBMITTED, *train.SIGNALS, *data.FAILED)
 
 
 def failures(case: Case) -> Iterator[Printed]:
@@ -17,14 +37,40 @@ def failures(case: Case) -> Iterator[Printed]:
 
     A rank that failed because its peer was gone belongs to `train-worker-failed`: that error is not a cause.
     """
-    for seen in (*printed(case), *_exported(case), *train.errors(case), *data.errors(case)):
+    for seen in (*printed(case), *_recorded(case), *train.errors(case), *data.errors(case)):
         if not train.is_loss_of_peer(seen):
             yield seen
 
 
-def _exported(case: Case) -> Iterator[Printed]:
-    for event in case.of("export.task_error"):
-        if event["error"] == "TASK_EXECUTION_EXCEPTION" and (
-            failure := parse_failure(event["what"])
-        ):
-            yield Printed(event, failure)
+def is_recorded(event: Event) -> bool:
+    """Whether Ray recorded this failure itself; the program may have caught the exception."""
+    return event.kind in _RECORDS
+
+
+def task_of(event: Event) -> str:
+    """TaskID of a failure that Ray recorded."""
+    return event["task"] or event["task_id"]
+
+
+_RECORDS = ("export.task_error", "live.tasks")
+
+
+def _recorded(case: Case) -> Iterator[Printed]:
+    again = {(e["task"], e["attempt"]) for e in case.of(RESUBMITTED.kind)}
+    for event in case.of(*_RECORDS):
+        if (event["error"] or event["error_type"]) != "TASK_EXECUTION_EXCEPTION":
+            continue
+        failure = parse_failure(event["what"]) or _of_row(event)
+        if failure and not failure.function.endswith(".__init__"):
+            attempt = event["attempt"] or event["attempt_number"]
+            yield Printed(event, failure, is_retried=(task_of(event), attempt) in again)
+
+
+def _of_row(event: Event) -> TaskFailure | None:
+    """The failure of a row, which names the task: Ray keeps only the end of a long message."""
+    text = event["error_message"].removeprefix("User exception:\n")
+    if failure := parse_failure(text):
+        return failure
+    name = event["func_or_class_name"] or event["name"]
+    head = f"ray::{name}() (pid={event.pid or 0}, ip=0.0.0.0)"
+    return parse_failure(f"{head}\n{text.partition(chr(10))[2]}") if name and text else None

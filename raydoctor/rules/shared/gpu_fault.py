@@ -54,7 +54,16 @@ RAISED = (
         "RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered",
         fold=("what",),
     ),
+    Signal(
+        "gpu.raised",
+        "(700) an illegal memory access",
+        r"\b(?i:CUDA)(?: runtime| driver)? (?i:error|failure)\b.{0,600}?\(700\) (?P<what>an illegal memory access was encountered)",
+        OUTPUT,
+        "[ERROR] CUDA error /src/model/gpt.cc:278 'cudaMemcpy(a, b, n, kind)': (700) an illegal memory access was encountered",
+        fold=("what",),
+    ),
 )
+"""Exceptions of torch and Triton, and what C++ engines print of a failed call, with its code."""
 LOGGED = Signal(
     "gpu.logged",
     ": CUDA error: ",

@@ -8,12 +8,14 @@ the kernel cuts `comm` to 15 characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.cluster import tables as live
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 
 _KB = 1024
@@ -162,3 +164,26 @@ def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:
         if started is not None and kill.event.at is not None and started <= kill.event.at:
             return True
     return False
+
+
+_STAMP = pattern(r"\[(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_AROUND = timedelta(minutes=10)
+
+
+def journal_span(events: Iterable[Event]) -> dict[str, str]:
+    """`since` and `until` for journalctl: around the first of these records, in the log's own time."""
+    at = next(filter(None, map(_local_time, events)), None)
+    if at is None:
+        return {"since": "1 hour ago", "until": "now"}
+    return {
+        "since": f"{at - _AROUND:%Y-%m-%d %H:%M}",
+        "until": f"{at + _AROUND:%Y-%m-%d %H:%M}",
+    }
+
+
+def _local_time(event: Event) -> datetime | None:
+    stamp = _STAMP.match(event.text)
+    try:
+        return datetime.fromisoformat(stamp["at"]) if stamp else None
+    except ValueError:
+        return None

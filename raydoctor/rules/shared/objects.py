@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -83,6 +83,12 @@ def described(case: Case, object_: str) -> str:
     return f"{how} of task {task_named(case, parts.task)}"
 
 
+def counted(case: Case, lost: Sequence[str]) -> str:
+    """`4 objects (a return value of task c8ef45cc and 3 more)`."""
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return f"{evidence.many(len(lost), 'object')} ({described(case, lost[0])}{more})"
+
+
 def task_named(case: Case, task: str) -> str:
     """`make_features (c8ef45ccd011)` if a log names the task, otherwise the id alone."""
     failed = case.ledger.tasks.get(task)
@@ -115,8 +121,7 @@ def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ..
     nodes = dead_nodes(case)
     with_node = f" with {_nodes(case, nodes)}" if nodes else ""
     return Finding(
-        f"{evidence.many(len(lost), 'object')} {'was' if len(lost) == 1 else 'were'} lost{with_node}, because {why}: "
-        f"{described(case, lost[0])}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}",
+        f"{counted(case, lost)} {'was' if len(lost) == 1 else 'were'} lost{with_node}, because {why}",
         (*recovery(case), Link(losses[0].event, f"Ray cannot recover this object: {why}")),
         explains=tuple(Entity("object", o) for o in lost),
         caused_by=with_nodes(nodes),
@@ -189,16 +194,13 @@ PERSIST = Remedy(
 )
 
 
-def run_again(case: Case, object_: str, steps: tuple[str, ...] = ()) -> Remedy:
+def run_again(case: Case, object_: str) -> Remedy:
     """Retries for the task that created an object."""
     parts = ids.parse_object_id(object_)
     known = parts is not None and object_ != NIL
     task = f" (task {task_named(case, parts.task)})" if parts and known else ""
-    default = (
-        "@ray.remote(max_retries=3)        # the default; 0 forbids retries, -1 allows any number",
-    )
     return Remedy(
         f"Allow Ray to run the task that created the object again{task}",
-        steps or default,
+        ("@ray.remote(max_retries=10)       # default 3; 0 forbids retries, -1 means no limit",),
         doc=DOC,
     )

@@ -103,12 +103,20 @@ def is_about_pickling(raised: Raised | None) -> bool:
     return pickled and not any(frame.is_user_code for frame in raised.frames)
 
 
+_PICKLERS = ("ray/_private/serialization.py", "ray/serialization.py", "ray/cloudpickle/")
+
+
 def is_by_ray(raised: Raised | None) -> bool:
-    """Whether the frames of a driver's traceback show that Ray pickled the value: its own are below the program's last."""
+    """Whether the frames of a driver's traceback show that Ray pickled the value.
+
+    Ray's own frames are below the program's last, unless Ray's pickler called the program (`__reduce__`).
+    """
     if raised is None or not (
         raised.name in _TYPES or any(text in raised.message for text in _TEXTS)
     ):
         return False
+    if any(part in frame.file for frame in raised.frames for part in _PICKLERS):
+        return True
     own = [n for n, frame in enumerate(raised.frames) if frame.is_user_code]
     below = raised.frames[own[-1] + 1 if own else 0 :]
     return any("/ray/" in frame.file.replace("\\", "/") for frame in below)

@@ -7,14 +7,17 @@ Texts of `serve/_private/deployment_state.py` (2.9 to 2.60): up to 2.9 a replica
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
-from raydoctor.model.values import Event
+from raydoctor.model import paste
+from raydoctor.model.values import Event, Remedy
 
+_DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
 CONTROLLER = ("serve", "worker-echo")
 _PRINTED = (*CONTROLLER, "worker-err")
 """The controller's own `.err` repeats its log: recognised, but not read again."""
@@ -155,6 +158,19 @@ STATUS = (
     ),
 )
 """Messages of `serve status`, and of the RuntimeError that quotes one."""
+PENDING = Signal(
+    "serve.replica_pending",
+    " replicas that have taken more than ",
+    r"^Deployment '(?P<deployment>[^'\n]*)' in application '(?P<app>[^'\n]*)' (?:has )?(?P<replicas>\d+) replicas that have taken more "
+    r"than (?P<seconds>[\d.]+)s to (?P<step>be scheduled|initialize)\."
+    r"(?:.{0,1000}?[Rr]esources required for each\s{1,20}replica:\s{0,20}(?P<required>.{1,1000}?),?\s{1,20}[Tt]otal resources available:\s{0,20}(?P<available>.{1,1000}?)\.?\s{1,20}Use `ray)?",
+    CONTROLLER,
+    "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to be scheduled. This may be due to "
+    "waiting for the cluster to auto-scale or for a runtime environment to be installed. Resources required for each replica: "
+    '{"CPU": 8}, total resources available: {"CPU": 4.0}. Use `ray status` for more details.',
+    extent="record",
+    fold=("deployment", "step"),
+)
 READY = Signal(
     "serve.ready",
     " is ready",
@@ -219,3 +235,45 @@ def controllers(case: Case, *kinds: str) -> Iterator[Event]:
             echo and ("serve" in case.roles or event["who"] != "ServeController")
         ):
             yield event
+
+
+# ---------------------------------------------------------------- resources of a replica
+
+
+def amounts(text: str) -> Mapping[str, float]:
+    """`{"CPU": 8}` as the controller prints it; empty if it is cut off."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    numbers = found.items() if isinstance(found, dict) else ()
+    return {name: float(v) for name, v in numbers if isinstance(v, int | float)}
+
+
+def deployment_of(class_name: str) -> str:
+    """`Generator`, of a replica's class `ServeReplica:generation:Generator`; empty for other classes."""
+    kind, _, rest = class_name.partition(":")
+    return rest.rpartition(":")[2] if kind == "ServeReplica" else ""
+
+
+_ACTOR_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+
+
+def request(title: str, given: Mapping[str, float]) -> Remedy:
+    """The decorator of a deployment whose replicas request these resources."""
+    parts = [
+        paste.python("{option}: {amount:g}", option=_ACTOR_OPTIONS[name], amount=amount)
+        if name != "memory"
+        else paste.python("{option}: {amount:.0f}", option=name, amount=amount)
+        for name, amount in given.items()
+        if name in _ACTOR_OPTIONS
+    ]
+    custom = [
+        paste.python("{name}: {amount:g}", name=name, amount=amount)
+        for name, amount in given.items()
+        if name not in _ACTOR_OPTIONS and amount
+    ]
+    if custom:
+        parts.append(paste.python("{option}: {{{custom}}}", option="resources", custom=custom))
+    step = paste.python("@serve.deployment(ray_actor_options={{{parts}}})", parts=parts)
+    return Remedy(title, (step,), doc=_DOC)

@@ -23,7 +23,7 @@ from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
 ERROR_TEXT = Signal(
     "task.error_text",
     "ray::",
-    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\) \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]+)",
+    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\) \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]*)",
     DRIVER,
     "ray::load_shard() (pid=390, ip=10.0.0.2)\n  File \"/app/shards.py\", line 40, in load_shard\nKeyError: 'price'",
     extent="record",
@@ -44,7 +44,7 @@ RETRIED = Signal(
 
 UNHANDLED = "Unhandled error (suppress with"
 _NESTED = "ray.exceptions.RayTaskError"
-_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
+_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]*)")
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"
@@ -92,6 +92,8 @@ class Printed(NamedTuple):
     failure: TaskFailure
     inside: tuple[Event, ...] = ()
     """Records within its text: the nested exceptions."""
+    is_retried: bool = False
+    """Whether Ray ran the task again after it."""
 
     @property
     def records(self) -> tuple[Event, ...]:
@@ -135,12 +137,14 @@ def _in_file(events: list[Event]) -> Iterator[Printed]:
             inside.append(event)
             continue
         if found:
-            yield Printed(found.event, found.failure, tuple(inside))
+            yield found._replace(inside=tuple(inside))
         found, inside = None, []
         if (failure := parse_failure(event.message)) and _is_of_a_task(event, failure):
-            found, end = Printed(event, failure), event.line + failure.lines - 1
+            retried = event.kind == RETRIED.kind
+            found = Printed(event, failure, is_retried=retried)
+            end = event.line + failure.lines - 1
     if found:
-        yield Printed(found.event, found.failure, tuple(inside))
+        yield found._replace(inside=tuple(inside))
 
 
 def _is_of_a_task(event: Event, failure: TaskFailure) -> bool:
@@ -199,7 +203,7 @@ def function_of(raised: Raised) -> str:
 
 def _of_group(lines: list[str]) -> TaskFailure | None:
     """An `ExceptionGroup` prints no `ray::f()`: its outermost frame gives the task's name."""
-    if "Exception Group Traceback" not in lines[0]:
+    if not lines or "Exception Group Traceback" not in lines[0]:
         return None
     raised = parse("\n".join(("Traceback (most recent call last):", *lines[1:])))
     own = [frame for frame in raised.frames if frame.is_user_code] if raised else []

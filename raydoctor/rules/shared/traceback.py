@@ -26,6 +26,7 @@ _LIBRARIES = (
     "<frozen ",
     "<string>",
 )
+_COMMAND = pattern(r"/bin/(?P<name>[\w-]{1,60})$")
 _INSIDE_LIBRARY = pattern(
     r"/(?:site-packages|dist-packages|lib/python3[^/]*)/(?!.*-packages/)(.+)$"
 )
@@ -41,7 +42,13 @@ class TracebackFrame(NamedTuple):
     @property
     def is_user_code(self) -> bool:
         """Whether it is outside Python's library and installed packages, including Ray."""
-        return not any(part in self.file for part in _LIBRARIES)
+        return not self.command and not any(part in self.file for part in _LIBRARIES)
+
+    @property
+    def command(self) -> str:
+        """The installed command whose script this is: `ray` of `/home/user/venv/bin/ray`; empty for other files."""
+        found = _COMMAND.search(self.file) if self.function == "<module>" else None
+        return found["name"] if found else ""
 
     @property
     def short_file(self) -> str:

@@ -134,7 +134,8 @@ GROUP_STARTED = Signal(
 TIMEOUT = Signal(
     "train.group_timeout",
     "The worker group startup timed out after ",
-    r"(?:^|\n|Error: )The worker group startup timed out after (?P<seconds>[\d.]+) seconds waiting for (?P<workers>\d+) workers",
+    r"(?:^|\n|Error: )The worker group startup timed out after (?P<seconds>\d+(?:\.\d+)?)\.?"
+    r"(?: seconds waiting for (?P<workers>\d+) workers)?",
     (*_LOGGED, *DRIVER),
     "The worker group startup timed out after 30.0 seconds waiting for 8 workers. Potential causes include: (1) temporary insufficient "
     "cluster resources while waiting for autoscaling (ignore this warning in this case), (2) infeasible resource request",
@@ -286,6 +287,11 @@ def requested(case: Case) -> str:
 def timeouts(case: Case) -> list[Event]:
     """Attempts whose workers did not start in time."""
     return logged(case, TIMEOUT.kind)
+
+
+def is_start_timeout(attempt: TrainAttempt) -> bool:
+    """Whether the controller decided about a group that did not start in time."""
+    return not attempt.ranks and "startup timed out" in attempt.event["what"]
 
 
 def room_remedies() -> tuple[Remedy, ...]:

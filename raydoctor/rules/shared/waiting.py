@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -160,7 +161,9 @@ def totals(case: Case, at: float | None) -> list[resources.Needs]:
     return list(found.values())
 
 
-_STATUS_TOTAL = pattern(r"^ ?[\d.]+/(?P<amount>\d+\.\d+) (?P<name>[\w.:-]+)$", re.MULTILINE)
+_STATUS_TOTAL = pattern(
+    r"^ ?(?P<used>[\d.]+)/(?P<amount>\d+\.\d+) (?P<name>[\w.:-]+)(?: \(.{0,200}\))?$", re.MULTILINE
+)
 _STATUS_NODE = pattern(r"^ (?P<count>\d{1,6}) \S+$", re.MULTILINE)
 _NOT_IN_STATUS = ("memory", "object_store_memory")
 """`ray status` rounds them."""
@@ -172,6 +175,7 @@ class ClusterStatus(NamedTuple):
     total: resources.Needs
     nodes: int
     """Active nodes; 0 if the table does not list them."""
+    used: resources.Needs
     event: Event
 
 
@@ -183,15 +187,42 @@ def status(case: Case) -> ClusterStatus | None:
         if total and "(no pending nodes)" in table:
             active = table.partition("Pending:")[0]
             nodes = sum(int(m["count"]) for m in _STATUS_NODE.finditer(active))
-            return ClusterStatus(total, nodes, event)
+            used = {m["name"]: float(m["used"]) for m in _STATUS_TOTAL.finditer(table)}
+            return ClusterStatus(total, nodes, used, event)
     return None
 
 
 def is_beyond(case: Case, needs: resources.Needs) -> bool:
     """Whether a table of `ray status` shows that the whole cluster has less, and that no node is starting."""
-    plain = {name: amount for name, amount in needs.items() if name not in _NOT_IN_STATUS}
     table = status(case)
-    return table is not None and not resources.fits(table.total, plain)
+    return table is not None and not resources.fits(table.total, _listed(needs))
+
+
+def is_refused(case: Case, needs: resources.Needs) -> bool:
+    """Whether a table of `ray status` shows that this much is free, although a request for it waits."""
+    table = status(case)
+    if table is None:
+        return False
+    free = {name: amount - table.used.get(name, 0.0) for name, amount in table.total.items()}
+    return resources.fits(free, _listed(needs))
+
+
+def _listed(needs: resources.Needs) -> resources.Needs:
+    return {name: amount for name, amount in needs.items() if name not in _NOT_IN_STATUS}
+
+
+_DEMAND = pattern(r"^ (?P<asked>\{[^{}\n]{1,2000}\}): \d+\+ pending tasks/actors", re.MULTILINE)
+
+
+def demands_beyond(case: Case) -> list[tuple[resources.Needs, Event]]:
+    """Requests of tasks and actors that the last table of `ray status` lists, and the whole cluster has less."""
+    table = status(case)
+    if table is None or table.event is not case.of("cluster.status")[-1]:
+        return []
+    asked = [
+        resources.python_amounts(m["asked"])[0] for m in _DEMAND.finditer(table.event["table"])
+    ]
+    return [(needs, table.event) for needs in asked if is_beyond(case, needs)]
 
 
 def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
@@ -202,9 +233,19 @@ def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
     return any(
         event.source.is_excerpt
         and "'node:" not in event.message
-        and ((end := case.endings.get(event.source)) is None or end.line <= event.line)
+        and (
+            (end := case.endings.get(event.source)) is None
+            or end.line <= event.line
+            or _is_monitors_last(case, event)
+        )
         for event in reports
     )
+
+
+def _is_monitors_last(case: Case, event: Event) -> bool:
+    """Whether a pasted log of the autoscaler itself shows no node that joined after its report."""
+    is_monitors = event.message.startswith(":event_summary:")
+    return is_monitors and not any(e.line > event.line for e in case.of(RESIZED.kind))
 
 
 def had(case: Case, node: str, needs: resources.Needs) -> bool:
@@ -305,6 +346,16 @@ def holders(case: Case) -> tuple[list[DumpedHolder], Event | None]:
     return [holder for found, _ in dumps for holder in found], fullest[1] if fullest else None
 
 
+def at_holder(state: Event, holder: DumpedHolder) -> Event:
+    """The dump at the line of a holder, which a report quotes."""
+    rows = state.message.split("\n")
+    seen = ((n, _HOLDER.search(row)) for n, row in enumerate(rows))
+    found = (n for n, match in seen if match and int(match["pid"]) == holder.pid)
+    number = next(found, 0)
+    text = "\n".join(row.strip() for row in rows[number:])
+    return replace(state, line=state.line + number, text=text, message=text)
+
+
 def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
     """Class names (if known) of the actors that were alive at a moment, and the records of their placement."""
     if at is None:
@@ -321,6 +372,14 @@ def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
         for actor, e in last.items()
     ]
     return names, list(last.values())
+
+
+END_ACTORS = (
+    "ray list actors --filter state=ALIVE --detail   # their names, namespaces and jobs",
+    'ray.kill(ray.get_actor("NAME", namespace="NAMESPACE"))   # a named actor, from any driver',
+    "ray job stop SUBMISSION_ID   # actors without a name end with their job (ray list jobs), or with its driver",
+)
+"""Only a handle can end an actor, and another job has handles of named actors only."""
 
 
 def held_by(found: Iterable[DumpedHolder], most: int = 3) -> str:

@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether this wait is no hang by itself: a server without callers, an idle event loop."""
+        """Whether this wait alone is not a hang: a server without callers, an idle event loop."""
         return self.activity.type.is_open
 
     @property

@@ -60,7 +60,7 @@ class CallStack(NamedTuple):
 
 
 class _NotFoundError(Exception):
-    """There is no thread or frame of the requested name."""
+    """No thread or frame has the requested name."""
 
 
 def answer(data: str) -> str:

@@ -10,9 +10,9 @@ line, `{"do": …, "n": number}`. Standard output has the result of the connecti
 `{"failed": code, "detail"}` for each request, in order and with its number, because the parent may have given
 up on an earlier one.
 
-Only the owner of a task can cancel it without a retry. If the executor is told (`CancelTask`) or killed, the
-owner sees a crash and retries the task (2.60.0 measured). The call is `RequestOwnerToCancelTask` from Ray
-2.53 on, `CancelRemoteTask` in 2.52 and `RemoteCancelTask` before, with the same fields.
+Only the owner of a task can cancel it without a retry. If the executor gets the request (`CancelTask`) or is
+killed, the owner sees a crash and retries the task (2.60.0 measured). The call is `RequestOwnerToCancelTask`
+from Ray 2.53 on, `CancelRemoteTask` in 2.52 and `RemoteCancelTask` before, with the same fields.
 """
 
 from __future__ import annotations

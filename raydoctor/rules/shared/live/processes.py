@@ -51,8 +51,8 @@ class RayProcess(NamedTuple):
 
     @property
     def named(self) -> str:
-        """``pid 812 (`sleep 3001`)``."""
-        return f"pid {self.pid} (`{self.title[:60]}{'…' if len(self.title) > 60 else ''}`)"
+        """`pid 812 (sleep 3001)`."""
+        return f"pid {self.pid} ({self.title[:60]}{'…' if len(self.title) > 60 else ''})"
 
     @property
     def age(self) -> str:

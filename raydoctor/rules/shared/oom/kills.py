@@ -88,6 +88,15 @@ OOM_SUMMARY = Signal(
     f"1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
     f"(ID: {'7b73' * 14}, IP: 127.0.0.1) over the last time period.",
 )
+TAIL = Signal(
+    "oom.tail",
+    "Refer to the documentation on how to address the out of memory issue: https",
+    r"^Refer to the documentation on how to address the out of memory issue: https",
+    ("raylet-echo", "worker-echo", *DRIVER),
+    "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/ray-core/scheduling/"
+    "ray-oom-prevention.html. Consider provisioning more memory on this node or reducing task parallelism.",
+)
+"""The advice below the table of a report (up to 2.60): an excerpt may begin below the report's first line."""
 REFUSED = Signal(
     "oom.refused",
     "memory_monitor.RayOutOfMemoryError: ",

@@ -18,8 +18,8 @@ _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
 _GROWTH = 15
 """Percent added to a killed worker's memory: it was still growing, so its measured size is a lower bound."""
-_RESERVE = 1.5
-"""Factor for a single process that does not fit: how far it would have grown is unknown."""
+_ALONE = 50
+"""The same for a single process that does not fit: how far it would have grown is unknown."""
 
 
 def gib(amount: float) -> str:
@@ -46,7 +46,7 @@ class Fit(NamedTuple):
     each: float
     """The largest of its processes."""
     need: float
-    """The same with room for growth, rounded up."""
+    """The same with `_GROWTH`, rounded up."""
     others: float
     """What everything else on the node used."""
     room: float
@@ -62,14 +62,29 @@ class Fit(NamedTuple):
         """How many of them fit; 0 where a single one does not."""
         return min(_hundredths(self.room) // _hundredths(self.need), self.running - 1)
 
+    @property
+    def share(self) -> float:
+        """What each of them may use, rounded down."""
+        return math.floor(self.room / self.most * 100 + 1e-6) / 100
+
+    @property
+    def alone(self) -> float:
+        """What the largest may need where a single one does not fit, rounded up."""
+        return _grown(self.each, _ALONE)
+
 
 def _fit(name: str, holders: list[MemoryUser], worst: OomReport) -> Fit:
     each = max(h.gb for h in holders)
-    need = math.ceil(round(each * (100 + _GROWTH), 6)) / 100
+    need = _grown(each, _GROWTH)
     others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
     # Usage had reached Ray's threshold: if the report does not contain it, the default may be too high.
     room = max(min(worst.threshold_gb, worst.used_gb) - others, 0.0)
     return Fit(name, holders, each, max(need, 0.01), others, math.floor(room * 100 + 1e-6) / 100)
+
+
+def _grown(amount: float, percent: int) -> float:
+    """The amount plus these percent, rounded up to hundredths."""
+    return math.ceil(round(amount * (100 + percent), 6)) / 100
 
 
 def _hundredths(amount: float) -> int:
@@ -85,41 +100,48 @@ def remedies(worst: OomReport) -> tuple[Remedy, ...]:
         return (_not_a_worker(name, holders[0], worst), _more_memory(worst, None))
     fit = _fit(name, holders, worst)
     if fit.most >= 1:
-        return (_fewer(fit), _more_memory(worst, fit.running * fit.need + fit.others))
+        return (_fewer(fit), _more_memory(worst, fit.running * fit.share + fit.others))
     is_actor = holders[0].actor or "." in holders[0].name
     one = (_one_actor if is_actor else _one_task)(fit, _beside(worst, name))
-    return (one, _more_memory(worst, fit.each * _RESERVE + fit.others))
+    return (one, _more_memory(worst, fit.alone + fit.others))
 
 
 def _fewer(fit: Fit) -> Remedy:
-    """`memory=` and `num_cpus=` such that at most `fit.most` run at once."""
+    """`memory=`, and `num_cpus=` where it gives the same number, such that at most `fit.most` run at once."""
     is_actor = fit.holders[0].actor
-    share = math.floor(fit.room / fit.most * 100 + 1e-6) / 100
-    cpus = max((h.cpus for h in fit.holders), default=0.0) or 1.0
-    num_cpus = math.ceil(fit.running * cpus / fit.most)
     noun = "actor" if is_actor else "task"
     plural = "" if fit.most == 1 else "s"
     return Remedy(
-        f"Limit {fit.name} to {fit.most} concurrent {noun}{plural} instead of {fit.running}: {fit.most} × {gib(fit.need)} fit in the "
-        f"{gib(fit.room)} left for it (largest: {gib(fit.each)}, plus {_GROWTH}% for growth)",
+        f"Limit {fit.name} to {fit.most} concurrent {noun}{plural} instead of {fit.running}: {fit.most} × {gib(fit.share)} fit in the "
+        f"{gib(fit.room)} that the other processes leave below Ray's threshold (the largest held {gib(fit.each)} when Ray killed)",
         (
             paste.python(
                 "@ray.remote(memory={amount} * 1024**{power})   # {name}: each reserves {share:.2f} GiB, so that at most {most} run at once",
                 most=fit.most,
                 name=f"class {fit.name}" if is_actor else fit.name,
-                share=share,
-                **_memory(share),
+                share=fit.share,
+                **_memory(fit.share),
             ),
-            paste.python(
-                "@ray.remote(num_cpus={num_cpus})   # or by CPUs: at most {allowed} at once; with num_cpus={cpus:g}, {running} ran",
-                allowed=math.floor(fit.running * cpus / num_cpus),
-                num_cpus=num_cpus,
-                running=fit.running,
-                cpus=cpus,
-            ),
+            *_by_cpus(fit),
         ),
         doc=DOC,
     )
+
+
+def _by_cpus(fit: Fit) -> tuple[str, ...]:
+    """`num_cpus=`, if a whole number allows exactly `fit.most` at once on the CPUs that were in use."""
+    cpus = max((h.cpus for h in fit.holders), default=0.0) or 1.0
+    num_cpus = math.ceil(fit.running * cpus / fit.most)
+    if math.floor(fit.running * cpus / num_cpus) != fit.most:
+        return ()
+    step = paste.python(
+        "@ray.remote(num_cpus={num_cpus})   # or by CPUs: at most {most} at once; with num_cpus={cpus:g}, {running} ran",
+        most=fit.most,
+        num_cpus=num_cpus,
+        running=fit.running,
+        cpus=cpus,
+    )
+    return (step,)
 
 
 def _beside(worst: OomReport, name: str) -> str:
@@ -130,7 +152,7 @@ def _beside(worst: OomReport, name: str) -> str:
 
 def _one_task(fit: Fit, beside: str) -> Remedy:
     return Remedy(
-        f"Make one {fit.name} task smaller: it needs {gib(fit.need)} ({gib(fit.each)} measured, plus {_GROWTH}% for growth), and "
+        f"Make one {fit.name} task smaller: it needs {gib(fit.alone)} ({gib(fit.each)} measured, plus {_ALONE}% for growth), and "
         f"{gib(fit.room)} is left for it{beside}",
         (
             paste.python(
@@ -140,7 +162,7 @@ def _one_task(fit: Fit, beside: str) -> Remedy:
             paste.python(
                 "@ray.remote(memory={amount} * 1024**{power})   # {name}: Ray starts it only on nodes with that much memory free",
                 name=fit.name,
-                **_memory(fit.each * _RESERVE),
+                **_memory(fit.alone),
             ),
         ),
         doc=DOC,
@@ -151,7 +173,8 @@ def _one_actor(fit: Fit, beside: str) -> Remedy:
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
     else:
-        title = f"Keep actor {fit.name} below {gib(fit.room)}, the memory left for it{beside}: it had grown to {gib(fit.each)}"
+        grown = f"to {gib(fit.each)}" if fit.each > fit.room + 0.005 else "beyond that"
+        title = f"Keep actor {fit.name} below {gib(fit.room)}, the memory left for it{beside}: it had grown {grown}"
     return Remedy(
         title,
         (
@@ -160,7 +183,8 @@ def _one_actor(fit: Fit, beside: str) -> Remedy:
                 name=fit.name,
             ),
             paste.python(
-                "@ray.remote(memory={amount} * 1024**{power}, max_restarts=1, max_task_retries=1)   # class {name}",
+                "@ray.remote(memory={amount} * 1024**{power}, max_restarts=1, max_task_retries=1)   # class {name}: reserves "
+                "this much on its node; it does not limit the actor",
                 name=fit.name,
                 **_memory(fit.room),
             ),

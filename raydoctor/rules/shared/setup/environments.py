@@ -6,13 +6,13 @@ fail on files that it left behind (`dest dir … exists`, seen with 2.60). That 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED, TRACEBACK
 from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.setup.errors import SetupError, read, tool_of
 
@@ -64,7 +64,38 @@ JOB_FAILED = Signal(
     symptom=True,
 )
 
-SIGNALS = (ATTEMPT, CREATED, KEPT, REFUSED, JOB_FAILED, RAY_EXCEPTION, TASK_FAILED)
+RAISED = (
+    Signal(
+        "runtime_env.raised",
+        " does not exist on the cluster. Something may have gone wrong while ",
+        r"(?P<what>Local directory \S{1,500} for URI \S{1,500} does not exist on the cluster\. Something may have gone wrong "
+        r"while \w.*)",
+        DRIVER,
+        "ValueError: Local directory /tmp/ray/session_x/runtime_resources/pip/4950 for URI pip://4950 does not exist on the "
+        "cluster. Something may have gone wrong while installing the runtime_env `pip` packages.",
+    ),
+    Signal(
+        "runtime_env.raised",
+        "Failed to download runtime_env file package ",
+        r"(?P<what>Failed to download runtime_env file package \S{1,500} from the GCS to the Ray worker node\.)",
+        DRIVER,
+        "OSError: Failed to download runtime_env file package gcs://_ray_pkg_4950.zip from the GCS to the Ray worker node. The "
+        "package may have prematurely been deleted from the GCS due to a long upload time or a problem with Ray.",
+    ),
+)
+"""Exceptions of the agent's plugins (`_private/runtime_env`, 2.2 to 2.60): an excerpt may have lost the records around them."""
+
+SIGNALS = (
+    ATTEMPT,
+    CREATED,
+    KEPT,
+    REFUSED,
+    JOB_FAILED,
+    *RAISED,
+    RAY_EXCEPTION,
+    TASK_FAILED,
+    TRACEBACK,
+)
 
 _SECONDS = 2.0
 """Seconds within which a task's failure follows that of its environment."""
@@ -108,7 +139,7 @@ def failures(case: Case) -> list[SetupFailure]:
     """Every cause of failed setups; errors that follow a timed-out attempt are joined with it."""
     found: dict[tuple[str, str], SetupFailure] = {}
     for event in _records(case):
-        error = read(event["what"])
+        error = read(event["what"] or event.message)
         said = "" if error.kind == "timeout" else error.said
         _place(found.setdefault((error.kind, said), SetupFailure(error)), event)
     late = found.get(("timeout", ""))
@@ -118,10 +149,24 @@ def failures(case: Case) -> list[SetupFailure]:
     return list(found.values())
 
 
-def _records(case: Case) -> Iterable[Event]:
+def _records(case: Case) -> list[Event]:
     kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind)
-    yield from (e for e in case.of(*kinds) if not case.torn_down(e))
-    yield from (e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError")
+    recorded = [e for e in case.of(*kinds) if not case.torn_down(e)]
+    recorded += [e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError"]
+    if recorded:
+        return recorded
+    raised = [e for e in case.of(RAISED[0].kind) if e.source.is_excerpt]
+    return raised or [e for e in case.of(*_TRACEBACKS) if _is_agents(e)]
+
+
+_TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
+_AGENTS_FRAME = "in _create_runtime_env_with_retry\n"
+"""The agent's function around every setup (2.9 to 2.60)."""
+
+
+def _is_agents(event: Event) -> bool:
+    """Whether an excerpt shows a traceback of the agent without the record around it."""
+    return event.source.is_excerpt and _AGENTS_FRAME in event.message
 
 
 def _place(failure: SetupFailure, event: Event) -> None:
@@ -146,8 +191,9 @@ def links(failure: SetupFailure) -> Iterator[Link]:
     for event in failure.seen[:1]:
         receiver = "the job" if event.kind == JOB_FAILED.kind else "the driver"
         yield Link(event, f"{receiver} got the error: {error}")
-    if not (attempts or failure.refused or failure.seen):
-        yield Link(failure.kept[0], f"a request got the failure that the agent keeps: {error}")
+    later = evidence.many(evidence.total(failure.kept), "later request")
+    for event in failure.kept[:1]:
+        yield Link(event, f"{later} failed at once with the error that the agent cached: {error}")
 
 
 def affected(case: Case, failure: SetupFailure) -> list[str]:

@@ -13,7 +13,7 @@ import re
 from typing import Literal, NamedTuple
 
 from raydoctor.model.patterns import pattern
-from raydoctor.rules.shared.traceback import parse
+from raydoctor.rules.shared.traceback import cut_off, parse
 
 Kind = Literal[
     "timeout", "disk", "certificate", "network", "untrusted", "no-package", "conflict", "build",
@@ -204,6 +204,8 @@ def _last_words(body: str, text: str) -> str:
     raised = parse(text)
     if raised:
         return str(raised)
+    if cut := cut_off(text):
+        return f"an error that the console cuts off, in {cut.place}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no text"
 

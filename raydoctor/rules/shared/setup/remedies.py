@@ -11,16 +11,25 @@ _DEBUGGING = f"{DOC}#debugging"
 
 IMAGE = Remedy(
     "Build the packages into the image or environment of the nodes, and drop them from runtime_env",
-    ("RUN pip install …   # in the Dockerfile of the cluster's image",),
+    ("RUN pip install PACKAGE   # in the Dockerfile of the cluster's image",),
     doc=DOC,
 )
-KEPT = Remedy(
-    "Retry now: the agent caches a failure for 10 minutes",
-    (
-        'runtime_env={…, "env_vars": {"ATTEMPT": "2"}}   # any change makes it a new environment',
-        "BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30 ray start …   # or keep failures for a shorter time, on every node",
+KEPT = (
+    Remedy(
+        "To retry within 10 minutes, change the runtime environment: the agent caches a failure for that long",
+        (
+            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries; any change makes it a new environment',
+        ),
+        doc=_DEBUGGING,
     ),
-    doc=_DEBUGGING,
+    Remedy(
+        "Or keep failures for a shorter time",
+        (
+            "BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30 ray start   # plus your other options; on every node",
+        ),
+        risk="disruptive",
+        doc=_DEBUGGING,
+    ),
 )
 
 
@@ -28,7 +37,7 @@ def remedies(error: SetupError, tool: str, kept: bool) -> tuple[Remedy, ...]:
     """Remedies for this kind of failure; `kept`: the agent already returned the failure that it keeps."""
     first = _first(error, tool)
     image = (IMAGE,) if error.kind in ("network", "build", "certificate", "no-tool") else ()
-    return (*first, *image, *((KEPT,) if kept else ()))
+    return (*first, *image, *(KEPT if kept else ()))
 
 
 def _first(error: SetupError, tool: str) -> tuple[Remedy, ...]:
@@ -87,24 +96,27 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
 _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     "disk": (
         "Free space on the node's disk: Ray stores environments in its temporary directory",
-        ("df -h /tmp/ray   # on the node", "ray start --temp-dir=/bigger/disk/ray …"),
+        (
+            "df -h /tmp/ray   # on the node",
+            "ray start --temp-dir=/bigger/disk/ray   # plus your other options",
+        ),
     ),
     "certificate": (
         "Make the node trust the index's certificate",
         (
-            'runtime_env={…, "env_vars": {"PIP_CERT": "/etc/ssl/certs/company-ca.pem"}}   # uv: SSL_CERT_FILE',
+            'runtime_env={"env_vars": {"PIP_CERT": "/etc/ssl/certs/company-ca.pem"}}   # plus your other entries; uv: SSL_CERT_FILE',
         ),
     ),
     "network": (
         "Make the package index or server reachable from the node",
         (
             "curl -sSI https://pypi.org/simple/   # on the node, with your own index or URL",
-            'runtime_env={…, "env_vars": {"HTTPS_PROXY": "http://proxy:3128"}}   # if the node needs a proxy',
+            'runtime_env={"env_vars": {"HTTPS_PROXY": "http://proxy:3128"}}   # plus your other entries; if the node needs a proxy',
         ),
     ),
     "untrusted": (
         "Use HTTPS for the index, or make pip trust the host, which it ignored",
-        ('runtime_env={…, "env_vars": {"PIP_TRUSTED_HOST": "the.host"}}',),
+        ('runtime_env={"env_vars": {"PIP_TRUSTED_HOST": "the.host"}}   # plus your other entries',),
     ),
     "conflict": (
         "Loosen the version requirements that conflict",
@@ -119,7 +131,7 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     ),
     "ray-version": (
         "Remove ray from the packages: a runtime environment must use the cluster's version",
-        ("pip install --dry-run …   # shows which package requires ray",),
+        ("pip install --dry-run PACKAGE   # shows which package requires ray",),
     ),
     "no-tool": ("Install the tool that is missing on every node", ()),
     "upload": (

@@ -135,11 +135,24 @@ def starts(case: Case, state: str) -> list[Starts]:
         one.timeout = _timeout(case, one.events)
         one.words = said_by(case, one.events, TRACEBACK.kind, REFUSED.kind)
     given_up = _given_up(case)
+    if state == "dead" and not (records or given_up):
+        return _only_printed(case)
     most = max(kinds, key=lambda kind: kinds[kind])
     if given_up and most == state:
         first = next(iter(found.values()), None) or found.setdefault("", Starts("", ""))
         first.given_up = given_up
     return list(found.values())
+
+
+def _only_printed(case: Case) -> list[Starts]:
+    """Starts of which a console shows only the traceback that ended them."""
+    printed = [e for e in case.of(TRACEBACK.kind) if e.source.is_excerpt and _RUNS not in e.message]
+    by_ip = evidence.grouped(printed, lambda e: e["ip"])
+    return [Starts("", ip, words=words) for ip, words in by_ip.items()]
+
+
+_RUNS = "main_loop()"
+"""The line of `default_worker.py` that a worker has reached once it runs."""
 
 
 def echoes(case: Case, state: str) -> list[Event]:

@@ -1,0 +1,100 @@
+"""Drivers that ended, and whose output is not in the capture.
+
+Ray records that a driver ended, but not whether by an exception: `ray.shutdown()` runs at the end of every
+Python program (2.9.3 to 2.60.0). An exception that no log of Ray mentions is only in the driver's output, so
+that without this output the evidence is incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.case.facts import Job
+from raydoctor.case.rule import Signal
+from raydoctor.model import paste
+from raydoctor.model.values import Gap
+from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.connect import CONNECTING
+
+RECENT_S = 3600.0
+"""Seconds in which the end of a driver of a running cluster matters, unless the user names a time."""
+_TO_REGISTER_S = 60.0
+"""Seconds from an agent's connection until the GCS registers its job: 1 s, more on a busy machine."""
+_NAMED = 3
+
+AGENT_CONNECTING = Signal(
+    "agent.connecting",
+    CONNECTING.find,
+    CONNECTING.pattern,
+    ("dashboard", "dashboard-agent"),
+    CONNECTING.sample,
+)
+"""The dashboard and its agents connect for REST calls (jobs, Serve), and the GCS registers a job for them."""
+
+
+def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
+    """At most one gap. `now`: of a running cluster, in epoch seconds; `since`: earlier ends do not matter."""
+    if any(source.role == "driver" and not source.pid for source in case.sources):
+        return  # Which driver wrote it is unknown.
+    if since is None and now is not None:
+        since = now - RECENT_S
+    is_live = "live" in case.roles
+    ended = [
+        job
+        for job in _of_programs(case)
+        if (job.ended is not None or not is_live) and (since is None or _end(job) >= since)
+    ]
+    if ended:
+        yield _gap(ended)
+
+
+def _end(job: Job) -> float:
+    return float("inf") if job.ended is None else job.ended
+
+
+def _of_programs(case: Case) -> list[Job]:
+    """Jobs of drivers whose output is not a job's log in the capture, and that are no part of Ray."""
+    submitted = jobs.submissions(case)
+    managers = {s.started.pid for s in submitted if s.started}
+    known = {job.id for s in submitted if s.source for job in s.jobs} | _of_agents(case)
+    managers |= {source.pid for source in case.sources if source.role == "driver" and source.pid}
+    return [
+        job
+        for job in case.ledger.jobs.values()
+        if job.id not in known and job.driver_pid and job.driver_pid not in managers
+    ]
+
+
+def _of_agents(case: Case) -> set[str]:
+    """The job that the GCS registered first after each connection of an agent."""
+    started = sorted(
+        (job.started, job.id) for job in case.ledger.jobs.values() if job.started is not None
+    )
+    found = set()
+    for event in case.of(AGENT_CONNECTING.kind):
+        after = (
+            (at, job)
+            for at, job in started
+            if event.at is not None and 0 <= at - event.at <= _TO_REGISTER_S
+        )
+        found |= {job for _, job in [*after][:1]}
+    return found
+
+
+def _gap(ended: list[Job]) -> Gap:
+    pids = [f"{job.driver_pid}" for job in ended]
+    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+    who = (
+        f"driver (pid {pids[0]})"
+        if len(pids) == 1
+        else f"drivers (pids {', '.join(pids[:_NAMED])}{more})"
+    )
+    return Gap(
+        f"output of the {who}",
+        "not in the capture; an exception that ended a driver may be shown only there",
+        paste.text(
+            "Give it with --driver-log FILE. Next time keep it: raydoctor run -- python your_script.py"
+        ),
+        about="driver",
+    )

@@ -1,0 +1,155 @@
+"""The autoscaler ended with an exception: no node is added or removed any more.
+
+## What you see
+The driver prints `The autoscaler failed with the following error:` and a traceback. `monitor.log` has the same traceback
+after `Error in monitor loop`. The autoscaler v2 writes only `monitor.log`.
+
+## Why
+The autoscaler is the process `monitor.py` on the head. Running tasks continue, but requests that need another node wait
+without end, and idle nodes are not removed. A provider that refuses requests, a changed configuration file or a lost GCS are
+usual reasons. The autoscaler reports `Terminated with signal 15` if a person or a service manager
+ended it.
+
+## Confirm
+- The end of `monitor.log`, `monitor.out` and `monitor.err` on the head.
+- `pgrep -af 'autoscaler/.*monitor\\.py'` on the head prints nothing. KubeRay: `kubectl describe pod HEAD_POD` shows
+  the restarts and the last state of the container `autoscaler`.
+
+## Fix
+Fix what the exception names (credentials, configuration, quota), then restart the head: Ray does not restart the autoscaler.
+
+## Not this when
+`monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues. The cloud refused one
+instance type (`node-launch-failed`), or the GCS is gone (`gcs-died`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import DRIVER, TRACEBACK
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared.traceback import parse
+
+_TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/ray/autoscaler/_private/monitor.py", line 600, in run\n    self._run()\n'
+    "RuntimeError: the provider returned 403"
+)
+FAILED = Signal(
+    "autoscaler.failed",
+    "The autoscaler failed with the following error:",
+    r"^The autoscaler failed with the following error:(?:\n(?P<ended>Terminated with signal \d+))?",
+    (*DRIVER, "raylet-echo", "gcs-echo", "monitor"),
+    "The autoscaler failed with the following error:\nTerminated with signal 15",
+    extent="record",
+)
+"""`autoscaler/_private/monitor.py`, reported to all drivers (2.9 to 2.60)."""
+LOOP = Signal(
+    "autoscaler.failed",
+    "Error in monitor loop",
+    r"^Error in monitor loop$",
+    ("monitor",),
+    "Error in monitor loop",
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=61,
+    explains=("daemon",),
+    caused_by=("gcs",),
+    looks_for=(FAILED, LOOP, TRACEBACK),
+)
+def autoscaler_died(case: Case) -> Iterator[Finding]:
+    """At most one finding: a cluster has one autoscaler."""
+    events = [e for e in case.of(FAILED.kind) if not case.torn_down(e)]
+    found = [
+        (event, trace)
+        for event in events
+        if (trace := event if event["ended"] else _below(case, event))
+    ]
+    if found:
+        yield _finding(found)
+
+
+def _below(case: Case, event: Event) -> Event | None:
+    """The traceback behind the record: a program that only prints the sentence prints none."""
+    return next(
+        (
+            e
+            for e in case.of(TRACEBACK.kind)
+            if e.source is event.source and 0 < e.line - event.line <= _NEAR
+        ),
+        None,
+    )
+
+
+_NEAR = 2
+"""Lines from the record to its traceback."""
+
+
+def _finding(found: list[tuple[Event, Event]]) -> Finding:
+    first, trace = found[0]
+    raised = next((r for _, each in found if (r := parse(each.message))), None)
+    why = f" with {str(raised)[:160]}" if raised else ""
+    why = f": {first['ended'].lower()}" if first["ended"] else why
+    return Finding(
+        f"The autoscaler ended{why}, so no node is added or removed any more",
+        (
+            Link(first, "the autoscaler reports that it ends"),
+            *([Link(trace, "the exception that ended it")] if trace is not first else []),
+        ),
+        explains=(Entity("daemon", "autoscaler"),),
+        caused_by=(Entity("gcs", "gcs"),),
+        remedies=(
+            Remedy(
+                "Fix what its last exception names, and start the head again",
+                ("tail -n 50 /tmp/ray/session_latest/logs/monitor.log",),
+                risk="disruptive",
+            ),
+        ),
+        covers=tuple(event for pair in found for event in pair),
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the driver prints the error that the autoscaler reports",
+        {
+            **QUIET_LOGS,
+            "driver.log": f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",
+        },
+        roots=("autoscaler-died",),
+        says=("RuntimeError: the provider returned 403",),
+    ),
+    Example(
+        "the autoscaler is ended while a driver runs",
+        {
+            **QUIET_LOGS,
+            "driver.log": f'(raylet) {FAILED.sample}\n  File "/ray/autoscaler/_private/monitor.py", line 751, in <module>\n',
+        },
+        roots=("autoscaler-died",),
+        says=("terminated with signal 15",),
+    ),
+    Example(
+        "only its own log is left",
+        {
+            **QUIET_LOGS,
+            "logs/monitor.log": f"2026-11-21 10:49:20,676\tERROR monitor.py:610 -- {LOOP.sample}\n{_TRACEBACK}\n",
+        },
+        roots=("autoscaler-died",),
+    ),
+    Example(
+        "a round that failed, which the autoscaler repeats, and a task that prints the sentence",
+        {
+            **QUIET_LOGS,
+            "driver.log": "(watch pid=7) The autoscaler failed with the following error: unknown\n",
+        },
+    ),
+)

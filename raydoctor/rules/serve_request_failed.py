@@ -1,0 +1,143 @@
+"""The code of a Serve deployment raised an exception while it handled a request.
+
+## What you see
+HTTP clients get `500 Internal Server Error`, and callers of a `DeploymentHandle` get the exception. The replica logs
+`Request failed.` with a traceback in `logs/serve/replica_*.log`.
+
+## Why
+A method of the deployment raised the exception, as it would without Serve. The replica keeps running and handles the next
+request.
+
+## Confirm
+- The traceback after `Request failed.`: the innermost line of your own program.
+- `grep -c 'Request failed' logs/serve/replica_*.log`: how many requests failed.
+
+## Fix
+Fix that line, or validate the request first and return a 4xx response. Reproduce it without Serve: `func_or_class` of
+a deployment is the class or function that `@serve.deployment` decorates.
+
+    instance = Model.func_or_class()   # a deployment class `Model`, with the arguments of `bind`
+    instance(request)                  # or the method that raised the exception
+    predict.func_or_class(request)     # a deployment function `predict`
+
+## Not this when
+The replica could not start, failed its health checks or crashed (`serve-replica-failed`), or requests were refused because
+too many waited (`serve-backpressure`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.traceback import Raised, parse
+
+_LONGEST = 160
+_NOT_FAILURES = ("HTTPException", "CancelledError", "ClientDisconnect", "BackPressureError")
+"""Exceptions that a program raises to answer a request, or that a client caused."""
+_TEXT = (
+    "Request failed.\nTraceback (most recent call last):\n"
+    '  File "/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1457, in _handle_errors_and_metrics\n    yield\n'
+    '  File "/app/model.py", line 12, in __call__\n    raise ValueError("bad feature vector")\nValueError: bad feature vector'
+)
+FAILED = Signal(
+    "serve.request_failed",
+    "Request failed.",
+    r"^Request failed\.(?:\n(?P<what>.*))?",
+    ("serve", "worker-echo"),
+    _TEXT,
+    extent="record",
+)
+"""`serve/_private/replica.py`, an ERROR of the replica's log (2.9 to 2.60)."""
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=49,
+    explains=("serve-replicas",),
+    caused_by=(),
+    looks_for=(FAILED,),
+)
+def serve_request_failed(case: Case) -> Iterator[Finding]:
+    """One finding per exception and place."""
+    groups: dict[str, list[tuple[Event, Raised]]] = {}
+    for event in case.of(FAILED.kind):
+        raised = (
+            parse(event["what"]) if event.level == "E" or event.source.role == "serve" else None
+        )
+        if raised and raised.name not in _NOT_FAILURES and not raised.is_rays_own:
+            groups.setdefault(f"{raised.name} {raised.place}", []).append((event, raised))
+    for place, found in groups.items():
+        yield _finding(place, found)
+
+
+def _finding(place: str, found: list[tuple[Event, Raised]]) -> Finding:
+    event, raised = found[0]
+    count = evidence.total([each for each, _ in found])
+    text = str(raised)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    where = f", in {raised.place}" if raised.place else ""
+    return Finding(
+        f"{evidence.many(count, 'request')} to Serve failed because the deployment's code raised {text}{where}",
+        (Link(event, "a replica logs the exception of a request"),),
+        explains=(Entity("serve-replicas", f"request {place}"),),
+        subjects=(Subject("deployment", None, None, event.pid),),
+        count=count,
+        remedies=tuple(_remedies(raised)),
+        covers=tuple(each for each, _ in found),
+    )
+
+
+def _remedies(raised: Raised) -> Iterator[Remedy]:
+    place = raised.place
+    steps = [
+        paste.shell(
+            "sed -n '{first},{last}p' {file:path}",
+            first=max(each.line - 5, 1),
+            last=each.line + 3,
+            file=each.file,
+        )
+        for each in (place,)
+        if each and not each.file.startswith("<")
+    ]
+    yield Remedy(
+        f"Fix {place or 'the line that raises ' + raised.name}, or refuse such requests with a 4xx response",
+        tuple(steps),
+        doc="https://docs.ray.io/en/latest/serve/http-guide.html",
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+_LOG = "logs/serve/replica_default_M_11j8iuzl.log"
+_HEAD = "ERROR 2026-11-23 01:00:0{},000 default_M 11j8iuzl 1b9f-{} -- "
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "two requests that fail at the same line",
+        {**QUIET_LOGS, _LOG: "".join(f"{_HEAD.format(n, n)}{_TEXT}\n" for n in (1, 2))},
+        roots=("serve-request-failed",),
+        says=(
+            "2 requests to Serve failed",
+            "ValueError: bad feature vector, in __call__ (model.py:12)",
+        ),
+    ),
+    Example(
+        "a request that the program answers with 404, and a program that prints the words",
+        {
+            **QUIET_LOGS,
+            _LOG: _HEAD.format(1, 1)
+            + _TEXT.replace(
+                "ValueError: bad feature vector",
+                "fastapi.exceptions.HTTPException: 404: no such model",
+            )
+            + "\n",
+            "driver.log": "(ServeReplica:default:M pid=7) Request failed.\n",
+        },
+    ),
+)
