@@ -98,7 +98,7 @@ def start_all(base, is_slow):
     subprocess.Popen(["/bin/sleep", str(base + 8)], start_new_session=True, env={}, **QUIET)
     threading.Thread(target=popen, args=(9,)).start()
     shell(f"setsid sleep {base + 10} &")
-    shell(f"env -i setsid sleep {base + 11} & sleep 3")
+    shell(f"env -i setsid sleep {base + 11} & while test ! -e {FOLDER}/{base}.seen; do sleep 0.2; done")
     os.posix_spawn("/bin/sleep", sleep(base, 12), {})
     os.system(f"sleep {base + 13} &")
     asyncio.run(of_asyncio())
@@ -116,9 +116,14 @@ def alive(base):
             found[int(words[1]) - base] = int(pid)
     return found
 
-def until(is_so, seconds=120):
-    deadline = time.time() + seconds
-    while not is_so() and time.time() < deadline:
+def until(is_so, seconds=None):
+    # Without a limit of its caller, a wait in vain fails and names its line.
+    deadline = time.time() + (seconds or 60)
+    while not is_so():
+        if time.time() > deadline:
+            if seconds is None:
+                raise TimeoutError(f"line {is_so.__code__.co_firstlineno} of the program")
+            return
         time.sleep(0.02)
 
 def registry(worker):
@@ -150,6 +155,7 @@ def work(base, how):
     until(lambda: {*KINDS, *((6, 14) if is_slow else ())} <= set(alive(base)))
     # What leaves no trace at all is findable if it was seen before its parent went.
     until(lambda: how == "returns" or alive(base)[11] in remembered())
+    open(f"{FOLDER}/{base}.seen", "w").close()
     open(f"{FOLDER}/{base}", "w").write(str(os.getpid()))
     if how == "raises":
         raise ValueError("of the task")
@@ -167,6 +173,12 @@ def work(base, how):
             time.sleep(0.02)
     return os.getpid()
 
+def met(base, kind=None):
+    # Both methods see the processes of both before one of the two ends.
+    if kind and {40, 41, 42, 43} <= set(alive(base)):
+        open(f"{FOLDER}/{base}.{kind}", "w").close()
+    return all(os.path.exists(f"{FOLDER}/{base}.{each}") for each in (40, 42))
+
 @ray.remote(max_concurrency=3)
 class Threads:
     @tracked(grace=1)
@@ -174,10 +186,11 @@ class Threads:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(subprocess.Popen, sleep(base, kind), **QUIET).result()
         subprocess.Popen(sleep(base, kind + 1), start_new_session=True, **QUIET)
-        until(lambda: {40, 41, 42, 43} <= set(alive(base)))
-        time.sleep(0 if not is_well else 2)
+        until(lambda: met(base, kind))
         if not is_well:
             raise ValueError("of the method")
+        until(lambda: not {40, 41} & set(alive(base)), 8)
+        time.sleep(0.5)
         return sorted(alive(base))
 
     def plain(self, base):
@@ -193,9 +206,14 @@ class Async:
         await asyncio.get_running_loop().run_in_executor(
             None, lambda: subprocess.Popen(sleep(base, kind), **QUIET))
         await asyncio.create_subprocess_exec(*sleep(base, kind + 1), start_new_session=True)
-        while not {40, 41, 42, 43} <= set(alive(base)):
+        while not met(base, kind):
             await asyncio.sleep(0.02)
-        await asyncio.sleep(1000 if not is_well else 3)
+        if not is_well:
+            await asyncio.sleep(1000)
+        deadline = time.time() + 8
+        while {40, 41} & set(alive(base)) and time.time() < deadline:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)
         return sorted(alive(base))
 
 @ray.remote
@@ -298,7 +316,7 @@ def mixed(actor, base, cancels):
     ray.get(actor.plain.remote(base))
     bad, good = actor.run.remote(base, 40, False), actor.run.remote(base, 42, True)
     if cancels:
-        until(lambda: len(alive(base)) == 5)
+        until(lambda: met(base))
         ray.cancel(bad)
     try:
         ray.get(bad)
