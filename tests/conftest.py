@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from raydoctor.act.attach import by_gdb
 from tests.helpers import ROOT, skips, workers
 
 # For `benchmarks` and `fixtures`; last, so that the tests import the installed raydoctor.
@@ -52,6 +53,15 @@ COMPUTING = (
     "test_attacks",
 )
 """Of the modules that compute, the long ones, which begin first for the same reason."""
+
+
+@pytest.fixture(scope="session")
+def usable_gdb() -> None:
+    """Skip where gdb is missing, or kills what it enters."""
+    if not by_gdb.is_there():
+        pytest.skip("gdb is not installed")
+    if not by_gdb.restores_registers():
+        pytest.skip("gdb cannot restore registers here")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

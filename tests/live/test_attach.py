@@ -25,7 +25,7 @@ from raydoctor.act.audit import Audit
 from tests.helpers.waiting import PATIENCE, Program, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
-NEEDS_GDB = pytest.mark.skipif(not by_gdb.is_there(), reason="gdb is not installed")
+NEEDS_GDB = pytest.mark.usefixtures("usable_gdb")
 PYTHON_3_14 = shutil.which("python3.14")
 
 
@@ -119,6 +119,24 @@ def test_gdb_does_it_on_other_processors(
         assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
         out, _ = process.communicate("go\n", timeout=PATIENCE)
     assert (out, process.returncode) == ("done\n", 0)
+
+
+def test_a_gdb_that_cannot_restore_registers_enters_nothing(
+    elsewhere: pytest.MonkeyPatch, tmp_path: Path, audit: Audit
+) -> None:
+    """gdb 13.1 kills what it enters on a processor with AMX."""
+    gdb = tmp_path / "gdb"
+    gdb.write_text(
+        '#!/bin/sh\necho "$@" >> $0.calls\necho "Couldn\'t write extended state status"\n'
+    )
+    gdb.chmod(0o755)
+    elsewhere.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    elsewhere.setattr(by_gdb, "restores_registers", by_gdb.restores_registers.__wrapped__)
+    with program("print('ready', flush=True); print(input())") as process:
+        with pytest.raises(NotAttachedError, match="cannot restore the registers"):
+            entered(process.pid, audit)
+        assert process.communicate("alone\n", timeout=PATIENCE)[0] == "alone\n"
+    assert str(process.pid) not in (tmp_path / "gdb.calls").read_text()
 
 
 @NEEDS_GDB

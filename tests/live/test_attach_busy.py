@@ -53,7 +53,7 @@ def test_many_entries_do_not_freeze_a_busy_process(busy: Target) -> None:
         assert not busy.still(busy.moving)
 
 
-@pytest.mark.skipif(not by_gdb.is_there(), reason="gdb is not installed")
+@pytest.mark.usefixtures("usable_gdb")
 def test_gdb_does_not_freeze_a_busy_process(busy: Target) -> None:
     start = arm.start_of(busy.pid)
     for now in (False, True):

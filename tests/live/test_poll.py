@@ -294,7 +294,7 @@ def test_what_hangs_in_native_code_is_ended_and_nothing_else(told: Told) -> None
     assert of["right"] == 93, of["errors"]
     assert of["timeouts"] == [3, 17, 31, 45, 59, 73, 87]
     assert of["running"] == []
-    assert of["slots"] < 5
+    assert of["slots"] < 30  # what hangs would keep them for 1,000 s
     assert "93 ok, 7 timeouts in" in of["summary"]
     assert all("longer than its 3 s: ended by cancel" in error for error in of["errors"])
     started = list(told.ray.folder.glob("hung-*"))

@@ -5,7 +5,8 @@ It must not be killed with SIGKILL meanwhile, because the thread could not retur
 session, and a call that takes too long is interrupted, upon which gdb undoes the call. A bare sleep in C code
 is cut short (EINTR); Python restarts its own calls (PEP 475). A call that waits for the GIL is never undone:
 glibc's condition variable would wait forever for the waiter that vanished, and so would every thread that
-releases the GIL.
+releases the GIL. Before gdb enters a process, it has to call a function in a child of ours: a gdb that cannot
+restore all registers of the processor would kill the process (gdb 13.1 on processors with AMX).
 
 The rules are those of `programs/inject_main.py`: a thread that is blocked for long, and not on a lock of
 Python itself, executes the text immediately; any other thread only queues it. A thread in native code that
@@ -23,6 +24,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from raydoctor.act.attach import elf
@@ -30,6 +32,7 @@ from raydoctor.act.attach.arm import start_of
 from raydoctor.act.attach.programs import blocked
 
 _SECONDS = 15.0
+_TRIAL = 5.0
 _TAKEN_BACK = 15.0
 """Seconds for gdb to undo a call."""
 _INTERVAL = 0.05
@@ -50,6 +53,7 @@ set unwindonsignal on
 handle all nostop noprint pass
 sharedlibrary libpython
 """
+_GETPID = ("-ex", "sharedlibrary libc", "-ex", "print ((int (*)(void))getpid)()")
 _CALL = """\
 if {where}
   restore {file} binary {at:#x}
@@ -81,6 +85,30 @@ def is_there() -> bool:
     return shutil.which("gdb") is not None
 
 
+@cache
+def restores_registers() -> bool:
+    """Whether a process continues after gdb has called a function in it: a child of ours shows it (0.3 s)."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        try:
+            deadline = time.monotonic() + _TRIAL
+            while not (reads := blocked.lasting(child.pid)) and time.monotonic() < deadline:
+                pass  # it begins
+            trial = subprocess.run(
+                ["gdb", *_OPTIONS, "-p", str(child.pid), *_GETPID],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env={**os.environ, "LC_ALL": "C", "HOME": "/"},
+                timeout=_TRIAL,
+                check=False,
+            )
+            is_called = f"= {child.pid}\n".encode() in trial.stdout
+            return is_called and reads is not None and blocked.lasting(child.pid) == reads
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        finally:
+            child.kill()
+
+
 def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> str:
     """Have the main thread execute the text; `called` or `queued` (as a pending call of Python).
 
@@ -94,6 +122,11 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
         raise OSError(
             errno.EBUSY,
             f"it is in native code that {keeps} the GIL, where gdb must not call functions",
+        )
+    if not restores_registers():
+        raise OSError(
+            errno.ENOTSUP,
+            "this gdb cannot restore the registers of this processor: use a newer gdb",
         )
     data = text.encode() + b"\0"
     at = _room(pid, len(data))

@@ -181,7 +181,9 @@ def _otherwise(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -
     version = elf.python(pid) or (0, 0)
     may_exec = version >= by_remote_exec.SINCE and not now
     try:
-        if may_exec and not (by_gdb.is_there() and by_gdb.waits(pid)):
+        if may_exec and not (
+            by_gdb.waits(pid) and by_gdb.is_there() and by_gdb.restores_registers()
+        ):
             by_remote_exec.inject(pid, start, text, version)
             return Injection("queued", way="remote-exec")
         if by_gdb.is_there():
