@@ -48,7 +48,7 @@ def _changes_the_path(path: Path) -> bool:
 
 
 def test_every_expected_skip_is_one_of_a_test() -> None:
-    text = "".join(path.read_text() for path in MODULES)
+    text = "".join(path.read_text() for path in TESTS if path.name != "skips.py")
     assert [skip.reason for skip in skips.EXPECTED if f'"{skip.reason}"' not in text] == []
 
 
