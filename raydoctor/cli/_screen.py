@@ -29,6 +29,8 @@ class Signals:
         self.ended_by = 0
         """The number of the terminating signal; 0 if none has arrived."""
         self.has_new_size = False
+        self.has_data = False
+        """Whether the file that the last `wait` watched also has data."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         os.set_blocking(self._read, False)
@@ -60,10 +62,11 @@ class Signals:
         os.close(self._read)
         os.close(self._write)
 
-    def wait(self, seconds: float, keys: int | None = None) -> str:
-        """Wait for a signal, a key or the end of the time; return the pressed keys."""
-        watched = [self._read] if keys is None else [self._read, keys]
+    def wait(self, seconds: float, keys: int | None = None, also: int | None = None) -> str:
+        """Wait for a signal, a key, data in `also` or the end of the time; return the pressed keys."""
+        watched = [each for each in (self._read, keys, also) if each is not None]
         ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
+        self.has_data = also in ready
         if self._read in ready:
             with suppress(BlockingIOError):
                 os.read(self._read, 512)
@@ -161,7 +164,9 @@ class Screen:
 
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._keys_before)
 
-    def _size(self) -> tuple[int, int]:
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
         try:
             width, height = os.get_terminal_size(self._stream.fileno())
         except OSError:  # not known
@@ -172,7 +177,7 @@ class Screen:
         """Draw a page for the current size of the terminal."""
         from rich.text import Text
 
-        width, height = self._size()
+        width, height = self.size
         # Otherwise COLUMNS and LINES, which some shells export, would hide that the size has changed.
         self._live.console.size = (width, height)
         text = Text(no_wrap=True, overflow="crop", end="")

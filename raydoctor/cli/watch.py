@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import sys
 import time
@@ -14,20 +13,19 @@ from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
     from raydoctor.cli._lines import LineWriter
-    from raydoctor.cli._screen import Screen, Signals
+    from raydoctor.cli._screen import Signals
     from raydoctor.watch.event import WatchEvent
     from raydoctor.watch.guard import GuardLimits
     from raydoctor.watch.rounds import Watch
 
 _INTERRUPTED = 130
-_GONE = (errno.EIO, errno.ENXIO)
-"""Errors of writing to a closed terminal."""
 
 _HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
 
-On a terminal the screen is redrawn in place; q or Ctrl-C ends the watch. Otherwise, or
-with --json, each round and each event is one JSON line. The watch uses less than 1 % of
+On a terminal the screen is redrawn in place: select a task to see its call stack or to cancel
+it, sort, filter; ? lists the keys, q or Ctrl-C ends the watch. Otherwise, or with --json, each
+round and each event is one JSON line. The watch uses less than 1 % of
 one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
 With --timeout the watch enforces a time limit on every task of a job whose code you cannot
@@ -132,7 +130,12 @@ def command(
     until = None if span is None else time.monotonic() + span
     is_screen = form != "json" and is_terminal(sys.stdout)
     with Signals() as signals:
-        (_show if is_screen else _tell)(watch, signals, until)
+        if is_screen:
+            from raydoctor.cli._watch_screen import show
+
+            show(watch, signals, until, address)
+        else:
+            _tell(watch, signals, until)
     return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0
 
 
@@ -153,20 +156,6 @@ def _limits(
     limits = GuardLimits(timeout, mode, names, exclude, kill_actor, rest["grace"])
     check_limits(limits)
     return limits
-
-
-def _show(watch: Watch, signals: Signals, until: float | None) -> None:
-    """Show the rounds on the screen, until the user or the time ends the watch."""
-    from raydoctor.cli._screen import Screen
-
-    try:
-        with Screen(sys.stdout) as screen:
-            _screen(watch, signals, screen, until)
-    except OSError as error:
-        if error.errno not in _GONE:
-            raise
-    finally:
-        watch.close()
 
 
 def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
@@ -210,24 +199,3 @@ def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:
     while not signals.ended_by and time.monotonic() < deadline:
         signals.wait(deadline - time.monotonic())
     return not signals.ended_by and (until is None or time.monotonic() < until)
-
-
-def _screen(watch: Watch, signals: Signals, screen: Screen, until: float | None) -> None:
-    from raydoctor.render import watch as render
-
-    while True:
-        next_round = time.monotonic() + watch.pause
-        deadline = next_round if until is None else min(next_round, until)
-        while time.monotonic() < deadline and not signals.ended_by:
-            if screen.is_unwanted:
-                screen.pause()
-            screen.draw(lambda width, height: render.page(watch, width, height))
-            signals.has_new_size = False
-            while time.monotonic() < deadline and not (
-                signals.ended_by or signals.has_new_size or screen.is_unwanted
-            ):
-                if "q" in signals.wait(deadline - time.monotonic(), screen.keys).lower():
-                    return
-        if signals.ended_by or (until is not None and time.monotonic() >= until):
-            return
-        watch.round()

@@ -37,6 +37,7 @@ from raydoctor.observe.watching.gauges import Gauge
 from raydoctor.render.page import Line, Page, Part, StyledText, columns, line
 from raydoctor.watch import guard as guards
 from raydoctor.watch.changes import gauge_facts
+from raydoctor.watch.controls import HELP, Controls, PaneOutput, row_of, shown
 from raydoctor.watch.event import WatchEvent
 from raydoctor.watch.rounds import Watch
 from raydoctor.watch.view import TaskLine as Row
@@ -48,16 +49,26 @@ _LEVELS = {"ok": "", "near": "warning", "over": "error"}
 _LEAST = 2
 """Lines, with its title, that each section gets before another gets more."""
 _NAME = 30
+_NARROW, _WIDE = 76, 120
+"""Columns below which a table leaves out what matters least, and from which it shows more."""
 _DEMANDS = 3
 _SLOWEST = 10
 """Number of running tasks in JSON."""
 
 
 class _Section(NamedTuple):
-    """A part of the page whose last lines may be cut."""
+    """A part of the page of which some lines may be cut."""
 
-    title: str
+    title: Line
     rows: Page
+    kept: int = 0
+    """The row that is never cut; the last ones go first."""
+
+    def fitted(self, count: int) -> Page:
+        """The title and as many rows as `count` lines have room for."""
+        room = count - 1
+        first = max(0, min(self.kept - room // 2, len(self.rows) - room))
+        return [self.title, *self.rows[first : first + room]]
 
 
 # ------------------------------------------------------------------ JSON
@@ -143,21 +154,45 @@ def _guard(watch: Watch) -> dict[str, Any] | None:
 # ------------------------------------------------------------------ page
 
 
-def page(watch: Watch, width: int, height: int) -> Page:
+def page(
+    watch: Watch,
+    width: int,
+    height: int,
+    controls: Controls = Controls(),  # noqa: B008 - it is immutable
+    output: PaneOutput | None = None,
+) -> Page:
     """The current state, in at most `height` lines of at most `width` columns."""
     view = watch.view
-    head = _head(watch)
-    sections = [
-        _Section("running longest", _running(view)),
-        _Section("hung", _hung(view)),
-        _Section("memory and disks", _gauges(view)),
-        _Section("diagnoses", _diagnoses(view)),
-        _Section("events", _events(watch.events)),
-    ]
+    if controls.pane == "tasks":
+        head = _head(watch)
+        sections = [
+            _running(view, controls, width),
+            _Section(_title("hung"), _hung(view)),
+            _Section(_title("memory and disks"), _gauges(view)),
+            _Section(_title("diagnoses"), _diagnoses(view)),
+            _Section(_title("events"), _events(watch.events)),
+        ]
+    else:
+        head, sections = _head(watch)[:1], [_pane(controls, output, height)]
     room = max(0, height - len(head) - 1)
-    body = [each for part in _fitted([s for s in sections if s.rows], room) for each in part]
-    whole = [*head[: height - 1], *body, _foot(watch)]
+    wanted = [s for s in sections if s.rows]
+    body = [each for part in _fitted(wanted, room) for each in part]
+    whole = [*head[: height - 1], *body, _foot(watch, controls)]
     return [_cut(each, width) for each in whole[-height:]]
+
+
+def _title(text: str) -> Line:
+    return line((text, "strong"))
+
+
+def _pane(controls: Controls, output: PaneOutput | None, height: int) -> _Section:
+    """The keys, or the output of the last command."""
+    if controls.pane == "help":
+        return _Section(_title("keys"), columns([((k, "strong"), does) for k, does in HELP], 2))
+    rows = [line(each) for each in output.lines] if output else []
+    top = min(controls.top, max(0, len(rows) - height + 3))
+    title = output.title if output else "no output"
+    return _Section(_title(f"{title}  (Esc goes back)"), rows[top:] or [line(" ")])
 
 
 def _head(watch: Watch) -> Page:
@@ -199,17 +234,41 @@ def _resources(resources: Sequence[tuple[str, float]]) -> str:
     return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in resources) + "}"
 
 
-def _running(view: WatchView) -> Page:
-    now = view.snapshot.at
-    rows: list[tuple[Part, ...]] = []
-    for each in view.lines:
+def _running(view: WatchView, controls: Controls, width: int) -> _Section:
+    """One row for each running task; the first row has the names of the columns."""
+    now, tasks = view.snapshot.at, shown(view.lines, controls)
+    selected = row_of(tasks, controls)
+    order = {"age": "longest first"}.get(controls.sort, f"by {controls.sort}")
+    head: list[Part] = [f"running, {order}", "for", "hang", "peers", "where", "task"]
+    rows = [_kept([_bold(each) for each in head], width)]
+    for n, each in enumerate(tasks):
         style = "error" if each.hang else "warning" if each.is_slow(now) else ""
-        peers = f"peers {text.duration(each.peers.median)}" if each.peers else ""
-        where = f"pid {each.running.run.pid} on {each.running.run.ip}"
-        name = text.cut(text.one_line(each.name), _NAME)
-        age = text.duration(each.running.age(now))
-        rows.append((name, (age, style), (each.hang, "error"), peers, where))
-    return columns(rows, 2)
+        run = each.running.run
+        name = text.cut(text.one_line(each.name), _NAME if width < _WIDE else 2 * _NAME)
+        cells: list[Part] = [
+            (f"> {name}", "strong") if n == selected else f"  {name}",
+            (text.duration(each.running.age(now)), style),
+            (each.hang, "error"),
+            text.duration(each.peers.median) if each.peers else "",
+            f"pid {run.pid}" + (f" on {run.ip}" if width >= _NARROW else ""),
+            text.short_id(run.task),
+        ]
+        rows.append(_kept(cells, width))
+    if not tasks and controls.filter:
+        rows.append((f"  no running task has {text.one_line(controls.filter)!r}",))
+    title, *made = columns(rows)
+    return _Section(title, made, max(0, selected))
+
+
+def _bold(name: Part) -> Part:
+    return (str(name), "strong")
+
+
+def _kept(cells: Sequence[Part], width: int) -> tuple[Part, ...]:
+    """Of name, age, hang, peers, place and id, those that a terminal of this width has room for."""
+    if width >= _WIDE:
+        return tuple(cells)
+    return tuple(cells[:5]) if width >= _NARROW else (*cells[:3], cells[4])
 
 
 def _hung(view: WatchView) -> Page:
@@ -272,8 +331,20 @@ def _events(events: Sequence[WatchEvent]) -> Page:
     ]
 
 
-def _foot(watch: Watch) -> Line:
-    parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a CPU"]
+def _foot(watch: Watch, controls: Controls) -> Line:
+    if controls.cancels is not None:
+        task = controls.cancels
+        name = text.cut(text.one_line(task.name), _NAME)
+        what = f"cancel {name} (task {text.short_id(task.running.run.task)}…)?"
+        return line((f"{what} y cancels it, any other key does not", "warning"))
+    if controls.is_typing:
+        return line(
+            (f"filter: {text.one_line(controls.filter)}_  Enter keeps it, Esc removes it", "info")
+        )
+    parts = ["q quits", "? keys"]
+    if controls.filter:
+        parts.append(f"filter {text.one_line(controls.filter)!r}")
+    parts.append(f"every {watch.pause:.1f} s · {watch.cost:.1%} of a CPU")
     if (guard := watch.guard) is not None:
         limit = text.duration(guard.limits.timeout)
         parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")
@@ -296,11 +367,7 @@ def _fitted(sections: Sequence[_Section], room: int) -> list[Page]:
                 grew = True
         if not grew:
             break
-    return [
-        [line((each.title, "strong")), *each.rows[: count - 1]]
-        for each, count in zip(sections, given, strict=True)
-        if count
-    ]
+    return [each.fitted(count) for each, count in zip(sections, given, strict=True) if count]
 
 
 def _cut(spans: Line, width: int) -> Line:

@@ -54,6 +54,8 @@ class Watch:
     events: deque[WatchEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS))
     notes: list[str] = field(default_factory=list)
     """Choices that raydoctor made for the user, such as the cluster."""
+    spent_on_keys: float = 0.0
+    """CPU seconds of this process for what the user asked for: they make rounds no rarer."""
     guard: TimeLimitGuard | None = None
     _budget: WatchBudget = field(default_factory=WatchBudget)
     _watched: WatchedCluster | None = None
@@ -143,8 +145,8 @@ class Watch:
         The cost of cancels does not count: they must not slow down the guard.
         """
         own = time.process_time()
-        self._budget.own(time.monotonic(), own)
-        now = own - (self._watched.spent_in_threads if self._watched else 0.0)
+        self._budget.own(time.monotonic(), own - self.spent_on_keys)
+        now = own - self.spent_on_keys - (self._watched.spent_in_threads if self._watched else 0.0)
         is_ending = self.guard is not None and self.guard.under_way
         self._rounds += 1
         if self._rounds > _FIRST and not (is_ending or self._was_ending):

@@ -31,7 +31,7 @@ from raydoctor.watch.guard import TimeLimitGuard
 from raydoctor.watch.inspections import Inspections
 from raydoctor.watch.view import PEERS_AGE, TaskLine, WatchOptions, WatchProblem, WatchView
 
-SHOWN = 30
+SHOWN = 300
 """Number of running tasks that are listed, longest first."""
 _UNREPORTED_AGE = 4.0
 """Seconds that a task has run before its name is queried from the GCS: short tasks are soon gone."""

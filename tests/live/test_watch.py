@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -65,6 +66,9 @@ def doomed():  # native: holds the GIL, and goes on after each signal
 def spared(): time.sleep(600)
 
 @ray.remote(**wide)
+def picked(): time.sleep(600)
+
+@ray.remote(**wide)
 def brief(): time.sleep(0.4); return 1
 
 @ray.remote(num_cpus=0)
@@ -82,7 +86,7 @@ class Lost:
 keeper, lost = Keeper.remote(), Lost.remote()
 refs = {
     "soft": soft.remote(), "doomed": doomed.remote(), "keeper": keeper.hold.remote(),
-    "lost": lost.hold.remote(),
+    "lost": lost.hold.remote(), "picked": picked.remote(),
 }
 assert ray.get(brief.remote()) == 1  # its worker has started
 refs["spared"] = spared.options(name="spared\\x1b[31m\\u202e\\nevil").remote()
@@ -342,6 +346,80 @@ def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
     assert lines_of(out)[0] <= SIZE[0] - 1
     assert b"\x1b[31m\xe2" not in out
     assert "\u202e".encode() not in out
+
+
+class Tmux:
+    """A watch in a terminal of tmux's."""
+
+    def __init__(self, ray: RealRay, width: int) -> None:
+        self._socket = str(ray.folder / f"tmux-{width}")
+        watch = shlex.join([sys.executable, "-m", "raydoctor", "watch", "--address", ray.address, "--no-diagnose"])  # fmt: skip
+        self._env = {**ray.environment, "TERM": "xterm-256color"}
+        self._run("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", "24", watch)
+
+    def _run(self, *words: str) -> str:
+        return subprocess.run(
+            ["tmux", "-S", self._socket, *words],
+            env=self._env, capture_output=True, text=True, timeout=PATIENCE, check=True,
+        ).stdout  # fmt: skip
+
+    def press(self, *keys: str, until: str) -> str:
+        """The screen once it shows these words after the keys."""
+        for key in keys:
+            self._run("send-keys", key)
+        deadline = time.monotonic() + PATIENCE
+        while until not in (screen := self._run("capture-pane", "-p")):
+            assert time.monotonic() < deadline, screen
+            time.sleep(0.1)
+        return screen
+
+    def __enter__(self) -> Tmux:
+        self.press(until="q quits")  # it reads keys
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(subprocess.CalledProcessError):  # q has ended it
+            self._run("kill-server")
+
+
+NEEDS_TMUX = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+
+
+@NEEDS_TMUX
+@pytest.mark.ray
+def test_keys_select_a_task_show_its_stack_and_cancel_it(ray: RealRay) -> None:
+    with Tmux(ray, 100) as watch:
+        watch.press("?", until="the call stack of the selected task")
+        watch.press("Escape", until="running, longest first")
+        watch.press("s", until="running, by name")
+        found = watch.press("/", *"picked", "Enter", "Down", until="> picked")
+        assert "Keeper.hold" not in found
+        assert "filter 'picked'" in found
+        stack = watch.press("Enter", until="exit code 0")
+        assert "picked (" in stack
+        watch.press("Escape", "c", until="cancel picked (task ")
+        watch.press("n", until="q quits")
+        assert "picked=" not in (ray.folder / "driver-0.txt").read_text()
+        watch.press("c", "y", until="Ended.")
+        ray.wait_for("picked=")
+        watch.press("Escape", until="no running task has 'picked'")
+
+
+@NEEDS_TMUX
+@pytest.mark.ray
+@pytest.mark.parametrize(("width", "columns"), [(60, 4), (200, 6)])
+def test_a_narrow_screen_shows_what_matters_and_a_wide_one_more(
+    ray: RealRay, width: int, columns: int
+) -> None:
+    with Tmux(ray, width) as watch:
+        screen = watch.press("Down", until="> ").splitlines()
+    head = next(line for line in screen if line.startswith("running, longest first"))
+    names = ["for", "hang", "peers", "where", "task"]
+    wanted = [name for name in names if columns == 6 or name in ("for", "hang", "where")]
+    assert head.split()[3:] == wanted
+    (row,) = (line for line in screen if line.startswith("> "))
+    assert " pid " in row
+    assert "…" not in row
 
 
 @pytest.mark.ray

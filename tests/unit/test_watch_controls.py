@@ -1,0 +1,104 @@
+"""Keys of the screen of `raydoctor watch`: what each one shows or asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from raydoctor.observe.watching.clocks import RunningClock
+from raydoctor.observe.watching.watching import ReportedTask
+from raydoctor.watch import controls
+from raydoctor.watch.controls import Controls, UserRequest
+from raydoctor.watch.view import TaskLine
+
+
+def task(name: str, number: int, hang: str = "") -> TaskLine:
+    run = ReportedTask(
+        f"{number:048x}", f"{number:056x}", 100 + number, f"10.0.0.{9 - number}", "node"
+    )
+    return TaskLine(RunningClock(run, began=float(number), seen=0.0, unseen=0.0), name, None, hang)
+
+
+MESH, API, STUCK = task("mesh_part", 1), task("Api.serve", 2), task("stuck", 3, "event")
+LINES = [MESH, API, STUCK]
+
+
+def after(*pressed: str, of: Controls = Controls()) -> tuple[Controls, list[UserRequest]]:  # noqa: B008
+    requests = []
+    for key in pressed:
+        of, request = controls.press(of, key, LINES)
+        requests += [request] if request else []
+    return of, requests
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("\x1b[A\x1b[Bq", ["up", "down", "q"]),
+        ("\x1bOA\x1b[5~\x1b[6~\x1b[H\x1b[4~", ["up", "page up", "page down", "home", "end"]),
+        ("\x1b", ["esc"]),
+        ("\r\x7fü", ["enter", "backspace", "ü"]),
+        ("\x1b[1;5C\x1b[200~x", ["x"]),  # Ctrl-Right and the begin of a paste do nothing
+    ],
+)
+def test_names_of_keys(text: str, names: list[str]) -> None:
+    assert controls.keys(text) == names
+
+
+@pytest.mark.parametrize(
+    ("presses", "names"),
+    [
+        (0, ["mesh_part", "Api.serve", "stuck"]),
+        (1, ["Api.serve", "mesh_part", "stuck"]),
+        (2, ["stuck", "mesh_part", "Api.serve"]),
+        (3, ["stuck", "Api.serve", "mesh_part"]),
+        (4, ["mesh_part", "Api.serve", "stuck"]),
+    ],
+)
+def test_s_changes_the_order(presses: int, names: list[str]) -> None:
+    chosen, _ = after(*"s" * presses)
+    assert [each.name for each in controls.shown(LINES, chosen)] == names
+
+
+@pytest.mark.parametrize("text", ["api", "pid 102", "10.0.0.7", "2" + " " * 0])
+def test_the_filter_looks_at_all_that_a_row_shows(text: str) -> None:
+    chosen, requests = after("/", *text, "enter")
+    assert API in controls.shown(LINES, chosen)
+    assert not requests
+    assert controls.shown(LINES, after("esc", of=chosen)[0]) == LINES
+
+
+def test_letters_of_a_filter_are_no_commands() -> None:
+    chosen, requests = after("/", *"qcs?", "backspace")
+    assert (chosen.filter, chosen.is_typing, requests) == ("qcs", True, [])
+    assert after("esc", of=chosen)[0].filter == ""
+
+
+def test_the_selection_follows_its_task_and_then_its_place() -> None:
+    chosen, _ = after("down", "down")
+    assert controls.row_of(LINES, chosen) == 1
+    assert controls.row_of([API, MESH], chosen) == 0
+    assert controls.row_of([MESH, STUCK], chosen) == 1  # the task has ended
+    assert controls.row_of([], chosen) == -1
+    assert controls.row_of(LINES, after("end", "k", "page up", of=chosen)[0]) == 0
+
+
+def test_a_cancel_needs_a_selection_and_a_confirmation() -> None:
+    assert after("c", "y") == (Controls(), [])
+    asked, requests = after("j", "c")
+    assert (asked.cancels, requests) == (MESH, [])
+    for key in ("n", "enter", "esc", "q", " "):
+        kept, requests = after(key, of=asked)
+        assert (kept.cancels, requests) == (None, [])
+    sent, requests = after("y", of=asked)
+    assert requests == [UserRequest("cancel", MESH)]
+    assert (sent.pane, sent.cancels) == ("output", None)
+
+
+def test_panes_open_scroll_and_close() -> None:
+    opened, requests = after("j", "enter")
+    assert (opened.pane, requests) == ("output", [UserRequest("stack", MESH)])
+    assert after("down", "page down", "up", of=opened)[0].top == controls.PAGE
+    assert after("esc", of=opened)[0].pane == "tasks"
+    assert after("?", of=opened)[0].pane == "help"
+    assert after("?", "?")[0].pane == "tasks"
+    assert after("?", "q")[1] == [UserRequest("quit")]
