@@ -87,6 +87,15 @@ RAYLET_SHUTDOWN_RPC = Signal(
     "Shutdown RPC has received. Shutdown will happen after the RPC is replied.",
 )
 """Another way to ask a raylet to stop, used by the autoscaler and by tools that end nodes."""
+RAYLET_DRAINED = Signal(
+    "raylet.sigterm",
+    "Drain raylet RPC has received.",
+    r"^Drain raylet RPC has received\..* Drain reason message: Node received SIGTERM",
+    RAYLET,
+    "Drain raylet RPC has received. Deadline is 1795413861018. Drain reason: DRAIN_NODE_REASON_PREEMPTION. "
+    "Drain reason message: Node received SIGTERM; draining before shutdown.",
+)
+"""`ray start --block` that gets SIGTERM drains its node as if it were preempted (`node.py`, 2.60)."""
 RAYLET_ENDS_ITSELF = Signal(
     "raylet.ends_itself",
     "Sending SIGTERM to gracefully shutdown raylet",
@@ -351,6 +360,7 @@ FACTS: tuple[Signal, ...] = (
     *NODE_REGISTERED,
     RAYLET_SIGTERM,
     RAYLET_SHUTDOWN_RPC,
+    RAYLET_DRAINED,
     RAYLET_ENDS_ITSELF,
     GCS_SIGTERM,
     NODE_HEALTH_FAILED,

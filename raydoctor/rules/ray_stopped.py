@@ -34,6 +34,7 @@ from raydoctor.case.signals import (
     JOB_FINISHED,
     JOB_STARTED,
     NODE_DEAD,
+    RAYLET_DRAINED,
     RAYLET_SHUTDOWN_RPC,
     RAYLET_SIGTERM,
     RAYLET_STARTED,
@@ -62,6 +63,7 @@ from raydoctor.rules.shared.cluster import (
     looks_for=(
         RAYLET_SIGTERM,
         RAYLET_SHUTDOWN_RPC,
+        RAYLET_DRAINED,
         GCS_SIGTERM,
         RAYLET_STARTED,
         *NODE_DEAD,
@@ -280,8 +282,31 @@ _SHUTDOWN_RPC = _WORKER_NODE.replace(
     "main.cc:1174: received SIGTERM. Existing local drain request = None",
     "node_manager.cc:1977: Shutdown RPC has received. Shutdown will happen after the RPC is replied.",
 ).replace("07:46:23,381", "07:46:23,090")
+_DRAINED = _RAYLET.replace(
+    "main.cc:1174: received SIGTERM. Existing local drain request = None",
+    "node_manager.cc:2245: Drain raylet RPC has received. Deadline is 1795413861018. Drain reason: DRAIN_NODE_REASON_PREEMPTION. "
+    "Drain reason message: Node received SIGTERM; draining before shutdown.",
+)
+_DRAINED_DEAD = (
+    "[2026-11-21 07:46:23,382 I 13 13] (gcs_server) gcs_node_manager.cc:734: , death reason = AUTOSCALER_DRAIN_PREEMPTED, "
+    f"death message = Node received SIGTERM; draining before shutdown. node_id={_N} node_name=10.0.0.2\n"
+)
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a job is running when `ray start --block` gets SIGTERM",
+        {"logs/raylet.out": _DRAINED, "logs/gcs_server.out": _JOB + _DRAINED_DEAD, _DRIVER: _LOST},
+        roots=("ray-stopped",),
+        says=("SIGTERM stopped Ray on 10.0.0.2 while job 1 was running",),
+    ),
+    Example(
+        "`ray start --block` gets SIGTERM after the job has ended",
+        {
+            "logs/raylet.out": _DRAINED,
+            "logs/gcs_server.out": _JOB + _ENDED + _DRAINED_DEAD,
+            _DRIVER: "",
+        },
+    ),
     Example(
         "a job is running when Ray is stopped",
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB, _DRIVER: _LOST},

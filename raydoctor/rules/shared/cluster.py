@@ -276,7 +276,9 @@ def node_of_death(event: Event) -> str:
 
 
 def is_expected(event: Event) -> bool:
-    """Whether a node's end was intended: stopped, or drained when idle."""
+    """Whether a node's end was intended: stopped, or drained when idle or by SIGTERM."""
+    if event["reason"] == "AUTOSCALER_DRAIN_PREEMPTED":
+        return "received SIGTERM" in event["why"]
     return event["reason"] in ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
 
 
