@@ -211,12 +211,14 @@ class Unexplained:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the diagnosis cost."""
+    """What the diagnosis cost, and how much it left out."""
 
     seconds: float = 0.0
     hits: int = 0
     events: int = 0
     rules: int = 0
+    outside_span: int = 0
+    """Incidents that the report leaves out because they do not touch the requested span."""
 
 
 @dataclass(frozen=True, slots=True)
