@@ -219,8 +219,10 @@ def collect_options(
 
 def opened(path: str | None, driver_log: str | None) -> Capture:
     """The capture that the user names; choices made for the user are printed to standard error."""
+    from raydoctor.capture import session
     from raydoctor.capture.open import open_capture
     from raydoctor.cli._progress import patience
+    from raydoctor.model import paste
 
     notes: list[str] = []
     if path is None and driver_log is None:
@@ -230,6 +232,10 @@ def opened(path: str | None, driver_log: str | None) -> Capture:
         path = cluster.session_dir or None
     with patience("opening the capture"):
         capture = open_capture(path, driver_log)
+    if path is None and driver_log is not None and (logs := session.beside(driver_log)):
+        hint = "only the driver's output is read; to read the logs that may belong to it as well: "
+        command = "raydoctor diagnose {logs:path} --driver-log {output:path}"
+        notes.append(paste.text(hint) + paste.shell(command, logs=str(logs), output=driver_log))
     for each in (*notes, *capture.notes):
         note(each)
     return capture

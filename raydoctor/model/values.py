@@ -238,6 +238,12 @@ class Report:
         return tuple(d for d in self.diagnoses if d.id not in below)
 
     @property
+    def recognized(self) -> bool:
+        """Whether anything in the files is a message of Ray or looks like an error."""
+        info = self.capture
+        return bool(self.stats.events or info.ray_versions or info.nodes or self.unexplained)
+
+    @property
     def complete(self) -> bool:
         """Whether no missing evidence could have hidden a failure."""
         return all(gap.optional for gap in self.gaps)

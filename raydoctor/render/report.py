@@ -370,6 +370,11 @@ def _verdict(view: _View) -> Page:
             ("NO CAUSE FOUND", "warning"),
             "  No rule matches the errors above. They may be harmless.",
         )
+    elif not report.complete and not report.recognized:
+        said = (
+            ("NOTHING RECOGNIZED", "warning"),
+            "  Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?",
+        )
     elif report.complete:
         said = ("NOTHING FOUND", "ok"), "  The evidence is complete and shows no failure."
     else:
