@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -81,6 +81,8 @@ class Capture:
     budget: Budget = field(default_factory=Budget, repr=False)
     numbers: Iterator[int] = field(default_factory=count, repr=False)
     """For the names of files in the private folder."""
+    report: Callable[[int, int], None] = field(default=lambda done, total: None, repr=False)
+    """Called while the files are read, with the number of bytes that are done (roughly), and of all."""
     _temporary: PrivateFolder | None = None
     _held: list[int] = field(default_factory=list)
     """Descriptors of files that have no name."""

@@ -25,7 +25,6 @@ from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.text import join_names
 
-
 _MOST_BESIDE = 100
 """Folders beside a driver's output that are searched for logs."""
 _AFTER = 600.0
@@ -95,8 +94,8 @@ def began(folder: str) -> float | None:
 def beside(output: str) -> Path | None:
     """The logs that may belong to a driver's output (`-`: standard input), or None.
 
-    They are in the same folder as the file or one below it, or in the newest session of this machine if it was running when
-    the file was last written.
+    They are in the same folder as the file or one below it, or in the newest session of this machine if it
+    was running when the file was last written.
     """
     at = time.time()
     if output != "-":
@@ -122,7 +121,7 @@ def _folders_in(folder: Path) -> Iterator[Path]:
 
 
 def _last_record(logs: Path) -> float | None:
-    """When a raylet or the GCS last wrote to its log in this folder (epoch seconds); None without such logs."""
+    """When a raylet or the GCS last wrote to its log in this folder (epoch seconds); None without logs."""
     found = []
     for name in ("raylet.out", "gcs_server.out"):
         with suppress(OSError):

@@ -125,7 +125,8 @@ def verbose_option(command: _Command) -> _Command:
 
 
 def address_option(
-    text: str = "The cluster, if several run here or it runs elsewhere: its GCS's host:port; auto is this machine's.",
+    text: str = "The cluster, if several run here or it runs elsewhere: its GCS's host:port; auto is this "
+    "machine's.",
 ) -> Callable[[_Command], _Command]:
     """`--address`."""
     return click.option("--address", metavar="ADDRESS", help=text)

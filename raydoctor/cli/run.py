@@ -291,12 +291,12 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
     """Diagnose, and print the report to standard error: standard output belongs to the driver."""
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
-    from raydoctor.cli._progress import patience
+    from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
     from raydoctor.render import terminal
     from raydoctor.render.report import render
 
-    with capture, patience("reading the logs"):
+    with capture, read_with_progress(capture):
         add_driver_log(capture, run_options.path)
         report = run(capture, since=since, catalogue=_catalogue(run_options.folder))
     if run_options.output is not None:

@@ -85,7 +85,11 @@ def _by_owner(these: Sequence[Leftover]) -> list[list[Leftover]]:
 
 def _owner(group: Sequence[Leftover], width: int) -> Page:
     first, held = group[0], sum(each.memory for each in group)
-    parts = [first.belongs_to or "owner unknown", first.user and f"user {first.user}", first.session]
+    parts = [
+        first.belongs_to or "owner unknown",
+        first.user and f"user {first.user}",
+        first.session,
+    ]
     if len(group) > 1:
         parts.append(f"{len(group)} processes" + (f", {_text.size(held)}" if held else ""))
     return paragraph(" · ".join(filter(None, parts)), width, indent=2, hang=2)

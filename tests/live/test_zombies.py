@@ -695,7 +695,9 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     spared = {f.identity: why for f in these if (why := leftovers.spared(f, SweepOptions()))}
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
     before = plain(render.render([here(SweepReport(these, spared, stale, {}))], 100, now=1600.0))
-    assert "  raylet pid 1 (gone) · user ray · /tmp/ray/session_2026\n    pid 5 · 10 min · " in before
+    assert (
+        "  raylet pid 1 (gone) · user ray · /tmp/ray/session_2026\n    pid 5 · 10 min · " in before
+    )
     assert "pid 5 · 10 min · 9.5 MiB · 1.9 GiB GPU · port 8000" in before
     assert "not ended: its worker still runs: --leaked includes it" in before
     assert "2 leftovers; --kill would end 1; --clean would remove 2.9 MiB." in before
