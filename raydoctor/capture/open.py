@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,8 @@ _JUDGED = ("raylet-out", "gcs-out")
 """Roles whose text is checked when it is read (`read/coverage.py`)."""
 _CONSOLES = frozenset({"driver", "job-driver"})
 _SPOOLED = "driver.log"
+_TEXT = "<text>"
+"""The name of a text that is in no file."""
 _LOOKED_INTO = 1_000
 """Files of these roles whose first bytes are looked at: it takes 10 µs each."""
 _MOST_TEXTS, _MOST_TEXT = 20, 64 << 20
@@ -146,17 +149,25 @@ class Capture:
         self.close()
 
 
-def open_capture(path: str | None = None, driver_log: str | None = None) -> Capture:
+def open_capture(
+    path: str | None = None, driver_log: str | None = None, text: str | None = None
+) -> Capture:
     """Open a path with any supported layout, or this machine's session.
 
-    `driver_log` adds one file (`-`: standard input) as driver output. Raises RaydoctorError if there is
-    nothing to read.
+    `driver_log` adds one file (`-`: standard input) as driver output, and so does `text`. Raises
+    RaydoctorError if there is nothing to read.
     """
-    driver_alone = path is None and driver_log is not None
-    capture = Capture(driver_log or "", "driver", {}) if driver_alone else _open(path)
+    driver_alone = path is None and (driver_log is not None or text is not None)
+    name = driver_log if driver_log is not None else _TEXT
+    capture = Capture(name, "driver", {}) if driver_alone else _open(path)
     try:
         if driver_log is not None:
             _add_driver_log(capture, driver_log)
+        if text is not None:
+            copy = f"driver-{next(capture.numbers)}.log"
+            data = text.encode("utf-8", "surrogateescape")
+            source = _spooled(capture, _TEXT, BytesIO(data), copy)
+            capture.files[source] = str(capture.temporary() / copy)
         _decode(capture)
         _rewrite_consoles(capture, capture.files)
     except BaseException:

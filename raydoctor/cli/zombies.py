@@ -123,8 +123,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         raise click.UsageError("--node and --all-nodes cannot be combined")
     if address is not None and not (nodes or all_nodes):
         raise click.UsageError(
-            "--address needs --node or --all-nodes: without them, zombies searches this machine for leftovers "
-            "of all clusters; --session limits it to one session"
+            "--address needs --node or --all-nodes: without them, zombies searches this machine for "
+            "leftovers of all clusters; --session limits it to one session"
         )
     is_dry = dry_run or not (kill or clean)
     deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)

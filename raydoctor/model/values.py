@@ -171,6 +171,10 @@ class Diagnosis:
     first_at: float | None = None
     last_at: float | None = None
 
+    def __repr__(self) -> str:
+        """One line, for a prompt."""
+        return f"<Diagnosis {self.id} {self.rule} ({self.severity}): {self.headline!r}>"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
@@ -230,6 +234,13 @@ class Report:
     unexplained: tuple[Unexplained, ...] = ()
     gaps: tuple[Gap, ...] = ()
     stats: Stats = Stats()
+
+    def __repr__(self) -> str:
+        """One line, for a prompt."""
+        found = ", ".join(dict.fromkeys(root.rule for root in self.roots)) or "nothing found"
+        more = f", {len(self.unexplained)} unexplained" if self.unexplained else ""
+        state = "" if self.complete else ", evidence is missing"
+        return f"<Report on {self.capture.path!r}: {found}{more}{state}>"
 
     @property
     def roots(self) -> tuple[Diagnosis, ...]:

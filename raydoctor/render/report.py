@@ -42,6 +42,8 @@ _STEPS = 6
 _SYMPTOMS = 10
 _GAPS = 6
 
+_KINDS = {"pg": "placement group", "gcs": "GCS"}
+"""Words for kinds of subjects that are abbreviations."""
 _TOOLS_ERROR = pattern(r" {4}.{0,20}(?:ERROR|error|fatal): ")
 _LAST_LINE = pattern(
     r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
@@ -459,14 +461,15 @@ def _next(report: Report) -> list[str]:
     root = (report.roots or report.diagnoses)[0]
     commands: list[str] = [paste.shell("raydoctor explain {rule}", rule=root.rule)]
     subject = next((s for s in root.subjects if s.id or s.pid is not None), None)
-    if subject:
-        commands.append(
-            paste.shell(
-                "raydoctor story {subject} {path:path}",
-                subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
-                path=report.capture.path,
-            )
+    is_stream = report.capture.path in ("-", "<text>")  # no file that `story` could read
+    if subject and not is_stream:
+        command = paste.shell(
+            "raydoctor story {subject} {path:path}",
+            subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
+            path=report.capture.path,
         )
+        kind = _KINDS.get(subject.kind, subject.kind) if subject.id else "process"
+        commands.append(f"{command}   # every line about this {kind}")
     if report.capture.kind == "live":
         commands.append("raydoctor collect   # keeps this evidence, also the files named live/…")
     return commands
