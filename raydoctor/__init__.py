@@ -84,9 +84,9 @@ def diagnose(  # noqa: PLR0913 - each has a default
 
     `path` is any layout that the command line takes: a session folder, its `logs/`, a tree of several nodes,
     an archive, or one log file; None is the cluster that runs on this machine, live (its latest session, if
-    none runs), or the driver's output alone. `driver_log` adds a file with the driver's output, `text` such output
-    itself, as pasted from a console. `since` and `until` (epoch seconds) keep the incidents that touch that
-    span. `rules` is a folder with further rules, one a file.
+    none runs), or the driver's output alone. `driver_log` adds a file with the driver's output, `text` such
+    output itself, as pasted from a console. `since` and `until` (epoch seconds) keep the incidents that touch
+    that span. `rules` is a folder with further rules, one a file.
 
     `print(report)` and `report.show()` print it as the command line does; a notebook shows it by itself.
 

@@ -98,14 +98,16 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
 
     proc.require()
     path = log or runs.new_log()
-    code, is_well = _run(_RunOptions(words, path, **rest))
-    if is_well and log is None:
+    code, is_well, driver = _run(_RunOptions(words, path, **rest))
+    if log is None and is_well:
         runs.forget(path)
+    elif log is None and driver is not None:
+        runs.describe(path, driver.sessions, {driver.child.pid, *driver.tree})
     return code
 
 
-def _run(run_options: _RunOptions) -> tuple[int, bool]:
-    """The exit code, and whether there is nothing to diagnose."""
+def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
+    """The exit code, whether there is nothing to diagnose, and the driver unless it could not be started."""
     from raydoctor.act.run import supervise
 
     with _opened(run_options.path) as stream:
@@ -119,16 +121,16 @@ def _run(run_options: _RunOptions) -> tuple[int, bool]:
                 event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
                     _tell_left(driver, driver.clear(run_options.grace))
-                    return 0, True
+                    return 0, True, driver
                 capture = _failed(driver, event, run_options)
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
             options.note(f"cannot run {run_options.words[0]}: {error.strerror or error}")
-            return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True
+            return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True, None
     code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
         _tried(lambda: _report(capture, driver.started_at, run_options), run_options)
-    return code, False
+    return code, False, driver
 
 
 def _opened(log: str) -> Any:

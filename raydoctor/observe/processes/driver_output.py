@@ -1,4 +1,4 @@
-"""The output of running drivers, where it goes to a file.
+"""The output of running drivers, where it goes to a file, and what `raydoctor run` kept of ended ones.
 
 A driver keeps its own log in the session open, which proves that a process is that driver. Only processes of
 trusted users are read, and through the descriptor: another user cannot exchange the file behind it.
@@ -6,9 +6,11 @@ trusted users are read, and through the descriptor: another user cannot exchange
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from raydoctor.capture import owners
@@ -17,7 +19,11 @@ from raydoctor.observe.processes import proc
 
 MOST = 64 << 20
 """Bytes; a larger file is not read without being asked for: a diagnosis would wait for it."""
+ABOUT = "driver.json"
+"""Beside an output that `raydoctor run` kept: its sessions and pids."""
 _STREAMS = (1, 2)
+_MOST_RUNS = 50
+_ABOUT_BYTES = 1 << 20
 
 
 class DriverOutput(NamedTuple):
@@ -73,3 +79,40 @@ def _status(output: DriverOutput) -> os.stat_result | None:
         return None
     is_read = stat.S_ISREG(status.st_mode) and status.st_uid in owners.trusted()
     return status if is_read and status.st_size else None
+
+
+def runs_folder() -> str:
+    """The folder in which `raydoctor run` keeps the output of each driver that failed."""
+    return os.path.join(owners.state_folder(), "runs")
+
+
+def kept(session: str, sources: Iterable[Source]) -> str:
+    """The output that `raydoctor run` kept of a session's drivers; empty unless it is that of all of them.
+
+    The systemd journal is not searched: `_PID` also matches earlier processes of that number.
+    """
+    pids = {source.pid for source in sources if source.role == "core-driver"}
+    base, place = runs_folder(), os.path.realpath(session)
+    with suppress(OSError):
+        for name in sorted(os.listdir(base), reverse=True)[:_MOST_RUNS]:
+            log = os.path.join(base, name, "driver.log")
+            if pids and _is_about(os.path.join(base, name, ABOUT), place, pids):
+                return log if _is_kept(log) else ""
+    return ""
+
+
+def _is_about(file: str, session: str, pids: set[int | None]) -> bool:
+    try:
+        about = json.loads(owners.read_regular(file, _ABOUT_BYTES, owners.trusted()).data)
+        return session in map(os.path.realpath, about["sessions"]) and pids <= {*about["pids"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _is_kept(log: str) -> bool:
+    try:
+        status = os.lstat(log)
+    except OSError:
+        return False
+    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid in owners.trusted()
+    return is_ours and 0 < status.st_size <= MOST
