@@ -14,12 +14,13 @@ import pytest
 
 from raydoctor import __version__, cli
 from raydoctor.capture import session
-from raydoctor.cli import _progress
+from raydoctor.cli import _progress, collect
 from raydoctor.cli._files import write_atomically
 from raydoctor.cli._time import parse_time
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Report, Source
+from raydoctor.observe import bundle
 from tests.helpers.waiting import Program
 
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
@@ -381,6 +382,14 @@ def test_which_session_was_chosen_is_said_beside_the_report(
     assert code == 0
     assert "reading " in err
     assert "reading " not in out
+
+
+def test_collect_counts_the_replaced_secrets_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    written = bundle.Written(12, 3 << 20, {"password": 2, "aws-key": 1})
+    collect._tell("logs.tar.gz", written, ())
+    assert (
+        "12 files, 3.0 MiB, 3 secrets replaced (password ×2, aws-key ×1)" in capsys.readouterr().err
+    )
 
 
 # ---------------------------------------------------------------- explain, rules
