@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from raydoctor.capture import owners, session
-from raydoctor.capture.open import Capture, add_driver_log, add_driver_output, open_capture
+from raydoctor.capture.open import Capture, add_driver_output, open_capture
 from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
@@ -96,7 +96,7 @@ class Live:
         capture.notes += self.notes
         if self.cluster.is_up:
             _add_output_of_drivers(capture, self.cluster)
-        _add_kept_output(capture, self.cluster)
+        driver_output.add_kept(capture, self.cluster.session_dir, self.cluster.is_up)
         for path, data in self.collection.pieces.items():
             capture.add(path, data)
         capture.gaps += [*self.collection.gaps, *self._owner()]
@@ -338,20 +338,6 @@ def _add_output_of_drivers(capture: Capture, cluster: Cluster) -> None:
             continue
         with suppress(OSError):  # the driver has just ended
             add_driver_output(capture, found.path, found.file, found.pid)
-
-
-def _add_kept_output(capture: Capture, cluster: Cluster) -> None:
-    """Add what `raydoctor run` kept of the ended drivers; of a running cluster, only if it is recent."""
-    from raydoctor.diagnosis.driver_output import (
-        RECENT_S,
-    )  # only a diagnosis and an archive need it
-
-    if any(source.role in ("driver", "job-driver") for source in capture.files):
-        return
-    path = driver_output.kept(cluster.session_dir, capture.files) if cluster.session_dir else ""
-    if path and (not cluster.is_up or time.time() - _changed(path) < RECENT_S):
-        add_driver_log(capture, path)
-        capture.notes.append(paste.text("read the driver's output in {path}", path=path))
 
 
 def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:

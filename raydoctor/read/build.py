@@ -7,11 +7,12 @@ determined after the events of all nodes are merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from raydoctor.capture.budget import ReportBytes
 from raydoctor.capture.open import Capture
 from raydoctor.case.case import Case, order
 from raydoctor.case.rule import Signal
@@ -132,9 +133,7 @@ def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]
     return portable.read(files, gaps)
 
 
-def _read(
-    files: dict[Source, str], signals: list[Signal], report: Callable[[int, int], None]
-) -> _Read:
+def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) -> _Read:
     result = scan(_searched(files, signals), signals, report)
     _learn_clock(result.drafts, result.clock)
     events = merge_twins(finish(result.drafts, result.clock))

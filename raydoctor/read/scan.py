@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from re import Match
 from typing import NamedTuple
 
+from raydoctor.capture.budget import ReportBytes
 from raydoctor.case.rule import Signal
 from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Gap, Source
@@ -69,7 +70,7 @@ class Scan:
 def scan(
     files: Mapping[Source, str],
     signals: Iterable[Signal],
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: ReportBytes = lambda done, total: None,
 ) -> Scan:
     """Search the files for the signals' literals and match the lines with hits.
 

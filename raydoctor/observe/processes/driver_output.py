@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from raydoctor.capture import owners
+from raydoctor.capture.open import Capture, add_driver_log
+from raydoctor.model import paste
 from raydoctor.model.values import Gap, Source
 from raydoctor.observe.processes import proc
 
@@ -86,18 +89,32 @@ def runs_folder() -> str:
     return os.path.join(owners.state_folder(), "runs")
 
 
-def kept(session: str, sources: Iterable[Source]) -> str:
-    """The output that `raydoctor run` kept of a session's drivers; empty unless it is that of all of them.
+def add_kept(capture: Capture, session: str, is_up: bool = False) -> None:
+    """Add the output that `raydoctor run` kept of a session's drivers, if it is that of all of them.
 
-    The systemd journal is not searched: `_PID` also matches earlier processes of that number.
+    Of a running cluster it counts only if it is recent. The systemd journal is not searched: `_PID` also
+    matches earlier processes of that number.
     """
-    pids = {source.pid for source in sources if source.role == "core-driver"}
+    from raydoctor.diagnosis.driver_output import (
+        RECENT_S,
+    )  # only a diagnosis and an archive need it
+
+    if not session or any(source.role in ("driver", "job-driver") for source in capture.files):
+        return
+    log = _kept(session, {s.pid for s in capture.files if s.role == "core-driver"})
+    status = _status_of(log) if log else None
+    if status and (not is_up or time.time() - status.st_mtime < RECENT_S):
+        add_driver_log(capture, log)
+        capture.notes.append(paste.text("read the driver's output in {path}", path=log))
+
+
+def _kept(session: str, pids: set[int | None]) -> str:
+    """The log of these drivers; empty if there is none of all of them."""
     base, place = runs_folder(), os.path.realpath(session)
     with suppress(OSError):
         for name in sorted(os.listdir(base), reverse=True)[:_MOST_RUNS]:
-            log = os.path.join(base, name, "driver.log")
             if pids and _is_about(os.path.join(base, name, ABOUT), place, pids):
-                return log if _is_kept(log) else ""
+                return os.path.join(base, name, "driver.log")
     return ""
 
 
@@ -109,10 +126,10 @@ def _is_about(file: str, session: str, pids: set[int | None]) -> bool:
         return False
 
 
-def _is_kept(log: str) -> bool:
-    try:
+def _status_of(log: str) -> os.stat_result | None:
+    """Of a regular file of a trusted user, neither empty nor large; None for anything else."""
+    with suppress(OSError):
         status = os.lstat(log)
-    except OSError:
-        return False
-    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid in owners.trusted()
-    return is_ours and 0 < status.st_size <= MOST
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid in owners.trusted()
+        return status if is_ours and 0 < status.st_size <= MOST else None
+    return None
