@@ -128,7 +128,7 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
         _collectors(cluster, options), options.timeout, lambda: signals.extend(options.signals())
     )
     if not cluster.session_dir:
-        _require_an_answer(cluster, collection)
+        _require_an_answer(cluster, collection, _about_addresses(options.address))
     if options.samples is not None:
         _samples(cluster, options, options.samples, collection, report)
     if options.all_nodes and options.logs:
@@ -145,7 +145,13 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
     return Live(cluster, collection, redactor, notes)
 
 
-def _require_an_answer(cluster: Cluster, collection: Collection) -> None:
+def _about_addresses(typed: str | None) -> str:
+    """The hint for an address that does not work."""
+    origin = "" if typed else "It is that of RAY_ADDRESS. "
+    return f"{origin}{_ADDRESSES}"
+
+
+def _require_an_answer(cluster: Cluster, collection: Collection, hint: str) -> None:
     """Raise RaydoctorError if no service of a cluster that runs elsewhere has answered."""
     data = collection.pieces.get("live/live-probes.json")
     probes = json.loads(data)["rows"] if data else []
@@ -153,15 +159,15 @@ def _require_an_answer(cluster: Cluster, collection: Collection) -> None:
         return
     place = cluster.gcs_address or cluster.dashboard_address
     why = next((probe["detail"] or probe["outcome"] for probe in probes), "no reply in time")
-    raise RaydoctorError(f"no cluster answers at {place}: {why}", _ADDRESSES)
+    raise RaydoctorError(f"no cluster answers at {place}: {why}", hint)
 
 
-def _check_address(address: str) -> None:
+def _check_address(address: str, hint: str) -> None:
     """Raise RaydoctorError for what cannot be an address."""
     scheme, _, place = address.rpartition("://")
     if address in ("auto", "local") or scheme or place.rpartition(":")[2].isdecimal():
         return
-    raise RaydoctorError(f"{address!r} is not the address of a cluster", _ADDRESSES)
+    raise RaydoctorError(f"{address!r} is not the address of a cluster", hint)
 
 
 def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, list[str]]:
@@ -174,7 +180,7 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
     latest = session.latest()
     wanted = address or (None if found else _elsewhere(latest is not None))
     if wanted:
-        _check_address(wanted)
+        _check_address(wanted, _about_addresses(address))
     # Among several clusters of one owner, prefer the session in this user's default folder.
     first = [c for c in found if owners.rank(c.owner) == owners.rank(found[0].owner)]
     own = None if wanted or not latest else discover.choose(first, None, str(latest.path))
@@ -182,7 +188,7 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
     notes: list[str] = []
     if cluster is None and wanted and wanted.startswith("ray://"):
         message = f"no cluster on this machine has the Ray Client server {wanted}"
-        raise RaydoctorError(message, _ADDRESSES)
+        raise RaydoctorError(message, _about_addresses(address))
     if cluster is None:
         cluster, notes = _dead_session()
     elif not wanted and len(found) > 1:

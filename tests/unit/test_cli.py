@@ -372,6 +372,10 @@ def test_an_address_at_which_nothing_answers_is_an_error(
     assert (code, out) == (2, "")
     assert address.rpartition("://")[2] in err
     assert "10.0.0.2:6379" in err
+    assert "RAY_ADDRESS" not in err
+    monkeypatch.setattr(session, "latest", lambda: None)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert "RAY_ADDRESS" in say(capsys)[2]
 
 
 def test_which_session_was_chosen_is_said_beside_the_report(
