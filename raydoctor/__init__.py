@@ -5,6 +5,7 @@ The same from Python as on the command line:
     import raydoctor
 
     report = raydoctor.diagnose("/tmp/ray/session_latest")
+    print(report)                                          # as on the command line; a notebook shows it too
     for diagnosis in report.roots:
         print(diagnosis.rule, diagnosis.headline)
 
@@ -32,13 +33,19 @@ if TYPE_CHECKING:
     from raydoctor.act.cancel.cancel import cancel as cancel
     from raydoctor.act.poll.poll import as_completed as as_completed
     from raydoctor.act.poll.poll import poll as poll
+    from raydoctor.act.poll.results import Result as Result
+    from raydoctor.act.poll.results import TaskTimeoutError as TaskTimeoutError
     from raydoctor.act.tracking.tracking import tracked as tracked
     from raydoctor.act.tracking.tracking import tracking as tracking
-    from raydoctor.model.values import Report as Report
+    from raydoctor.model.errors import RaydoctorError as RaydoctorError
     from raydoctor.model.version import __version__ as __version__
+    from raydoctor.render.printed import PrintedReport as Report
 
 __all__ = [
+    "RaydoctorError",
     "Report",
+    "Result",
+    "TaskTimeoutError",
     "__version__",
     "arm",
     "as_completed",
@@ -49,58 +56,66 @@ __all__ = [
     "tracking",
 ]
 _LATER = {
-    "Report": "raydoctor.model.values",
-    "__version__": "raydoctor.model.version",
-    "arm": "raydoctor.act.attach.arm",
-    "as_completed": "raydoctor.act.poll.poll",
-    "cancel": "raydoctor.act.cancel.cancel",
-    "poll": "raydoctor.act.poll.poll",
-    "tracked": "raydoctor.act.tracking.tracking",
-    "tracking": "raydoctor.act.tracking.tracking",
+    "RaydoctorError": "raydoctor.model.errors:RaydoctorError",
+    "Report": "raydoctor.render.printed:PrintedReport",
+    "Result": "raydoctor.act.poll.results:Result",
+    "TaskTimeoutError": "raydoctor.act.poll.results:TaskTimeoutError",
+    "__version__": "raydoctor.model.version:__version__",
+    "arm": "raydoctor.act.attach.arm:arm",
+    "as_completed": "raydoctor.act.poll.poll:as_completed",
+    "cancel": "raydoctor.act.cancel.cancel:cancel",
+    "poll": "raydoctor.act.poll.poll:poll",
+    "tracked": "raydoctor.act.tracking.tracking:tracked",
+    "tracking": "raydoctor.act.tracking.tracking:tracking",
 }
 """What is loaded when it is asked for, and where it is."""
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913 - each has a default
     path: str | None = None,
     *,
     driver_log: str | None = None,
+    text: str | None = None,
     since: float | None = None,
     until: float | None = None,
     rules: str | None = None,
 ) -> Report:
     """Diagnose a capture and return what was found; nothing is printed, nothing is changed.
 
-    `path` is any layout that the command line takes: a session folder, its `logs/`, a tree of
-    several nodes, an archive, or one log file; None is the cluster that runs on this machine, live
-    (its latest session, if none runs), or the driver's output alone. `driver_log`
-    adds a file with the driver's output. `since` and `until` (epoch seconds) keep the incidents
-    that touch that span. `rules` is a folder with further rules, one a file.
+    `path` is any layout that the command line takes: a session folder, its `logs/`, a tree of several nodes,
+    an archive, or one log file; None is the cluster that runs on this machine, live (its latest session, if
+    none runs), or the driver's output alone. `driver_log` adds a file with the driver's output, `text` such
+    output itself, as pasted from a console. `since` and `until` (epoch seconds) keep the incidents that touch
+    that span. `rules` is a folder with further rules, one a file.
 
-    Raises `raydoctor.model.errors.RaydoctorError` where there is nothing that can be read, or a rule of
+    `print(report)` and `report.show()` print it as the command line does; a notebook shows it by itself.
+
+    Raises `raydoctor.RaydoctorError` where there is nothing that can be read, or a rule of
     that folder cannot be loaded.
     """
     from raydoctor.capture.open import open_capture
     from raydoctor.diagnosis.engine import run, signals_of
     from raydoctor.diagnosis.plugins import catalogue
+    from raydoctor.render.printed import printed
 
     known = catalogue(rules)
-    if path is None and driver_log is None:
+    if path is None and driver_log is None and text is None:
         from raydoctor.observe.live import CollectOptions, collect
 
         capture = collect(CollectOptions(since=since, signals=lambda: signals_of(known))).capture()
     else:
-        capture = open_capture(path, driver_log)
+        capture = open_capture(path, driver_log, text)
     with capture:
-        return run(capture, since=since, until=until, catalogue=known)
+        return printed(run(capture, since=since, until=until, catalogue=known))
 
 
 def __getattr__(name: str) -> object:
     """Load what is offered when it is asked for (PEP 562)."""
-    if module := _LATER.get(name):
+    if place := _LATER.get(name):
         from importlib import import_module
 
-        found = getattr(import_module(module), name)
+        module, _, own_name = place.partition(":")
+        found = getattr(import_module(module), own_name)
         globals()[name] = found
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,39 +11,17 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from raydoctor.act import private
+from raydoctor.capture import owners
 from raydoctor.observe.processes.redact import shared
 
 
 def default_path() -> str:
     """The audit file of the user that runs raydoctor, whatever the environment of a task contains."""
-    base, home = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~")
-    if not (os.path.isabs(base) and _is_ours(base)):
-        base = os.path.join(home if _is_ours(home) else _home(), ".local", "state")
-    return os.path.join(base, "raydoctor", "audit.jsonl")
-
-
-def _is_ours(path: str) -> bool:
-    """Whether this user or root owns a folder, or its closest existing parent."""
-    while not os.path.exists(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
-    with suppress(OSError):
-        return not hasattr(os, "geteuid") or os.stat(path).st_uid in (os.geteuid(), 0)
-    return False
-
-
-def _home() -> str:
-    """The home folder in the password database; the environment is ignored."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:  # possible in a container
-        return os.path.expanduser("~")
+    return os.path.join(owners.state_folder(), "audit.jsonl")
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ files, folders. Parts that are not read because the budget is spent become a gap
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,10 @@ _KEPT_FREE = 1 << 30
 _AT_LEAST = 1 << 20
 
 
+ReportBytes = Callable[[int, int], None]
+"""Called with the number of bytes that are done, and of all."""
+
+
 class TooMuchError(Exception):
     """The budget is spent; the text says which part of it."""
 
@@ -44,6 +49,8 @@ class Budget:
     members: int = field(default_factory=lambda: MEMBERS)
     entries: int = field(default_factory=lambda: ENTRIES)
     seconds: float = field(default_factory=lambda: SECONDS)
+    report: ReportBytes = field(default=lambda done, total: None)
+    """Called while an archive is read, with the number of its bytes that are done, and of all."""
     _began: float = field(default_factory=time.process_time)
 
     def allow(self, packed: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import stat
 import tarfile
 import zipfile
@@ -128,10 +129,12 @@ class _Metered:
     def __init__(self, file: IO[bytes], budget: Budget) -> None:
         self._file = file
         self._budget = budget
+        self._size = os.fstat(file.fileno()).st_size
 
     def read(self, size: int = -1, /) -> bytes:
         """Up to so many bytes."""
         self._budget.check_time()
+        self._budget.report(self._file.tell(), self._size)
         if not -1 <= size <= _MOST_DIRECTORY:
             raise TooMuchError("announces more members than are read")
         return self._file.read(size)

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import manifest, owners, session
-from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
+from raydoctor.capture.budget import ENTRIES, Budget, ReportBytes, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
@@ -51,6 +52,8 @@ _JUDGED = ("raylet-out", "gcs-out")
 """Roles whose text is checked when it is read (`read/coverage.py`)."""
 _CONSOLES = frozenset({"driver", "job-driver"})
 _SPOOLED = "driver.log"
+_TEXT = "<text>"
+"""The name of a text that is in no file."""
 _LOOKED_INTO = 1_000
 """Files of these roles whose first bytes are looked at: it takes 10 µs each."""
 _MOST_TEXTS, _MOST_TEXT = 20, 64 << 20
@@ -81,6 +84,8 @@ class Capture:
     budget: Budget = field(default_factory=Budget, repr=False)
     numbers: Iterator[int] = field(default_factory=count, repr=False)
     """For the names of files in the private folder."""
+    report: ReportBytes = field(default=lambda done, total: None, repr=False)
+    """Called while the files are read; roughly, as files without a hit count when all are done."""
     _temporary: PrivateFolder | None = None
     _held: list[int] = field(default_factory=list)
     """Descriptors of files that have no name."""
@@ -144,17 +149,28 @@ class Capture:
         self.close()
 
 
-def open_capture(path: str | None = None, driver_log: str | None = None) -> Capture:
+def open_capture(
+    path: str | None = None,
+    driver_log: str | None = None,
+    text: str | None = None,
+    report: ReportBytes = lambda done, total: None,
+) -> Capture:
     """Open a path with any supported layout, or this machine's session.
 
-    `driver_log` adds one file (`-`: standard input) as driver output. Raises RaydoctorError if there is
-    nothing to read.
+    `driver_log` adds one file (`-`: standard input) as driver output, and so does `text`. `report` is called
+    while an archive is unpacked. Raises RaydoctorError if there is nothing to read.
     """
-    driver_alone = path is None and driver_log is not None
-    capture = Capture(driver_log or "", "driver", {}) if driver_alone else _open(path)
+    driver_alone = path is None and (driver_log is not None or text is not None)
+    name = driver_log if driver_log is not None else _TEXT
+    capture = Capture(name, "driver", {}) if driver_alone else _open(path, report)
     try:
         if driver_log is not None:
             _add_driver_log(capture, driver_log)
+        if text is not None:
+            copy = f"driver-{next(capture.numbers)}.log"
+            data = text.encode("utf-8", "surrogateescape")
+            source = _spooled(capture, _TEXT, BytesIO(data), copy)
+            capture.files[source] = str(capture.temporary() / copy)
         _decode(capture)
         _rewrite_consoles(capture, capture.files)
     except BaseException:
@@ -163,7 +179,7 @@ def open_capture(path: str | None = None, driver_log: str | None = None) -> Capt
     return capture
 
 
-def _open(path: str | None) -> Capture:
+def _open(path: str | None, report: ReportBytes) -> Capture:
     if path is None:
         choice = session.this_machine()
         return _from_folder(choice.path, [choice.note] if choice.note else [])
@@ -181,7 +197,7 @@ def _open(path: str | None) -> Capture:
     elif not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
     else:
-        capture = _from_archive(given) if _holds_archive(given) else _from_file(given)
+        capture = _from_archive(given, report) if _holds_archive(given) else _from_file(given)
     if status.st_uid not in owners.trusted():
         capture.notes.append(f"{path} belongs to user {owners.user(status.st_uid)}")
     return capture
@@ -209,6 +225,9 @@ def _from_folder(folder: Path, notes: list[str]) -> Capture:
         capture.files.update(texts)
         what = paste.text("Read as consoles: {names}", names=[source.path for source in texts])
         capture.notes.append(what)
+        if archives := sorted(name for name in os.listdir(folder) if is_archive(name)):
+            command = paste.shell("raydoctor diagnose {path:path}", path=str(folder / archives[0]))
+            capture.notes.append(f"the folder holds an archive, which is not read: {command}")
     if not capture.files and not capture.gaps:
         raise RaydoctorError(f"no Ray logs in {folder}", _LOOKED_FOR)
     return capture
@@ -235,10 +254,11 @@ def _kind(folder: Path) -> str:
     return "logs" if folder.name == "logs" else "tree"
 
 
-def _from_archive(path: Path) -> Capture:
+def _from_archive(path: Path, report: ReportBytes) -> Capture:
     from raydoctor.capture import archive  # tarfile, zipfile, lzma: 15 ms that folders need not pay
 
     capture = Capture(str(path), "archive", {})
+    capture.budget.report = report
     try:
         inside = capture.temporary() / "archive"
         inside.mkdir()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -84,3 +85,33 @@ def read_regular(path: str, most: int, uids: Collection[int] | None = None) -> C
         return Content(os.read(file, most), found.st_uid, found.st_mtime)
     finally:
         os.close(file)
+
+
+def state_folder() -> str:
+    """raydoctor's folder for what it keeps, of the user that runs it, whatever the environment contains.
+
+    `${XDG_STATE_HOME:-~/.local/state}/raydoctor` (the XDG base directory specification).
+    """
+    base, home = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~")
+    if not (os.path.isabs(base) and _is_ours(base)):
+        base = os.path.join(home if _is_ours(home) else _home(), ".local", "state")
+    return os.path.join(base, "raydoctor")
+
+
+def _is_ours(path: str) -> bool:
+    """Whether this user or root owns a folder, or its closest existing parent."""
+    while not os.path.exists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    with suppress(OSError):
+        return not hasattr(os, "geteuid") or os.stat(path).st_uid in (os.geteuid(), _ROOT)
+    return False
+
+
+def _home() -> str:
+    """The home folder in the password database; the environment is ignored."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:  # possible in a container
+        return os.path.expanduser("~")

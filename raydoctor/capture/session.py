@@ -15,13 +15,20 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.text import join_names
+
+_MOST_BESIDE = 100
+"""Folders beside a driver's output that are searched for logs."""
+_AFTER = 600.0
+"""Seconds after the last record of Ray's daemons in which a driver may still write."""
 
 
 class SessionChoice(NamedTuple):
@@ -82,6 +89,44 @@ def began(folder: str) -> float | None:
         return time.mktime(time.strptime(stamp, "%Y-%m-%d_%H-%M-%S"))
     except (ValueError, OverflowError):
         return None
+
+
+def beside(output: str) -> Path | None:
+    """The logs that may belong to a driver's output (`-`: standard input), or None.
+
+    They are in the same folder as the file or one below it, or in the newest session of this machine if it
+    was running when the file was last written.
+    """
+    at = time.time()
+    if output != "-":
+        folder = Path(output).absolute().parent
+        below = (folder, *islice(_folders_in(folder), _MOST_BESIDE))
+        logs = (place for each in below for place in (each, each / "logs"))
+        if any(_last_record(place) is not None for place in logs):
+            return folder
+        with suppress(OSError):
+            at = os.stat(output).st_mtime
+    choice = latest()
+    if choice is None or choice.is_foreign:
+        return None
+    start, end = began(str(choice.path)), _last_record(choice.path / "logs")
+    if start is None or end is None or not start <= at <= end + _AFTER:
+        return None
+    return choice.path
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from (Path(each.path) for each in entries if each.is_dir(follow_symlinks=False))
+
+
+def _last_record(logs: Path) -> float | None:
+    """When a raylet or the GCS last wrote to its log in this folder (epoch seconds); None without logs."""
+    found = []
+    for name in ("raylet.out", "gcs_server.out"):
+        with suppress(OSError):
+            found.append((logs / name).stat().st_mtime)
+    return max(found, default=None)
 
 
 def latest_in(root: Path, is_named: bool = False) -> SessionChoice | None:

@@ -22,6 +22,13 @@ from raydoctor.model.text import one_line, printable
 from raydoctor.model.version import __version__
 
 DEFAULT = "diagnose"
+SECTIONS = {
+    "Diagnose": ("diagnose", "explain", "story", "diff", "collect", "rules"),
+    "Look live": ("status", "hung", "stack", "attach", "watch"),
+    "Clean up": ("zombies", "cancel"),
+    "Prepare": ("check", "run", "demo"),
+}
+"""The commands in the order of the general help."""
 CANNOT_RUN = 2
 _INTERRUPTED = 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -41,8 +48,8 @@ Examples:
   raydoctor zombies --kill                   end leftovers of Ray, and nothing else
   raydoctor demo                             break a real Ray, and diagnose it
 
-`raydoctor PATH` is short for `raydoctor diagnose PATH`; see its options with
-`raydoctor diagnose --help`.
+`raydoctor PATH` is short for `raydoctor diagnose PATH`. `raydoctor help COMMAND` shows the
+options of a command.
 """
 
 
@@ -126,6 +133,10 @@ def with_default(arguments: list[str]) -> list[str]:
     if not arguments:
         return [DEFAULT]
     first = arguments[0]
+    if first == "help":
+        return _help_of(arguments[1:])
+    if first == "version":
+        return ["--version", *arguments[1:]]
     if first in names() or first in ("-h", "--help", "--version"):
         return arguments
     if not first.startswith("-") and not os.path.lexists(first):
@@ -133,14 +144,22 @@ def with_default(arguments: list[str]) -> list[str]:
     return [DEFAULT, *arguments]
 
 
+def _help_of(words: list[str]) -> list[str]:
+    """`help zombies` is `zombies --help`. Raises RaydoctorError for an unknown command."""
+    if words and not words[0].startswith("-") and words[0] not in names():
+        _suggest(words[0])
+        raise RaydoctorError(f"{words[0]} is not a command", "All commands: raydoctor help")
+    return [*words, "--help"]
+
+
 def _suggest(word: str) -> None:
     """Refuse an argument that is not a path and looks like a misspelt command."""
     from difflib import get_close_matches
 
-    if close := get_close_matches(word, names(), n=1, cutoff=0.7):
+    if close := get_close_matches(word, [*names(), "help", "version"], n=1, cutoff=0.7):
         raise RaydoctorError(
             f"{word} is neither a command nor a file",
-            f"Did you mean `raydoctor {close[0]}`? All commands: raydoctor --help",
+            f"Did you mean `raydoctor {close[0]}`? All commands: raydoctor help",
         )
 
 
@@ -154,8 +173,25 @@ def names() -> list[str]:
     )
 
 
+class _SectionedGroup(click.Group):
+    """A group whose help lists its commands by purpose."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a table for each section, all with the same columns."""
+        room = max(map(len, self.commands))
+        for title, listed in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (f"{name:{room}}", self.commands[name].get_short_help_str())
+                        for name in listed
+                        if name in self.commands
+                    ]
+                )
+
+
 def _group(commands: Sequence[str]) -> click.Group:
-    group = click.Group(
+    group = _SectionedGroup(
         "raydoctor",
         commands={name: _load(name) for name in commands},
         help=_HELP,

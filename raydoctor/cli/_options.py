@@ -125,7 +125,8 @@ def verbose_option(command: _Command) -> _Command:
 
 
 def address_option(
-    text: str = "The cluster, if several run here: auto, or the GCS's host:port.",
+    text: str = "The cluster, if several run here or it runs elsewhere: its GCS's host:port; auto is this "
+    "machine's.",
 ) -> Callable[[_Command], _Command]:
     """`--address`."""
     return click.option("--address", metavar="ADDRESS", help=text)
@@ -219,8 +220,10 @@ def collect_options(
 
 def opened(path: str | None, driver_log: str | None) -> Capture:
     """The capture that the user names; choices made for the user are printed to standard error."""
+    from raydoctor.capture import session
     from raydoctor.capture.open import open_capture
-    from raydoctor.cli._progress import patience
+    from raydoctor.cli._progress import Progress
+    from raydoctor.model import paste
 
     notes: list[str] = []
     if path is None and driver_log is None:
@@ -228,8 +231,18 @@ def opened(path: str | None, driver_log: str | None) -> Capture:
 
         cluster, notes = live.find()
         path = cluster.session_dir or None
-    with patience("opening the capture"):
-        capture = open_capture(path, driver_log)
+    with Progress(doing := "opening the capture") as progress:
+        capture = open_capture(
+            path, driver_log, report=lambda done, total: progress.say(doing, done, total)
+        )
+    if capture.kind == "session":
+        from raydoctor.observe.processes import driver_output
+
+        driver_output.add_kept(capture, capture.path)
+    if path is None and driver_log is not None and (logs := session.beside(driver_log)):
+        hint = "only the driver's output is read; to read the logs that may belong to it as well: "
+        command = "raydoctor diagnose {logs:path} --driver-log {output:path}"
+        notes.append(paste.text(hint) + paste.shell(command, logs=str(logs), output=driver_log))
     for each in (*notes, *capture.notes):
         note(each)
     return capture

@@ -93,7 +93,7 @@ def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
     from raydoctor.observe import bundle
 
     def report_progress(done: int, total: int) -> None:
-        progress.say(f"writing {done >> 20} of {total >> 20} MB")
+        progress.say(f"writing {done >> 20} of {total >> 20} MiB", done, total)
 
     if target == "-":
         return bundle.write_to(sys.stdout.buffer, ".tar.gz", content, redactor, report_progress)
@@ -101,15 +101,14 @@ def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
 
 
 def _tell(target: str, written: Any, gaps: Any) -> None:
-    from raydoctor.model.text import one_line
+    from raydoctor.model.text import one_line, plural, size
 
-    size = (
-        f"{written.bytes / (1 << 20):.1f} MB"
-        if written.bytes >= 1 << 20
-        else f"{written.bytes >> 10} KB"
+    gone = plural(sum(written.redactions.values()), "secret")
+    kinds = ", ".join(f"{kind} ×{count}" for kind, count in written.redactions.items() if count)
+    options.note(
+        f"{plural(written.files, 'file')}, {size(written.bytes)}, {gone} replaced"
+        + (f" ({kinds})" if kinds else "")
     )
-    gone = sum(written.redactions.values())
-    options.note(f"{written.files} files, {size}, {gone} secrets replaced")
     for gap in [g for g in gaps if not g.optional][:6]:
         options.note(one_line(f"not collected: {gap.what}: {gap.why}"))
     if target != "-":

@@ -73,7 +73,7 @@ def command(
     path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
 ) -> int:
     """Diagnose a cluster or a capture."""
-    from raydoctor.cli._progress import patience
+    from raydoctor.cli._progress import read_with_progress
 
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
@@ -86,7 +86,7 @@ def command(
         capture = options.opened(path, rest["driver_log"])
     from raydoctor.diagnosis.engine import run
 
-    with capture, patience("reading the logs"):
+    with capture, read_with_progress(capture):
         report = run(capture, since=since, until=until, catalogue=catalogue())
     emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
     return exit_code(report, fail_on)

@@ -141,11 +141,11 @@ def _no_number(name: str) -> None:
 
 def _diagnosed(path: str, folder: str | None) -> Any:
     """The report of a capture, as parsed JSON."""
-    from raydoctor.cli._progress import patience
+    from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis import plugins
     from raydoctor.diagnosis.engine import run
     from raydoctor.render.json import render
 
     catalogue = plugins.catalogue(folder)
-    with options.opened(path, None) as capture, patience("reading the logs"):
+    with options.opened(path, None) as capture, read_with_progress(capture):
         return json.loads(render(run(capture, catalogue=catalogue)))

@@ -15,21 +15,26 @@ Examples:
   raydoctor explain ray-oom-kill
   raydoctor explain owner-died --format json
 
-All rules: raydoctor rules
+Without RULE, it lists all rules, as `raydoctor rules` does.
 """
 
 
 @click.command("explain", help=_HELP, short_help="Explain one rule.", **options.SETTINGS)
-@click.argument("rule")
+@click.argument("rule", required=False)
 @options.format_option("text", "json")
 @options.rules_option
 @options.verbose_option
-def command(rule: str, form: str, folder: str | None, verbose: bool) -> int:
+def command(rule: str | None, form: str, folder: str | None, verbose: bool) -> int:
     """Explain a rule."""
     from raydoctor.diagnosis import plugins
     from raydoctor.render import rules as render
     from raydoctor.render import terminal
 
+    if rule is None:
+        from raydoctor.cli import rules
+
+        rules.show_all(form, folder)
+        return 0
     wanted = rule.strip().lower().replace("_", "-")
     found = plugins.find(wanted, folder)
     if found is None:

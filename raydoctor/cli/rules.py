@@ -82,12 +82,17 @@ Exit code: 0 all rules pass, 1 a rule has a problem, 2 a rule cannot be loaded.
 @click.pass_context
 def command(context: click.Context, form: str, folder: str | None, verbose: bool) -> int:
     """List the rules."""
+    if not context.invoked_subcommand:
+        show_all(form, folder)
+    return 0
+
+
+def show_all(form: str, folder: str | None) -> None:
+    """Print the catalogue."""
     from raydoctor.diagnosis import plugins
     from raydoctor.render import rules as render
     from raydoctor.render import terminal
 
-    if context.invoked_subcommand:
-        return 0
     catalogue = plugins.catalogue(folder)
     for gap in catalogue.gaps:
         options.note(f"{gap.what}: {gap.why}")
@@ -97,7 +102,6 @@ def command(context: click.Context, form: str, folder: str | None, verbose: bool
         options.print_text(render.catalogue_markdown(catalogue.rules))
     else:
         options.print_page(render.catalogue(catalogue.rules, terminal.width_of(sys.stdout)))
-    return 0
 
 
 @click.command("test", help=_TEST_HELP, short_help="Test rules of your own.", **options.SETTINGS)

@@ -98,14 +98,16 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
 
     proc.require()
     path = log or runs.new_log()
-    code, is_well = _run(_RunOptions(words, path, **rest))
-    if is_well and log is None:
+    code, is_well, driver = _run(_RunOptions(words, path, **rest))
+    if log is None and is_well:
         runs.forget(path)
+    elif log is None and driver is not None:
+        runs.describe(path, driver.sessions, {driver.child.pid, *driver.tree})
     return code
 
 
-def _run(run_options: _RunOptions) -> tuple[int, bool]:
-    """The exit code, and whether there is nothing to diagnose."""
+def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
+    """The exit code, whether there is nothing to diagnose, and the driver unless it could not be started."""
     from raydoctor.act.run import supervise
 
     with _opened(run_options.path) as stream:
@@ -119,16 +121,16 @@ def _run(run_options: _RunOptions) -> tuple[int, bool]:
                 event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
                     _tell_left(driver, driver.clear(run_options.grace))
-                    return 0, True
+                    return 0, True, driver
                 capture = _failed(driver, event, run_options)
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
             options.note(f"cannot run {run_options.words[0]}: {error.strerror or error}")
-            return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True
+            return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True, None
     code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
         _tried(lambda: _report(capture, driver.started_at, run_options), run_options)
-    return code, False
+    return code, False, driver
 
 
 def _opened(log: str) -> Any:
@@ -291,12 +293,12 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
     """Diagnose, and print the report to standard error: standard output belongs to the driver."""
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
-    from raydoctor.cli._progress import patience
+    from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
     from raydoctor.render import terminal
     from raydoctor.render.report import render
 
-    with capture, patience("reading the logs"):
+    with capture, read_with_progress(capture):
         add_driver_log(capture, run_options.path)
         report = run(capture, since=since, catalogue=_catalogue(run_options.folder))
     if run_options.output is not None:

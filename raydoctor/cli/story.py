@@ -53,12 +53,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     verbose: bool,
 ) -> int:
     """Show a story."""
-    from raydoctor.cli._progress import patience
+    from raydoctor.cli._progress import read_with_progress
     from raydoctor.read.story import story_of
     from raydoctor.render import story as render
     from raydoctor.render import terminal
 
-    with options.opened(path, driver_log) as capture, patience("reading the logs"):
+    with options.opened(path, driver_log) as capture, read_with_progress(capture):
         story = story_of(capture, id_, everything)
     if form == "json":
         options.print_text(render.to_json(story))

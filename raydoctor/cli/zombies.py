@@ -92,7 +92,7 @@ Exit code:
 )
 @click.option("--all-nodes", is_flag=True, help="Search all nodes of the cluster and this machine.")
 @options.address_option(
-    "The cluster of these nodes, if several run here: auto, or the GCS's host:port."
+    "The cluster of these nodes, if several run here or it runs elsewhere: its GCS's host:port."
 )
 @options.format_option("text", "json")
 @options.verbose_option
@@ -121,6 +121,11 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     if nodes and all_nodes:
         raise click.UsageError("--node and --all-nodes cannot be combined")
+    if address is not None and not (nodes or all_nodes):
+        raise click.UsageError(
+            "--address needs --node or --all-nodes: without them, zombies searches this machine for "
+            "leftovers of all clusters; --session limits it to one session"
+        )
     is_dry = dry_run or not (kill or clean)
     deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
@@ -168,7 +173,9 @@ class _Field:
                     self._choice.there,
                     sweep_options,
                     with_disk,
-                    lambda done, total: progress.say(f"{done} of {total} other nodes are searched"),
+                    lambda done, total: progress.say(
+                        f"{done} of {total} other nodes are searched", done, total
+                    ),
                 )
                 places += self._choice.gone
         return places
@@ -191,7 +198,9 @@ class _Field:
                 self._cluster,
                 [each for each in done if not each.is_here],
                 deed,
-                lambda ended, total: progress.say(f"{ended} of {total} other nodes are done"),
+                lambda ended, total: progress.say(
+                    f"{ended} of {total} other nodes are done", ended, total
+                ),
             )
         return [*(each for each in done if each.is_here), *there]
 

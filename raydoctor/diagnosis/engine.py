@@ -102,12 +102,14 @@ def run(
         everything = _left(case, kinds, [c.finding for c in candidates], (None, None), unfinished)
         if not unfinished:
             _weaken_contradicted(candidates, case, everything)
-    candidates = [c for c in candidates if _within(c, since, until)]
-    roots = _link(candidates)
+    # Incidents outside the span are left out whole, and what they explain stays explained.
+    incidents = _link(candidates)
+    roots = [root for root in incidents if _within(root, since, until)]
     diagnoses = _number(roots, case.version)
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
-    stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
+    outside = len(incidents) - len(roots)
+    stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules), outside)
     report = Report(
         _info(capture, case, reading.has_zone),
         _in_original(diagnoses),
@@ -250,8 +252,11 @@ def _claim(
     return kept, holders
 
 
-def _within(candidate: _Candidate, since: float | None, until: float | None) -> bool:
-    times = candidate.times
+def _within(root: _Candidate, since: float | None, until: float | None) -> bool:
+    """Whether an incident touches the span; one without a time always does."""
+    findings = [candidate.finding for candidate in _tree(root)]
+    events = [e for f in findings for e in (*(link.event for link in f.chain), *f.covers)]
+    times = [event.at for event in events if event.at is not None]
     if not times:
         return True
     return (since is None or max(times) >= since) and (until is None or min(times) <= until)

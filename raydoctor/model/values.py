@@ -171,6 +171,10 @@ class Diagnosis:
     first_at: float | None = None
     last_at: float | None = None
 
+    def __repr__(self) -> str:
+        """One line, for a prompt."""
+        return f"<Diagnosis {self.id} {self.rule} ({self.severity}): {self.headline!r}>"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
@@ -211,12 +215,14 @@ class Unexplained:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the diagnosis cost."""
+    """What the diagnosis cost, and how much it left out."""
 
     seconds: float = 0.0
     hits: int = 0
     events: int = 0
     rules: int = 0
+    outside_span: int = 0
+    """Incidents that the report leaves out because they do not touch the requested span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +235,24 @@ class Report:
     gaps: tuple[Gap, ...] = ()
     stats: Stats = Stats()
 
+    def __repr__(self) -> str:
+        """One line, for a prompt."""
+        found = ", ".join(dict.fromkeys(root.rule for root in self.roots)) or "nothing found"
+        more = f", {len(self.unexplained)} unexplained" if self.unexplained else ""
+        state = "" if self.complete else ", evidence is missing"
+        return f"<Report on {self.capture.path!r}: {found}{more}{state}>"
+
     @property
     def roots(self) -> tuple[Diagnosis, ...]:
         """The diagnoses that are not a consequence of another one, most severe first."""
         below = {name for d in self.diagnoses for name in d.consequences}
         return tuple(d for d in self.diagnoses if d.id not in below)
+
+    @property
+    def recognized(self) -> bool:
+        """Whether anything in the files is a message of Ray or looks like an error."""
+        info = self.capture
+        return bool(self.stats.events or info.ray_versions or info.nodes or self.unexplained)
 
     @property
     def complete(self) -> bool:

@@ -11,12 +11,13 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 from raydoctor.capture import manifest
+from raydoctor.capture.budget import ReportBytes
 from raydoctor.capture.temporary import removed_if_ended
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap, Source
@@ -27,9 +28,6 @@ SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar", ".zip")
 _IN_MEMORY = 8 << 20
 """Bytes of one redacted file that are kept in memory: tar requires the size before the content."""
 _CHUNK = 1 << 20
-
-ReportBytes = Callable[[int, int], None]
-"""Called with the number of bytes that are done, and of all."""
 
 
 class Bundle(NamedTuple):

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from raydoctor.observe.stacks.suspects import Sampling
 
 ReportProgress = Callable[[str], None]
+_ADDRESSES = (
+    "Give the GCS's address as `ray start --head` printed it, such as 10.0.0.2:6379; auto, or no address, is "
+    "the cluster on this machine."
+)
 _REACH = 1.0
 """Seconds for another machine to accept a connection."""
 
@@ -92,6 +96,7 @@ class Live:
         capture.notes += self.notes
         if self.cluster.is_up:
             _add_output_of_drivers(capture, self.cluster)
+        driver_output.add_kept(capture, self.cluster.session_dir, self.cluster.is_up)
         for path, data in self.collection.pieces.items():
             capture.add(path, data)
         capture.gaps += [*self.collection.gaps, *self._owner()]
@@ -110,7 +115,11 @@ class Live:
 
 
 def collect(options: CollectOptions, report: ReportProgress = lambda doing: None) -> Live:
-    """Inspect a cluster. Raises RaydoctorError if there is neither a cluster nor a session here."""
+    """Inspect a cluster.
+
+    Raises RaydoctorError if there is neither a cluster nor a session here, or nothing answers at the address
+    of a cluster that runs elsewhere.
+    """
     cluster, notes = find(options.address, options.is_typed)
     redactor = _redactor(cluster, options)
     report("querying the cluster")
@@ -118,6 +127,8 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
     collection = run(
         _collectors(cluster, options), options.timeout, lambda: signals.extend(options.signals())
     )
+    if not cluster.session_dir:
+        _require_an_answer(cluster, collection, _about_addresses(options.address))
     if options.samples is not None:
         _samples(cluster, options, options.samples, collection, report)
     if options.all_nodes and options.logs:
@@ -134,20 +145,50 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
     return Live(cluster, collection, redactor, notes)
 
 
+def _about_addresses(typed: str | None) -> str:
+    """The hint for an address that does not work."""
+    origin = "" if typed else "It is that of RAY_ADDRESS. "
+    return f"{origin}{_ADDRESSES}"
+
+
+def _require_an_answer(cluster: Cluster, collection: Collection, hint: str) -> None:
+    """Raise RaydoctorError if no service of a cluster that runs elsewhere has answered."""
+    data = collection.pieces.get("live/live-probes.json")
+    probes = json.loads(data)["rows"] if data else []
+    if any(probe["outcome"] == "ok" or probe["refusal"] for probe in probes):
+        return
+    place = cluster.gcs_address or cluster.dashboard_address
+    why = next((probe["detail"] or probe["outcome"] for probe in probes), "no reply in time")
+    raise RaydoctorError(f"no cluster answers at {place}: {why}", hint)
+
+
+def _check_address(address: str, hint: str) -> None:
+    """Raise RaydoctorError for what cannot be an address."""
+    scheme, _, place = address.rpartition("://")
+    if address in ("auto", "local") or scheme or place.rpartition(":")[2].isdecimal():
+        return
+    raise RaydoctorError(f"{address!r} is not the address of a cluster", hint)
+
+
 def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, list[str]]:
     """The cluster to inspect, and notes for the user about the choice.
 
     `is_typed`: the user typed the address, so that its listener may belong to any user. Raises RaydoctorError
-    if no cluster of this user runs here and there is no session of one either.
+    if no cluster of this user runs here and there is no session of one either, or the address is none.
     """
     found = discover.clusters()
     latest = session.latest()
     wanted = address or (None if found else _elsewhere(latest is not None))
+    if wanted:
+        _check_address(wanted, _about_addresses(address))
     # Among several clusters of one owner, prefer the session in this user's default folder.
     first = [c for c in found if owners.rank(c.owner) == owners.rank(found[0].owner)]
     own = None if wanted or not latest else discover.choose(first, None, str(latest.path))
     cluster = own or discover.choose(found, wanted)
     notes: list[str] = []
+    if cluster is None and wanted and wanted.startswith("ray://"):
+        message = f"no cluster on this machine has the Ray Client server {wanted}"
+        raise RaydoctorError(message, _about_addresses(address))
     if cluster is None:
         cluster, notes = _dead_session()
     elif not wanted and len(found) > 1:
@@ -320,6 +361,8 @@ def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundl
         elif source.role == "driver" and source.pid:
             # A file anywhere on this machine; by such a name it is read from the archive.
             files[replace(source, path=f"driver-{source.pid}-{len(files)}.log")] = file
+        elif source.role == "driver" and os.path.isabs(source.path):
+            files[replace(source, path="driver.log")] = file
         else:
             files[source] = file
     if left_out:

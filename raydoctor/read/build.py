@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from raydoctor.capture.budget import ReportBytes
 from raydoctor.capture.open import Capture
 from raydoctor.case.case import Case, order
 from raydoctor.case.rule import Signal
@@ -77,7 +78,7 @@ class _Read:
 def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     """Read a capture once."""
     files = capture.files
-    own = _read(files, list(signals))
+    own = _read(files, list(signals), capture.report)
     others = _readings(files, own.gaps)
     events = own.events + [event for other in others for event in other.events]
     events += in_order(dumps.read(files, events, own.clock, own.gaps))
@@ -108,7 +109,7 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     from raydoctor.read.portable import NodeReading
 
     files = capture.files
-    own = _read(files, list(signals))
+    own = _read(files, list(signals), capture.report)
     own.events += in_order(dumps.read(files, own.events, own.clock, own.gaps))
     endings = in_order(ending.read(files, own.gaps))
     names = _names(_outputs(files, _dead(own.events)))
@@ -132,8 +133,8 @@ def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]
     return portable.read(files, gaps)
 
 
-def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
-    result = scan(_searched(files, signals), signals)
+def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) -> _Read:
+    result = scan(_searched(files, signals), signals, report)
     _learn_clock(result.drafts, result.clock)
     events = merge_twins(finish(result.drafts, result.clock))
     events += structured.read(files, result.gaps)

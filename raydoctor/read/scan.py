@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from re import Match
 from typing import NamedTuple
 
+from raydoctor.capture.budget import ReportBytes
 from raydoctor.case.rule import Signal
 from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Gap, Source
@@ -66,8 +67,15 @@ class Scan:
     hits: int = 0
 
 
-def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
-    """Search the files for the signals' literals and match the lines with hits."""
+def scan(
+    files: Mapping[Source, str],
+    signals: Iterable[Signal],
+    report: ReportBytes = lambda done, total: None,
+) -> Scan:
+    """Search the files for the signals' literals and match the lines with hits.
+
+    `report` is called with the number of bytes that are done, without files that have no hit, and of all.
+    """
     result, index = Scan(), index_of(tuple(signals))
     keepers = {probe: Keeper() for probe in index.probes}
     by_path = {file: source for source, file in files.items()}
@@ -78,7 +86,8 @@ def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
     current = ""
     sizes = {path: source.size for path, source in by_path.items()}
     given_up: set[str] = set()
-    time_left = budget.of_run(sum(sizes.values()))
+    done, total = 0, sum(sizes.values())
+    time_left = budget.of_run(total)
     with closing(batches(wanted, result.gaps, sizes, given_up)) as found:
         for file, hits in found:
             if file != current:
@@ -87,8 +96,10 @@ def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
                     result.gaps.append(_unsearched(len(files), time_left))
                     reader = None
                     break
+                done += sizes.get(current, 0)
                 current, reader = file, _open(file, by_path[file], index, keepers, result.gaps)
             result.hits += len(hits)
+            report(done + int(hits[-1][1]) if hits else done, total)
             if reader and not reader.take(hits):
                 given_up.add(file)
                 result.gaps.append(reader.gap(file))

@@ -8,17 +8,19 @@ from raydoctor.model import text
 from raydoctor.model.version import __version__
 from raydoctor.observe.preflight.checks import Check
 from raydoctor.render.json import dumps
-from raydoctor.render.page import MAX_WIDTH, Page, line, paragraph
+from raydoctor.render.page import MAX_WIDTH, Line, Page, line, paragraph
 
 SCHEMA = "raydoctor/check/1"
-_STYLES = {"ok": "ok", "warn": "warning", "fail": "error", "n/a": "dim"}
+_STYLES = {"fail": "error", "warn": "warning", "ok": "ok", "n/a": "dim"}
+"""Outcomes, in the order of the page."""
 
 
 def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
-    """A line for each check, with its fix below."""
+    """The verdict, then a line for each check with its fix below: failures first, then warnings."""
+    checks = sorted(checks, key=lambda check: list(_STYLES).index(check.outcome))
     room = max((text.cells(check.name) for check in checks), default=0)
     indent = 4 + 2 + room + 2
-    page: Page = []
+    page: Page = [_verdict(checks), ()]
     for check in checks:
         left = line(
             (f"{check.outcome:4}  ", _STYLES[check.outcome]), (f"{check.name:{room}}  ", "")
@@ -27,7 +29,7 @@ def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
         page.append((*left, *lines[0]) if lines else left)
         page += [(*line(" " * indent), *more) for more in lines[1:]]
         page += _fix(check.fix, width, indent) if check.fix else []
-    return [*page, (), line((_verdict(checks), "strong"))]
+    return page
 
 
 def _fix(fix: str, width: int, indent: int) -> Page:
@@ -37,8 +39,8 @@ def _fix(fix: str, width: int, indent: int) -> Page:
     return paragraph(fix, width, indent=indent)
 
 
-def _verdict(checks: Sequence[Check]) -> str:
-    """`20 checks: 17 ok, 1 warning, 2 not applicable`."""
+def _verdict(checks: Sequence[Check]) -> Line:
+    """`FIT FOR RAY  20 checks: 1 warning, 17 ok, 2 not applicable`."""
     counts = {outcome: sum(c.outcome == outcome for c in checks) for outcome in _STYLES}
     parts = [
         text.plural(counts["fail"], "failure") if counts["fail"] else "",
@@ -46,7 +48,8 @@ def _verdict(checks: Sequence[Check]) -> str:
         f"{counts['ok']} ok" if counts["ok"] else "",
         f"{counts['n/a']} not applicable" if counts["n/a"] else "",
     ]
-    return f"{text.plural(len(checks), 'check')}: {', '.join(filter(None, parts))}"
+    verdict = ("NOT FIT FOR RAY", "error") if counts["fail"] else ("FIT FOR RAY", "ok")
+    return line(verdict, f"  {text.plural(len(checks), 'check')}: {', '.join(filter(None, parts))}")
 
 
 def to_json(checks: Sequence[Check]) -> str:

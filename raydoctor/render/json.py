@@ -141,4 +141,5 @@ def _stats(stats: Stats) -> dict[str, Any]:
         "hits": stats.hits,
         "events": stats.events,
         "rules": stats.rules,
+        "outside_span": stats.outside_span,
     }

@@ -80,6 +80,8 @@ def _title(report: Report) -> str:
     if not report.diagnoses:
         if report.unexplained:
             return "## raydoctor: no cause found for the errors below"
+        if not report.complete and not report.recognized:
+            return "## raydoctor: nothing recognized as Ray's"
         return "## raydoctor: nothing found" + (
             "" if report.complete else ", but the evidence is incomplete"
         )

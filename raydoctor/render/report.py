@@ -42,6 +42,8 @@ _STEPS = 6
 _SYMPTOMS = 10
 _GAPS = 6
 
+_KINDS = {"pg": "placement group", "gcs": "GCS"}
+"""Words for kinds of subjects that are abbreviations."""
 _TOOLS_ERROR = pattern(r" {4}.{0,20}(?:ERROR|error|fatal): ")
 _LAST_LINE = pattern(
     r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
@@ -370,6 +372,11 @@ def _verdict(view: _View) -> Page:
             ("NO CAUSE FOUND", "warning"),
             "  No rule matches the errors above. They may be harmless.",
         )
+    elif not report.complete and not report.recognized:
+        said = (
+            ("NOTHING RECOGNIZED", "warning"),
+            "  Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?",
+        )
     elif report.complete:
         said = ("NOTHING FOUND", "ok"), "  The evidence is complete and shows no failure."
     else:
@@ -428,6 +435,8 @@ def _what_was_read(view: _View) -> str:
         parts.append(f"{_text.moment(info.begin)} to {_span_end(info)}")
     live = " and its cluster, live" if info.kind == "live" else ""
     read = f"Read {info.path}{live}: {', '.join(parts)}; read in {_text.duration(stats.seconds)}."
+    if stats.outside_span:
+        read += f" Left out: {_text.plural(stats.outside_span, 'incident')} outside the given time."
     if view.verbose:
         read += f" {stats.hits:,} hits, {stats.events:,} events, {stats.rules} rules."
     return read
@@ -452,14 +461,15 @@ def _next(report: Report) -> list[str]:
     root = (report.roots or report.diagnoses)[0]
     commands: list[str] = [paste.shell("raydoctor explain {rule}", rule=root.rule)]
     subject = next((s for s in root.subjects if s.id or s.pid is not None), None)
-    if subject:
-        commands.append(
-            paste.shell(
-                "raydoctor story {subject} {path:path}",
-                subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
-                path=report.capture.path,
-            )
+    is_stream = report.capture.path in ("-", "<text>")  # no file that `story` could read
+    if subject and not is_stream:
+        command = paste.shell(
+            "raydoctor story {subject} {path:path}",
+            subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
+            path=report.capture.path,
         )
+        kind = _KINDS.get(subject.kind, subject.kind) if subject.id else "process"
+        commands.append(f"{command}   # every line about this {kind}")
     if report.capture.kind == "live":
         commands.append("raydoctor collect   # keeps this evidence, also the files named live/…")
     return commands

@@ -30,7 +30,7 @@ _TITLES = {
 def render(
     places: Sequence[SweptMachine], width: int = MAX_WIDTH, now: float | None = None
 ) -> Page:
-    """The leftovers by kind, for each machine if there are several."""
+    """The leftovers by kind and owner, for each machine if there are several."""
     at = time.time() if now is None else now
     page: Page = []
     for place in places:
@@ -66,30 +66,51 @@ def _machine(view: SweepReport, width: int, at: float) -> Page:
         if these:
             one, many, what = _TITLES[kind]
             page += [line((_text.plural(len(these), one, many), "strong"), (f": {what}", "dim"))]
-            page += _rows(these, view, width, at)
+            for group in _by_owner(these):
+                page += _owner(group, width)
+                page += _rows(group, view, width, at)
             page.append(())
     if view.stale:
         page += _stale(view.stale)
     return page
 
 
+def _by_owner(these: Sequence[Leftover]) -> list[list[Leftover]]:
+    """The leftovers of each user, session and worker or raylet."""
+    groups: dict[tuple[str, str, str], list[Leftover]] = {}
+    for each in these:
+        groups.setdefault((each.user, each.session, each.belongs_to), []).append(each)
+    return list(groups.values())
+
+
+def _owner(group: Sequence[Leftover], width: int) -> Page:
+    first, held = group[0], sum(each.memory for each in group)
+    parts = [
+        first.belongs_to or "owner unknown",
+        first.user and f"user {first.user}",
+        first.session,
+    ]
+    if len(group) > 1:
+        parts.append(f"{len(group)} processes" + (f", {_text.size(held)}" if held else ""))
+    return paragraph(" · ".join(filter(None, parts)), width, indent=2, hang=2)
+
+
 def _rows(these: Sequence[Leftover], view: SweepReport, width: int, at: float) -> Page:
     page: Page = []
+    why = ""
     for each in these:
         head = [f"pid {each.pid}", _text.duration(max(0.0, at - each.identity.started_at))]
-        head += [each.user] if each.user else []
         head += [_text.size(each.memory)] if each.memory else []
         head += [f"{_text.size(each.gpu_memory)} GPU"] if each.gpu_memory else []
         head += [f"port {', '.join(map(str, each.ports))}"] if each.ports else []
-        page.append(line((" · ".join(head), "path"), indent=2))
-        room = width - 6
-        page.append(line((_text.cut(_text.one_line(each.command), room), "code"), indent=6))
-        page += paragraph(each.why, width, indent=6)
-        if each.session:
-            page.append(line((each.session, "dim"), indent=6))
+        page.append(line((" · ".join(head), "path"), indent=4))
+        room = width - 8
+        page.append(line((_text.cut(_text.one_line(each.command), room), "code"), indent=8))
+        page += paragraph(each.why, width, indent=8) if each.why != why else []
+        why = each.why
         if changed := _became(each, view):
             text, style = changed
-            page += paragraph(text, width, indent=6, style=style)
+            page += paragraph(text, width, indent=8, style=style)
     return page
 
 

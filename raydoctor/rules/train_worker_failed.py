@@ -145,13 +145,16 @@ def _headline(case: Case, run: TrainRun) -> str:
 
 
 def _ranks(ranks: list[Rank], world: int | None) -> str:
+    """`rank 1 (pid 620, of ranks 0 to 3)`: ranks are counted from 0."""
+    of = f"of ranks 0 {'and' if world == 2 else 'to'} {world - 1}" if world and world > 1 else ""
     first = ranks[0]
     if len(ranks) > 1:
         numbers = evidence.join_names((str(r.number) for r in ranks), most=6)
-        return f"ranks {numbers}{f' of {world}' if world else ''}"
+        return f"ranks {numbers}{f' ({of})' if of else ''}"
     name = "a worker" if first.number < 0 else f"rank {first.number}"
-    name += f" of {world}" if world and first.number >= 0 else ""
-    return f"{name} (pid {first.pid})" if first.pid else name
+    about = [f"pid {first.pid}"] if first.pid else []
+    about += [of] if of and first.number >= 0 else []
+    return f"{name} ({', '.join(about)})" if about else name
 
 
 def _why(rank: Rank) -> str:
@@ -397,7 +400,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("train-worker-failed",),
-        says=("rank 1 of 2", "2 attempts", "FailureConfig(max_failures=4)"),
+        says=("of ranks 0 and 1)", "2 attempts", "FailureConfig(max_failures=4)"),
     ),
     Example(
         "no log shows which rank ended first",

@@ -130,7 +130,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
         # Limits.
         (preflight.open_files(preflight.Files(1024, 1 << 20)), "ok", "1,024, Ray raises it to 65,536"),
         (preflight.open_files(preflight.Files(None, None)), "ok", "unlimited"),
-        (preflight.open_files(preflight.Files(20_000, 20_000)), "warn", "sudo prlimit --pid $$ --nofile=65536:65536"),
+        (preflight.open_files(preflight.Files(20_000, 20_000)), "ok", "large cluster needs 65,536"),
         (preflight.open_files(preflight.Files(1024, 1024)), "fail", "needs 4,096"),
         (preflight.open_files(preflight.Files(65_536, 65_536, (1000, 900))), "fail", "900 of 1,000"),
         (preflight.open_files(preflight.Files(65_536, 65_536, (None, 900))), "ok", "65,536"),
@@ -171,7 +171,8 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.token(preflight.Auth(True, "TOKEN", "RAY_AUTH_TOKEN", True)), "ok", "accepted"),
         # The clock.
         (preflight.clock(preflight.Clock(True, 0.02)), "ok", "within 0.02 s"),
-        (preflight.clock(preflight.Clock(False)), "warn", "set-ntp true"),
+        (preflight.clock(preflight.Clock(False)), "n/a", "matters for several nodes"),
+        (preflight.clock(preflight.Clock(False, 0.0, (("10.0.0.3", 0.1),))), "ok", "1 node agrees"),
         (preflight.clock(preflight.Clock(None)), "n/a", "does not report"),
         (preflight.clock(preflight.Clock(True, 0.02, (("10.0.0.3", 0.4), ("10.0.0.4", 0.0)))), "ok", "2 nodes agree"),
         (preflight.clock(preflight.Clock(True, 0.02, (("10.0.0.3", 30.0),))), "warn", "10.0.0.3 is 30 s ahead of"),
@@ -211,9 +212,11 @@ def test_the_page_and_the_json() -> None:
         Check("init", "n/a", ""),
     ]
     text = plain(render(checks))
-    assert text.startswith("ok    ray      2.60.0 here\nfail  address  it \\x1b[2J very")
+    verdict = "NOT FIT FOR RAY  3 checks: 1 failure, 1 ok, 1 not applicable\n\n"
+    assert text.startswith(f"{verdict}fail  address  it \\x1b[2J very")
     assert "\n               unset RAY_ADDRESS\n" in text
-    assert text.endswith("\n3 checks: 1 failure, 1 ok, 1 not applicable\n")
+    assert text.endswith("\nok    ray      2.60.0 here\nn/a   init\n")
+    assert plain(render(checks[:1])).startswith("FIT FOR RAY  1 check: 1 ok\n")
     assert max(map(_text.cells, text.splitlines())) <= 100
     document = json.loads(to_json(checks))
     assert document["schema"] == "raydoctor/check/1"

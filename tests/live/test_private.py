@@ -26,6 +26,7 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.tracking import registry
 from raydoctor.act.zombies import history, leftovers
 from raydoctor.act.zombies.leftovers import SweepOptions
+from raydoctor.capture import owners
 from raydoctor.observe.processes import proc
 from tests.helpers.other_users import AS_ROOT, ATTACKER, SECONDS, VICTIM, result_of, running_as
 
@@ -548,7 +549,7 @@ def test_root_writes_no_audit_for_another_user(
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv(variable, HIDDEN)
-    monkeypatch.setattr(audit, "_home", lambda: str(tmp_path), raising=False)
+    monkeypatch.setattr(owners, "_home", lambda: str(tmp_path))
     before = treasure.state()
     Audit("test").write("tried")
     assert treasure.state() == before

@@ -940,16 +940,17 @@ def test_what_is_hostile_is_escaped() -> None:
 
 
 def test_what_could_not_be_seen_is_said() -> None:
-    gap = Gap("the stacks of 5", "permission denied", "Run it as ann, or with sudo.")
+    gap = Gap("the stacks of 5", "permission denied", "Processes of ann need sudo")
     page = plain(render.render(Found([], [gap], 1.0)))
     assert "the stacks of 5: permission denied" in page
-    assert "Run it as ann" in page
+    assert "Processes of ann need sudo" in page
 
 
 def test_the_fix_fits_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install" in stacks.fix("missing", 1)
     monkeypatch.setattr(stacks.proc, "owner", lambda pid: os.geteuid() + 1)
-    assert stacks.fix("forbidden", 1).startswith("Run it as ")
+    assert stacks.fix("forbidden", 1).startswith("Processes of ")
+    assert "need sudo: run raydoctor with sudo" in stacks.fix("forbidden", 1)
     monkeypatch.setattr(stacks.proc, "owner", lambda pid: os.geteuid())
     monkeypatch.setattr(stacks, "_yama", lambda: 1)
     assert "ptrace_scope=0" in stacks.fix("forbidden", 1)

@@ -695,7 +695,10 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     spared = {f.identity: why for f in these if (why := leftovers.spared(f, SweepOptions()))}
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
     before = plain(render.render([here(SweepReport(these, spared, stale, {}))], 100, now=1600.0))
-    assert "pid 5 · 10 min · ray · 9.5 MiB · 1.9 GiB GPU · port 8000" in before
+    assert (
+        "  raylet pid 1 (gone) · user ray · /tmp/ray/session_2026\n    pid 5 · 10 min · " in before
+    )
+    assert "pid 5 · 10 min · 9.5 MiB · 1.9 GiB GPU · port 8000" in before
     assert "not ended: its worker still runs: --leaked includes it" in before
     assert "2 leftovers; --kill would end 1; --clean would remove 2.9 MiB." in before
     outcomes = {
@@ -706,6 +709,16 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     assert "ended by SIGKILL" in after
     assert "still runs: not gone 5 s after KILL" in after
     assert "2 leftovers; 1 gone; 1 running." in after
+
+
+def test_page_names_each_owner_and_reason_once() -> None:
+    these = [leftover(pid, "orphan") for pid in (5, 6)]
+    others = [leftover(7, "orphan", user="ada"), leftover(8, "orphan", belongs_to="worker pid 9")]
+    page = plain(render.render([here(SweepReport([*these, *others], {}, [], {}))], 100, now=1600.0))
+    assert "raylet pid 1 (gone) · user ray · /tmp/ray/session_2026 · 2 processes, 19.1 MiB" in page
+    assert page.count("· user ray ·") == 2
+    assert page.count("· user ada ·") == 1
+    assert page.count("its raylet is gone") == 3
 
 
 @pytest.mark.parametrize("hostile", ["evil\x1b[2Jname", "line\nbreak"])

@@ -70,6 +70,18 @@ def test_every_kind_is_read(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_bytes(FORMS[name]())
     assert rules_of(file) == ["worker-vanished"]
+    told: list[tuple[int, int]] = []
+    open_capture(str(file), report=lambda *at: told.append(at)).close()
+    size = file.stat().st_size
+    assert {total for _, total in told} == {size}
+    assert 0 < max(done for done, _ in told) <= size
+
+
+def test_an_archive_beside_texts_is_named(tmp_path: Path) -> None:
+    (tmp_path / "my logs.tar").write_bytes(tar_bytes(FILES))
+    (tmp_path / "notes.txt").write_text("It failed again.\n")
+    with open_capture(str(tmp_path)) as capture:
+        assert any(f"diagnose '{tmp_path}/my logs.tar'" in note for note in capture.notes)
 
 
 def test_only_logs_are_written_and_the_folder_goes(tmp_path: Path) -> None:

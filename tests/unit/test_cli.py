@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from raydoctor import __version__, cli
-from raydoctor.cli import _progress
+from raydoctor.capture import session
+from raydoctor.cli import _progress, collect
 from raydoctor.cli._files import write_atomically
 from raydoctor.cli._time import parse_time
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Report, Source
+from raydoctor.observe import bundle
 from tests.helpers.waiting import Program
 
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
@@ -94,7 +96,6 @@ def test_the_driver_log_comes_from_standard_input(logs: Path) -> None:
 def test_nothing_given_and_nothing_there_offers_the_demo(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from raydoctor.capture import session
     from raydoctor.observe.processes import discover
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
@@ -120,8 +121,31 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(f"\n  {name}" in out for name in cli.names())
 
 
+def test_every_command_is_in_one_section_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [name for section in cli.SECTIONS.values() for name in section]
+    assert len(listed) == len(set(listed))
+    assert set(cli.names()) <= set(listed)
+    assert "\nLook live:\n" in say(capsys, "-h")[1]
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert say(capsys, "--version") == (0, f"raydoctor {__version__}\n", "")
+    for words in (["--version"], ["version"]):
+        assert say(capsys, *words) == (0, f"raydoctor {__version__}\n", "")
+
+
+def test_help_is_a_word_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert say(capsys, "help") == say(capsys, "--help")
+    assert say(capsys, "help", "rules", "new") == say(capsys, "rules", "new", "--help")
+    code, out, err = say(capsys, "help", "zombis")
+    assert (code, out) == (2, "")
+    assert "raydoctor zombies" in err
+
+
+@pytest.mark.parametrize("command", ["diagnose", "zombies"])
+def test_an_unknown_option_names_the_closest(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert "--format" in say(capsys, command, "--fromat", "json")[2]
 
 
 def test_a_misspelt_command_is_not_a_path(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +172,8 @@ def test_a_path_may_be_called_like_a_misspelt_command(
         ["diagnose", "--format", "yaml"],
         ["diagnose", "--since", "yesterday"],
         ["diagnose", "--since", "1h", "--until", "2h"],
-        ["explain"],
         ["story"],
+        ["zombies", "--address", "auto"],
         ["demo", "earthquake"],
     ],
 )
@@ -288,6 +312,72 @@ def test_a_span_leaves_out_what_lies_outside(
     assert say(capsys, logs, "--until", "2026-11-21 07:00:00,000")[0] == 0
 
 
+@pytest.mark.parametrize(("place", "is_found"), [("..", True), ("logs", True), ("node-1", False)])
+def test_a_drivers_output_alone_names_the_logs_beside_it(
+    capsys: pytest.CaptureFixture[str],
+    logs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    is_found: bool,
+) -> None:
+    monkeypatch.setattr(session, "latest", lambda: None)
+    folder = (logs / place).resolve()
+    folder.mkdir(exist_ok=True)
+    driver = folder / "my train.log"
+    driver.write_text("step 1\n")
+    err = say(capsys, "--driver-log", driver)[2]
+    command = f"raydoctor diagnose {folder} --driver-log '{driver}'"
+    assert (command in err) == is_found
+
+
+def test_a_drivers_output_belongs_to_the_session_of_its_time(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = logs.parent / "out.txt"
+    output.write_text("step 1\n")
+    elsewhere = logs.parent / "elsewhere"
+    elsewhere.mkdir()
+    output = output.rename(elsewhere / "out.txt")
+    monkeypatch.setattr(session, "latest", lambda: session.SessionChoice(logs))
+    assert session.beside(str(output)) == logs
+    assert session.beside("-") == logs
+    began = session.began(str(logs))
+    assert began is not None
+    os.utime(output, (began - 10, began - 10))
+    assert session.beside(str(output)) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"root:x:0:0:root:/root:/bin/sh\n", bytes(range(256)) * 9]
+)
+def test_a_file_without_anything_of_ray_is_no_all_clear(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "passwd"
+    file.write_bytes(content)
+    code, out, _ = say(capsys, file)
+    assert code == 3
+    assert out.startswith("NOTHING RECOGNIZED")
+    assert "nothing recognized" in say(capsys, file, "--format", "markdown")[1]
+
+
+@pytest.mark.parametrize("address", ["foo", "127.0.0.1:1", "http://127.0.0.1:1", "ray://far:10001"])
+def test_an_address_at_which_nothing_answers_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    from raydoctor.observe.processes import discover
+
+    monkeypatch.setattr(discover, "clusters", list)
+    code, out, err = say(capsys, "--address", address)
+    assert (code, out) == (2, "")
+    assert address.rpartition("://")[2] in err
+    assert "10.0.0.2:6379" in err
+    assert "RAY_ADDRESS" not in err
+    monkeypatch.setattr(session, "latest", lambda: None)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert "RAY_ADDRESS" in say(capsys)[2]
+
+
 def test_which_session_was_chosen_is_said_beside_the_report(
     capsys: pytest.CaptureFixture[str], logs: Path
 ) -> None:
@@ -296,6 +386,14 @@ def test_which_session_was_chosen_is_said_beside_the_report(
     assert code == 0
     assert "reading " in err
     assert "reading " not in out
+
+
+def test_collect_counts_the_replaced_secrets_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    written = bundle.Written(12, 3 << 20, {"password": 2, "aws-key": 1})
+    collect._tell("logs.tar.gz", written, ())
+    assert (
+        "12 files, 3.0 MiB, 3 secrets replaced (password ×2, aws-key ×1)" in capsys.readouterr().err
+    )
 
 
 # ---------------------------------------------------------------- explain, rules
@@ -318,6 +416,12 @@ def test_an_unknown_rule_names_the_closest(capsys: pytest.CaptureFixture[str]) -
     code, out, err = say(capsys, "explain", "worker-vanish")
     assert (code, out) == (2, "")
     assert "worker-vanished" in err
+
+
+def test_explain_without_a_rule_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("text", "json"):
+        rules = say(capsys, "rules", "--format", form)
+        assert say(capsys, "explain", "--format", form) == rules
 
 
 def test_the_catalogue_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
@@ -394,6 +498,11 @@ def test_progress_is_for_terminals_and_long_waits(
     with _progress.patience("reading"):
         time.sleep(0.05)
     assert capsys.readouterr().err == "\r\x1b[Kreading … 0 s \r\x1b[K"
+    with _progress.Progress("writing") as progress:
+        progress.say("writing", 0, 4)
+        progress.say("writing", 1, 4)
+        time.sleep(0.05)
+    assert "writing … 0 s, about 1 s left" in capsys.readouterr().err
     monkeypatch.setattr(_progress, "PATIENCE", 10)
     with _progress.patience("reading"):
         pass

@@ -137,7 +137,9 @@ def test_json_is_the_contract() -> None:
         "kind": "worker.exit", "file": "logs/raylet.out", "line": 3, "text": "gone", "count": 2,
     }  # fmt: skip
     assert list(document["gaps"][0])[:3] == ["what", "why", "hint"]
-    assert document["stats"] == {"seconds": 0.12, "hits": 30, "events": 20, "rules": 71}
+    assert document["stats"] == {
+        "seconds": 0.12, "hits": 30, "events": 20, "rules": 71, "outside_span": 0,
+    }  # fmt: skip
 
 
 def test_json_has_no_numbers_that_json_lacks() -> None:
@@ -306,7 +308,7 @@ def test_next_step_names_the_subject_and_quotes_the_path() -> None:
     spaced = Report(CaptureInfo("/tmp/my logs", "tree"), shown.diagnoses)
     text = text_of(spaced)
     assert "raydoctor explain ray-oom-kill" in text
-    assert "raydoctor story cd09fc46 '/tmp/my logs'" in text
+    assert "raydoctor story cd09fc46 '/tmp/my logs'   # every line about this worker" in text
     assert "Next:" not in page.plain(report.render(spaced, onward=False))
 
 

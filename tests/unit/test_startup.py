@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 import raydoctor
+from raydoctor.render import html as html_page
+from raydoctor.render.page import line
 from tests.helpers import ROOT
 
 HEAVY = {
@@ -108,6 +111,41 @@ def test_the_api_diagnoses(logs: str) -> None:
     assert isinstance(report, raydoctor.Report)
     assert [d.rule for d in report.roots] == ["worker-vanished"]
     assert raydoctor.diagnose(logs, until=1.0).diagnoses == ()
+
+
+def test_a_report_shows_itself(logs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = raydoctor.diagnose(logs)
+    assert repr(report) == f"<Report on {logs!r}: worker-vanished, evidence is missing>"
+    assert repr(report.roots[0]).startswith("<Diagnosis d1 worker-vanished (error): 'The worker ")
+    assert str(report).startswith("ERROR  worker-vanished  2026-11-21")
+    report.show()
+    assert capsys.readouterr().out == f"{report}\n"
+    report.show(verbose=True)
+    assert len(capsys.readouterr().out) > len(str(report))
+
+
+def test_a_notebook_shows_text_of_logs_as_text(logs: str) -> None:
+    report = raydoctor.diagnose(logs)
+    assert html.unescape(re.sub(r"<[^>]*>", "", report._repr_html_())) == str(report)
+    hostile = html_page.render([line(("<img src=x> & \x1b[2J", "error"), '"<b>')])
+    assert re.findall(r"<(?!/?(?:pre|span)\b)", hostile) == []
+    assert "&lt;img src=x&gt; &amp; \\x1b[2J</span>&quot;&lt;b&gt;" in hostile
+
+
+def test_a_pasted_text_is_the_output_of_a_driver(logs: str) -> None:
+    text = f"(raylet) {EXIT}\nray.exceptions.WorkerCrashedError: The worker died unexpectedly\n"
+    alone = raydoctor.diagnose(text=text)
+    assert alone.capture.kind == "driver"
+    assert alone.recognized
+    assert "raydoctor story" not in str(alone)  # there is no file for it
+    assert raydoctor.diagnose(logs, text=text).capture.files == 3
+
+
+def test_errors_are_public() -> None:
+    with pytest.raises(raydoctor.RaydoctorError, match="nowhere"):
+        raydoctor.diagnose("nowhere")
+    assert issubclass(raydoctor.TaskTimeoutError, TimeoutError)
+    assert all(getattr(raydoctor, name) for name in raydoctor.__all__)
 
 
 def test_the_package_has_no_other_attribute() -> None:

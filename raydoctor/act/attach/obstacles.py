@@ -135,7 +135,7 @@ def _user(pid: int) -> Iterator[Obstacle]:
         yield Obstacle(
             "user",
             f"pid {pid} belongs to {proc.user(user)}, but raydoctor runs as {proc.user(os.geteuid())}",
-            paste.text("Run raydoctor as {user}, or with sudo.", user=proc.user(user)),
+            proc.needs_sudo([user]),
         )
 
 

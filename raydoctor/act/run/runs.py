@@ -1,25 +1,28 @@
 """Folders for the output of drivers of `raydoctor run`: the last ten, readable by their user only.
 
-`${XDG_STATE_HOME:-~/.local/state}/raydoctor/runs/STARTED-PID/driver.log`, beside the audit.
+`${XDG_STATE_HOME:-~/.local/state}/raydoctor/runs/STARTED-PID/driver.log`, beside the audit. With it,
+`driver.json` names the driver's sessions and pids, so that a later diagnosis of the session finds the output.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
-from raydoctor.act import audit
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.processes import driver_output
 
 _KEPT = 10
 
 
 def new_log() -> str:
     """The path of a new log file. Raises RaydoctorError if no folder can be created."""
-    base = os.path.join(os.path.dirname(audit.default_path()), "runs")
+    base = driver_output.runs_folder()
     name = time.strftime(f"%Y-%m-%dT%H-%M-%S-{os.getpid()}")
     try:
         os.makedirs(base, mode=0o700, exist_ok=True)
@@ -37,6 +40,16 @@ def new_log() -> str:
     return os.path.join(folder, "driver.log")
 
 
+def describe(log: str, sessions: Iterable[str], pids: Iterable[int]) -> None:
+    """Record to which sessions and processes a log that `new_log` made belongs."""
+    about = {"sessions": [*sessions], "pids": sorted(pids)}
+    path = os.path.join(os.path.dirname(log), driver_output.ABOUT)
+    with suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as out:
+            json.dump(about, out)
+
+
 def _drop_old(base: str) -> None:
     for name in sorted(os.listdir(base))[: 1 - _KEPT]:
         pid = name.rpartition("-")[2]
@@ -47,6 +60,8 @@ def _drop_old(base: str) -> None:
 
 def forget(log: str) -> None:
     """Remove a log that `new_log` made."""
+    with suppress(OSError):
+        os.unlink(os.path.join(os.path.dirname(log), driver_output.ABOUT))
     with suppress(OSError):
         os.unlink(log)
         os.rmdir(os.path.dirname(log))

@@ -131,10 +131,7 @@ def unseen() -> str:
     hidden = [_private.distrusted()]
     owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}
     if mine and owners:
-        names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
-        hidden.append(
-            f"no permission to examine the Ray processes of {names}: run raydoctor as {names}, or with sudo"
-        )
+        hidden.append(proc.needs_sudo(uid for uid in owners if uid is not None).rstrip("."))
     return "; ".join(filter(None, hidden))
 
 

@@ -1,4 +1,4 @@
-"""The output of running drivers, where it goes to a file.
+"""The output of running drivers, where it goes to a file, and what `raydoctor run` kept of ended ones.
 
 A driver keeps its own log in the session open, which proves that a process is that driver. Only processes of
 trusted users are read, and through the descriptor: another user cannot exchange the file behind it.
@@ -6,18 +6,27 @@ trusted users are read, and through the descriptor: another user cannot exchange
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from raydoctor.capture import owners
+from raydoctor.capture.open import Capture, add_driver_log
+from raydoctor.model import paste
 from raydoctor.model.values import Gap, Source
 from raydoctor.observe.processes import proc
 
 MOST = 64 << 20
 """Bytes; a larger file is not read without being asked for: a diagnosis would wait for it."""
+ABOUT = "driver.json"
+"""Beside an output that `raydoctor run` kept: its sessions and pids."""
 _STREAMS = (1, 2)
+_MOST_RUNS = 50
+_ABOUT_BYTES = 1 << 20
 
 
 class DriverOutput(NamedTuple):
@@ -73,3 +82,54 @@ def _status(output: DriverOutput) -> os.stat_result | None:
         return None
     is_read = stat.S_ISREG(status.st_mode) and status.st_uid in owners.trusted()
     return status if is_read and status.st_size else None
+
+
+def runs_folder() -> str:
+    """The folder in which `raydoctor run` keeps the output of each driver that failed."""
+    return os.path.join(owners.state_folder(), "runs")
+
+
+def add_kept(capture: Capture, session: str, is_up: bool = False) -> None:
+    """Add the output that `raydoctor run` kept of a session's drivers, if it is that of all of them.
+
+    Of a running cluster it counts only if it is recent. The systemd journal is not searched: `_PID` also
+    matches earlier processes of that number.
+    """
+    from raydoctor.diagnosis.driver_output import (
+        RECENT_S,
+    )  # only a diagnosis and an archive need it
+
+    if not session or any(source.role in ("driver", "job-driver") for source in capture.files):
+        return
+    log = _kept(session, {s.pid for s in capture.files if s.role == "core-driver"})
+    status = _status_of(log) if log else None
+    if status and (not is_up or time.time() - status.st_mtime < RECENT_S):
+        add_driver_log(capture, log)
+        capture.notes.append(paste.text("read the driver's output in {path}", path=log))
+
+
+def _kept(session: str, pids: set[int | None]) -> str:
+    """The log of these drivers; empty if there is none of all of them."""
+    base, place = runs_folder(), os.path.realpath(session)
+    with suppress(OSError):
+        for name in sorted(os.listdir(base), reverse=True)[:_MOST_RUNS]:
+            if pids and _is_about(os.path.join(base, name, ABOUT), place, pids):
+                return os.path.join(base, name, "driver.log")
+    return ""
+
+
+def _is_about(file: str, session: str, pids: set[int | None]) -> bool:
+    try:
+        about = json.loads(owners.read_regular(file, _ABOUT_BYTES, owners.trusted()).data)
+        return session in map(os.path.realpath, about["sessions"]) and pids <= {*about["pids"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _status_of(log: str) -> os.stat_result | None:
+    """Of a regular file of a trusted user, neither empty nor large; None for anything else."""
+    with suppress(OSError):
+        status = os.lstat(log)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid in owners.trusted()
+        return status if is_ours and 0 < status.st_size <= MOST else None
+    return None

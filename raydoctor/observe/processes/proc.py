@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import owners
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 
 if TYPE_CHECKING:
@@ -49,6 +50,14 @@ class Process(NamedTuple):
     """
     cpu_seconds: float
     rss: int
+
+
+def needs_sudo(uids: Iterable[int]) -> str:
+    """What to do about processes of other users: the same sentence in every command."""
+    names = sorted({user(uid) for uid in uids})
+    return paste.text(
+        "Processes of {names} need sudo: run raydoctor with sudo, or as that user.", names=names
+    )
 
 
 def table() -> dict[int, Process]:

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 
-from raydoctor.model import paste
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
@@ -57,7 +56,7 @@ def _gaps(cluster: Cluster) -> Iterator[Gap]:
         yield Gap(
             "drivers and leftover processes",
             f"the cluster belongs to {names}, whose processes' files and environment are not readable",
-            paste.text("Run it as {names}, or with sudo.", names=names),
+            proc.needs_sudo(others),
             optional=True,
         )
 

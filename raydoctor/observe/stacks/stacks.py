@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from raydoctor.model import paste
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.table import Piece, table
@@ -190,7 +189,7 @@ def fix(cause: Cause, pid: int) -> str:
         return ""
     uid = proc.owner(pid)
     if uid is not None and uid != os.geteuid():
-        return paste.text("Run it as {user}, or with sudo.", user=proc.user(uid))
+        return proc.needs_sudo([uid])
     if _yama() > 0:
         return "Run it with sudo, or permit it: sudo sysctl -w kernel.yama.ptrace_scope=0"
     return (
