@@ -1,7 +1,7 @@
 """A program needs GPUs that the cluster lacks, that are not free, or that Ray did not assign to the process.
 
 ## What you see
-- torch in an actor: `RuntimeError: No CUDA GPUs are available`.
+- torch in an actor: `RuntimeError: No CUDA GPUs are available`, or `CUDA error: invalid device ordinal`.
 - vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
   `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement group`.
 - vLLM, older wording: `The number of required GPUs exceeds the total number of available GPUs in the placement group`.
@@ -16,6 +16,8 @@
 - vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds
   (`VLLM_HOST_IP`) differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
 - A node joined without GPUs (a container without `--gpus`), or did not join at all.
+- A process numbers the GPUs that it sees from 0. A rank of the whole machine, or a number of `nvidia-smi`, is invalid where
+  Ray or `CUDA_VISIBLE_DEVICES` leaves fewer GPUs visible: `invalid device ordinal`.
 
 ## Confirm
 - `ray status` lists total, used and reserved GPUs (`used of … reserved in placement groups`).
@@ -88,6 +90,12 @@ INVISIBLE = (
     ),
 )  # fmt: skip
 """torch, and the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later)."""
+ORDINAL = Signal(
+    "gpu.ordinal", " error: invalid device ordinal",
+    LINE_START + r"(?:torch\.)?\w{1,40}Error: (?:CUDA|HIP) error: invalid device ordinal", OUTPUT,
+    "RuntimeError: CUDA error: invalid device ordinal",
+)  # fmt: skip
+"""CUDA and HIP, as torch reports it in `set_device`."""
 NODE_HAS_NONE = Signal(
     "gpu.node_has_none", "Current node has no ",
     LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
@@ -150,6 +158,7 @@ _WORDS = {
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
         r"|No supported device detected|Failed to infer device type"
     ),
+    ORDINAL.kind: pattern(r"(?:CUDA|HIP) error: invalid device ordinal"),
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
     DRIVER_HAS_NONE.kind: pattern(r"Ray does not allocate any \w+s on the driver node"),
     TOO_FEW[0].kind: pattern(
@@ -169,7 +178,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -208,10 +217,7 @@ def _made(  # noqa: PLR0913 - one argument per part of a finding
 
 def _invisible(case: Case, events: list[Event]) -> Finding:
     names = gpu_start.processes(events)
-    ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
-    # A worker may catch the exception and continue without a GPU.
-    proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
-    subject = names or ("A worker" if events[0].source.role == "worker-err" else "The program")
+    subject = _subject(events)
     hidden = "Ray assigned none to it (num_gpus=0), or its machine or container has none"
     if case.version and case.version >= _SHOWS_ALL:
         hidden = "its machine or container has none, or CUDA_VISIBLE_DEVICES hides them"
@@ -221,7 +227,7 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
         f"CUDA found no GPU in {names or subject.lower()}: {hidden}",
         f"{subject} needs a GPU and sees none",
         name=f"invisible {names}",
-        severity=None if proven else "warning",
+        severity=_certainty(case, events),
         remedies=(
             Remedy(
                 "Request the GPU for the task or actor that uses it, and check that .options() keeps it",
@@ -236,6 +242,49 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
                 "Run CUDA code in a worker with a GPU, not in a driver on a node without one, and not while a module is imported",
                 ("print(ray.get_runtime_context().get_accelerator_ids())   # in the process",),
             ),
+        ),
+    )
+
+
+def _subject(events: Sequence[Event]) -> str:
+    is_worker = events[0].source.role == "worker-err"
+    return gpu_start.processes(events) or ("A worker" if is_worker else "The program")
+
+
+def _certainty(case: Case, events: Sequence[Event]) -> Severity | None:
+    """A warning if only workers print the exception: they may catch it and continue without a GPU."""
+    ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
+    proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
+    return None if proven else "warning"
+
+
+def _ordinal(case: Case, events: list[Event]) -> Finding:
+    names = gpu_start.processes(events)
+    subject = _subject(events)
+    return _made(
+        case,
+        events,
+        f"{subject} selected a GPU by a number that is not visible to it: fewer GPUs are visible than its ranks expect",
+        f"{subject} set a device that CUDA does not have",
+        name=f"ordinal {names}",
+        severity=_certainty(case, events),
+        remedies=(
+            Remedy(
+                "Select the first GPU that Ray assigned to the process, not the rank's number on the machine",
+                (
+                    "torch.cuda.set_device(0)   # with num_gpus=1; CUDA_VISIBLE_DEVICES renumbers the GPUs from 0",
+                    "print(ray.get_gpu_ids(), torch.cuda.device_count())   # in the process",
+                ),
+                doc=_DOC,
+            ),
+            Remedy(
+                "If the GPU should be visible, start one process per visible GPU, and remove settings that hide or renumber GPUs",
+                (
+                    "env | grep VISIBLE_DEVICES   # CUDA_, HIP_ and ROCR_VISIBLE_DEVICES of ray start and of the job",
+                    "ray status   # GPUs that Ray counts, against those that the ranks need",
+                ),
+            ),
+            _where(events[0]["ip"]),
         ),
     )
 
@@ -417,6 +466,7 @@ def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
 
 _JUDGES = {
     INVISIBLE[0].kind: _invisible,
+    ORDINAL.kind: _ordinal,
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
@@ -655,6 +705,19 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the warning, and the other node has the remaining GPUs",
         {"driver.log": f"{MANY.sample}\n{WAITS.sample}\n{STARTED[0].sample}\n{STARTED[2].sample}\n"},
+    ),
+    Example(
+        "an actor selects the GPU by its rank on the machine",
+        {"driver.log": _INIT.replace(_CUDA, f"{ORDINAL.sample}\n")},
+        roots=("gpu-unavailable",),
+        says=("Rollout (pid 463)", "a number that is not visible", "VISIBLE_DEVICES"),
+    ),
+    Example(
+        "a program and a manual quote the number's error",
+        {
+            "driver.log": "probe: CUDA error: invalid device ordinal, so GPU 1 is skipped\n"
+            "see also RuntimeError: CUDA error: invalid device ordinal\nepoch 2\n"
+        },
     ),
     Example(
         "a program looks for a GPU and uses the CPU instead",
