@@ -321,6 +321,12 @@ def test_a_daemons_json_is_read_as_its_text_log() -> None:
     assert Rewriter(ROLES).rewrite([documents(record)]) == [("raylet-out", 1, text)]
 
 
+def test_a_record_of_serve_in_json_is_read_as_its_text_log() -> None:
+    record = {"levelname": "WARNING", "asctime": TIME, "component_name": "controller",
+              "component_id": "12", "message": "deployment_state.py:2152 - It waits."}  # fmt: skip
+    assert shown(documents(record)) == [f"WARNING {TIME} controller 12 -- It waits."]
+
+
 def test_a_structured_traceback_becomes_pythons() -> None:
     stack = {"exc_type": "ValueError", "exc_value": "no", "frames": [RAISED_IN_MAIN]}
     first, frame, _, last = TRACE.split("\n")
