@@ -92,6 +92,8 @@ _PLACE = pattern(
     r"(?:\[[A-Z]{2,10}\] )?(?:\((?:raylet|gcs_server)\) )?[a-z_]{3,60}\.(?:cc|h):\d{1,5}: ?"
 )
 """What is left of a header of Ray's C++ after a person removed the time."""
+_BARE_PLACE = pattern(r"core_worker(?:_process)?\.cc:\d{1,5}: (?=Failed to register worker )")
+"""The same of a driver, for the message above its end: the file names the only process that prints it."""
 _UNPREFIXED = "A worker died or was killed while executing a task by an unexpected system error."
 """The raylet's message without its prefix."""
 _OPENINGS = (
@@ -157,7 +159,8 @@ def is_bare(text: str) -> bool:
         pushed = text.startswith(("WARNING worker.py:", "ERROR worker.py:"), 24)
         return text[23:24] == "\t" and is_rays(text) and not pushed
     return not (
-        (
+        text.startswith("core_worker")
+        or (
             first.isupper()
             and (
                 text.startswith(_OPENINGS)
@@ -183,6 +186,9 @@ def strip(line: str) -> Stripped:
         found.process, found.changed = "(raylet) ", True
         if not found.text[:1].isdigit():
             found.text = found.text[match.end() :]
+    if not found.process and (place := _BARE_PLACE.match(found.text)):
+        found.level, found.header = "E", place[0].rstrip()
+        _take(found, place.end())
     if not found.process and found.text.startswith(_UNPREFIXED):
         found.process, found.changed = "(raylet) ", True
     if found.level and _RAYS.match(found.text):
