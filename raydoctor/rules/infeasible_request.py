@@ -107,7 +107,6 @@ def _refused(case: Case, events: list[Event]) -> Finding:
         explains=(Entity("request", f"refused {first['type']}"),),
         caused_by=tuple(Entity("node", e["node"]) for e in case.of("node.dead") if e["node"]),
         count=evidence.total(events),
-        severity="warning" if all(e["printed"] for e in events) else None,
         remedies=(
             Remedy(
                 "Let Ray use another node if that node is gone, or bind the call to a node that is alive",

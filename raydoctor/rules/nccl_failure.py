@@ -96,7 +96,7 @@ PRINTED = (
         Signal(
             "nccl.error",
             words,
-            rf"(?:^|[\s\]])(?P<type>RuntimeError): (?P<what>[^\n]{{0,200}}?{words}\S[^\n]{{0,500}})",
+            rf"(?:^(?:E +)?|\]:? )(?P<type>RuntimeError): (?P<what>[^\n]{{0,200}}?{words}\S[^\n]{{0,500}})",
             OUTPUT,
             f"RuntimeError: {sample}",
         )

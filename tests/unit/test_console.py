@@ -304,6 +304,13 @@ def test_a_record_in_json_keeps_its_level_and_time(pasted: str) -> None:
     assert [line.text for line in rest] == TRACE.split("\n")
 
 
+def test_a_task_name_with_brackets_of_its_own_is_a_prefix() -> None:
+    (line,) = rewritten("(run(evaluate)::eval/step-7334) pid=12, ip=10.0.0.2) step 3")
+    parsed = parse_line(line, "driver")
+    assert (parsed.pid, parsed.ip, parsed.message) == (12, "10.0.0.2", "step 3")
+    assert rewritten("(see (a) and b pid=12) is a note") == ["(see (a) and b pid=12) is a note"]
+
+
 def test_json_behind_the_prefix_of_a_process_is_its_line() -> None:
     line = (
         f"(train pid=12, ip=10.0.0.2) {documents({**RAY_JSON, 'task_id': TID, 'exc_text': TRACE})}"
