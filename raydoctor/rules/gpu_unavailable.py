@@ -5,6 +5,7 @@
 - vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
   `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement group`.
 - vLLM, older wording: `The number of required GPUs exceeds the total number of available GPUs in the placement group`.
+- vLLM without Ray as its executor: `World size (2) is larger than the number of available GPUs (1) in this node`.
 - vLLM before it uses any device: `No supported device detected`, `Failed to infer device type`.
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
@@ -133,6 +134,13 @@ NOT_THERE = Signal(
     "ValueError: Not enough GPUs available. Requested 16 GPUs, but only 8 are available in the cluster.",
 )  # fmt: skip
 """NeMo RL compares with `ray.cluster_resources()`: all GPUs of the nodes that have joined, not only free ones."""
+ONE_NODE = Signal(
+    "gpu.one_node", "is larger than the number of available GPUs (",
+    r"(?:^(?:E +)?(?:ValueError: |\s*Value error, )|\] (?:ValueError: |\s*Value error, ))World size \((?P<asked>\d{1,9})\) is larger than "
+    r"the number of available GPUs \((?P<free>\d{1,9})\)", OUTPUT,
+    "  Value error, World size (2) is larger than the number of available GPUs (1) in this node. If this is intentional and you are using:",
+)  # fmt: skip
+"""vLLM without Ray as its executor counts only the GPUs that its own process sees."""
 MANY = Signal(
     "gpu.many", "Tensor parallel size (",
     r"(?:^|\] )Tensor parallel size \((?P<asked>\d+)\) exceeds available GPUs \((?P<here>\d+)\)", OUTPUT,
@@ -164,6 +172,9 @@ _WORDS = {
     TOO_FEW[0].kind: pattern(
         r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
     ),
+    ONE_NODE.kind: pattern(
+        r"World size \(\d{1,9}\) is larger than the number of available GPUs \("
+    ),
     NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
 }
@@ -178,7 +189,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -464,12 +475,36 @@ def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _one_node(case: Case, events: list[Event]) -> Finding:
+    asked, free = int(events[0]["asked"]), int(events[0]["free"])
+    return _made(
+        case,
+        events,
+        f"vLLM needs {asked} GPUs and its process sees {free}: without Ray as its executor, it uses one machine only",
+        f"{asked} GPUs are needed, the process sees {free}",
+        name=f"{asked} of {free} in one process",
+        remedies=(
+            Remedy(
+                "Let vLLM spread over the GPUs of the Ray cluster",
+                ("vllm serve … --distributed-executor-backend ray   # after `ray start` on every node",),
+                doc=_VLLM_DOC,
+            ),
+            Remedy(
+                "Or compare what the process sees with nvidia-smi, and ask for no more GPUs than that",
+                ('python3 -c "import os, torch; print(torch.cuda.device_count(), os.environ.get(\'CUDA_VISIBLE_DEVICES\'))"',),
+                doc=_VLLM_DOC,
+            ),
+        ),
+    )  # fmt: skip
+
+
 _JUDGES = {
     INVISIBLE[0].kind: _invisible,
     ORDINAL.kind: _ordinal,
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
+    ONE_NODE.kind: _one_node,
     NOT_THERE.kind: _too_few,
 }
 
@@ -600,6 +635,19 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gpu-unavailable",),
         says=("needs 16 GPUs and the cluster has 8", "ray list nodes"),
+    ),
+    Example(
+        "vLLM without Ray as its executor needs more GPUs than its process sees",
+        {
+            "driver.log": "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
+            f"(APIServer pid=1) {ONE_NODE.sample}\n"
+        },
+        roots=("gpu-unavailable",),
+        says=("needs 2 GPUs and its process sees 1", "--distributed-executor-backend ray"),
+    ),
+    Example(
+        "a script warns of a world size and goes on",
+        {"driver.log": "WARNING: World size (2) is larger than the number of available GPUs (1), using 1\nstep 10\n"},
     ),
     Example(
         "a scheduler of another project uses similar words",

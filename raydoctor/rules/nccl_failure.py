@@ -562,6 +562,12 @@ EXAMPLES: tuple[Example, ...] = (
         )
     ),
     Example(
+        "a program reports that it tried again after a failure of HCCL",
+        {
+            "driver.log": f"(Trainer pid=381) INFO retry 1 after {PRINTED[2].sample}\n(Trainer pid=381) step 10\n"
+        },
+    ),
+    Example(
         "HCCL fails in a task",
         {
             "driver.log": _RAISED.partition("torch.distributed.")[0]
