@@ -237,6 +237,18 @@ _LINES: tuple[tuple[str, str, str, str], ...] = (
         r"^\s{0,8}(?:[^:]{1,100}: line \d+: +\d+ )?Killed(?:$|[ !.])",
         "train.sh: line 3: 812 Killed",
     ),
+    (
+        "log.critical",
+        "exit code 137",
+        r"^\s{0,8}command terminated with exit code 137\b",
+        "command terminated with exit code 137",
+    ),
+    (
+        "log.error",
+        "Trial status: ",
+        r"^\s{0,8}Trial status: (?:\d{1,7} [A-Z]{5,12} \| ){0,6}\d{1,7} ERROR\b",
+        "Trial status: 3 RUNNING | 1 ERROR | 2 TERMINATED",
+    ),
     ("log.critical", "OOMKilled", r"\bOOMKilled\b", "reason: OOMKilled"),
     (
         "log.critical",

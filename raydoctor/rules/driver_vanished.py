@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import (
     DRIVER,
     GCS,
@@ -48,6 +48,17 @@ from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 
 _DRIVERS = ("driver", "job-driver", "core-driver")
+_KILLED = (
+    Signal(
+        "shell.killed", "Killed", r"^(?:[^\s:]{1,200}: line \d{1,9}: +\d{1,10} )?Killed(?: {2,40}\S.*)?$", DRIVER,
+        "train.sh: line 12: 12345 Killed                  python train.py",
+    ),
+    Signal(
+        "shell.killed", "command terminated with exit code 137", r"^command terminated with exit code 137\s*$", DRIVER,
+        "command terminated with exit code 137",
+    ),
+)  # fmt: skip
+"""A shell's line for a program that SIGKILL ended, and that of `kubectl exec`."""
 
 
 @rule(
@@ -57,7 +68,7 @@ _DRIVERS = ("driver", "job-driver", "core-driver")
     explains=("gcs", "job", "node", "raylet"),
     caused_by=("daemon",),
     looks_for=(
-        STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
+        *_KILLED, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def driver_vanished(case: Case) -> Iterator[Finding]:
@@ -69,6 +80,32 @@ def driver_vanished(case: Case) -> Iterator[Finding]:
         started = printed or _silent_together(case, raylets[0], jobs[0])
         if len(started) == 1:
             yield _finding(case, raylets[0], started[0], jobs[0])
+    if evidence.is_console(case) and not case.exits:
+        yield from _killed(case)
+
+
+def _killed(case: Case) -> Iterator[Finding]:
+    """A console whose last line is the shell's, below the start of the program's own cluster."""
+    for event in case.of(_KILLED[0].kind):
+        ending = case.endings.get(event.source)
+        is_last = not event["who"] and ending is not None and ending.offset <= event.offset
+        started = evidence.last_before(case, event, STARTED_LOCAL.kind)
+        if is_last and started:
+            yield Finding(
+                "SIGKILL ended the driver, and the Ray cluster that it had started ended with it: the output does not show "
+                "who sent the signal",
+                (
+                    Link(
+                        started,
+                        "the driver starts its own Ray cluster, whose processes end with it",
+                    ),
+                    Link(event, "the shell reports that SIGKILL ended the program"),
+                ),
+                explains=(Entity("job", f"killed {event.source.path}"),),
+                remedies=_remedies(None),
+                covers=(event,),
+                gaps=() if "kernel" in case.roles else (_kernel_gap(None),),
+            )
 
 
 def _silent_together(case: Case, raylet: cluster.DeadRaylet, job: Job) -> list[Event]:
@@ -141,21 +178,25 @@ def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
     )
     if "kernel" in case.roles:
         return (code,)
-    kernel = Gap(
+    return (code, _kernel_gap(job.driver_pid))
+
+
+def _kernel_gap(pid: int | None) -> Gap:
+    driver = f"pid {pid}" if pid else "the driver"
+    return Gap(
         "kernel log of the driver's machine",
-        f"not in the capture: it records whether the kernel's OOM killer ended pid {job.driver_pid or '?'}",
+        f"not in the capture: it records whether the kernel's OOM killer ended {driver}",
         "Run dmesg -T > dmesg.txt there, and add this file to the logs.",
     )
-    return (code, kernel)
 
 
-def _remedies(job: Job) -> tuple[Remedy, ...]:
+def _remedies(job: Job | None) -> tuple[Remedy, ...]:
     return (
         Remedy(
             "Find out what ended the driver",
             (
                 paste.shell("dmesg -T | grep -i 'killed process {pid:pid}'", pid=job.driver_pid)
-                if job.driver_pid
+                if job and job.driver_pid
                 else "dmesg -T | grep -i 'killed process'",
                 "kubectl describe pod POD | grep -A3 'Last State'; sacct -j JOB --format=State,ExitCode,MaxRSS",
             ),
@@ -258,6 +299,16 @@ EXAMPLES: tuple[Example, ...] = (
         "the driver outlived its raylet",
         {**_FILES, "driver.log": _STARTED + _TRACEBACK},
         roots=("raylet-died",),
+    ),
+    Example(
+        "a console that ends with the shell's line",
+        {"driver.log": f"{_STARTED}(embed pid=12) 3 of 9\n{_KILLED[0].sample}\n"},
+        roots=("driver-vanished",),
+        says=("SIGKILL ended the driver", "does not show who sent the signal", "dmesg -T"),
+    ),
+    Example(
+        "the shell reports the end of another program, and the driver continues",
+        {"driver.log": f"{_STARTED}Killed\nembedding again\n{_KILLED[1].sample}: see above\n"},
     ),
     Example(
         "the driver did not start the cluster",

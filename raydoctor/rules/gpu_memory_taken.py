@@ -1,10 +1,12 @@
-"""vLLM found too little free GPU memory when it started, because other processes hold it or the model needs more.
+"""An inference engine found too little free GPU memory when it started, because other processes hold it or the model needs more.
 
 ## What you see
 - `ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24
   GiB)`.
 - `ValueError: No available memory for the cache blocks`, or `To serve at least one request with the model's max seq len
   (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (9.64 GiB)`.
+- SGLang: `RuntimeError: Not enough memory. Please try to increase --mem-fraction-static`, or `The memory capacity is
+  unbalanced. Some GPUs may be occupied by other processes`.
 - `AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB`.
 
 ## Why
@@ -80,10 +82,25 @@ FEW_TOKENS = Signal(
     "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
 )  # fmt: skip
 """vLLM before 0.8 in place of SMALL_CACHE."""
-_KINDS = tuple(signal.kind for signal in (TAKEN, NO_CACHE, SMALL_CACHE, FEW_TOKENS, CHANGED))
+SGLANG = Signal(
+    "gpu.sglang_memory", "Not enough memory. Please try to increase --mem-fraction-static",
+    LINE_START + r"RuntimeError: Not enough memory\. Please try to increase --mem-fraction-static", OUTPUT,
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+)  # fmt: skip
+UNBALANCED = Signal(
+    "gpu.sglang_unbalanced", "The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
+    LINE_START + r"(?:RuntimeError|ValueError): The memory capacity is unbalanced\. Some GPUs may be occupied by other processes\."
+    r"(?:.{0,200}?local_gpu_memory=(?P<free>[\d.]{1,20}))?", OUTPUT,
+    "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. pre_model_load_memory=61.2, "
+    "local_gpu_memory=78.9, local_gpu_memory * 0.9=71.0",
+)  # fmt: skip
+"""`srt/model_executor/model_runner.py` of SGLang: after the weights, and before them."""
+_ENGINES = (TAKEN, NO_CACHE, SMALL_CACHE, FEW_TOKENS, CHANGED, SGLANG, UNBALANCED)
+_KINDS = tuple(signal.kind for signal in _ENGINES)
 _WORDS = pattern(
     r"GiB\) on startup is less than |No available memory for the cache blocks"
     r"|KV cache is needed, which is larger than the available|tokens that can be stored in KV cache|Error in memory profiling\. Initial free memory"
+    r"|Please try to increase --mem-fraction-static|The memory capacity is unbalanced\."
 )
 
 
@@ -94,7 +111,7 @@ _WORDS = pattern(
     explains=("actor", "gpu-memory", "process", "task-error", "worker"),
     caused_by=(),
     looks_for=(
-        *(TAKEN, NO_CACHE, SMALL_CACHE, FEW_TOKENS, CHANGED, *STARTED),
+        *(*_ENGINES, *STARTED),
         *(*SIGNALS, WORKER_EXIT, WORKER_DIED),
     ),
 )
@@ -242,7 +259,31 @@ def _few_tokens(events: Sequence[Event]) -> _Verdict:
     return headline, "vLLM compares the model's longest request with its KV cache", (remedy,)
 
 
+def _sglang(events: Sequence[Event]) -> _Verdict:
+    return (
+        "The model leaves no GPU memory for SGLang's KV cache within --mem-fraction-static",
+        "the weights fill SGLang's share of the GPU",
+        (
+            Remedy(
+                "Give SGLang a larger share of the GPU, more GPUs, or a smaller or quantized model",
+                ("python -m sglang.launch_server … --mem-fraction-static 0.9 --tp 2",),
+            ),
+            _end_leftovers(),
+        ),
+    )
+
+
+def _unbalanced(events: Sequence[Event]) -> _Verdict:
+    return (
+        "Other processes hold memory of some of the GPUs that SGLang shares a model over",
+        "SGLang compared the free memory of its GPUs before it loaded the model",
+        (_end_leftovers(),),
+    )
+
+
 _JUDGES = {
+    SGLANG.kind: _sglang,
+    UNBALANCED.kind: _unbalanced,
     TAKEN.kind: _taken,
     NO_CACHE.kind: _cache,
     SMALL_CACHE.kind: _cache,
@@ -340,6 +381,25 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "hint: 'No available memory for the cache blocks' means a small GPU\n"
             "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
             **QUIET_LOGS,
+        },
+    ),
+    Example(
+        "SGLang has no memory left for its KV cache",
+        {"driver.log": f"(SGLangEngine pid=12) {SGLANG.sample}\n"},
+        roots=("gpu-memory-taken",),
+        says=("SGLang's KV cache", "--mem-fraction-static"),
+    ),
+    Example(
+        "SGLang finds GPUs that other processes use",
+        {"driver.log": f"(SGLangEngine pid=12) {UNBALANCED.sample}\n"},
+        roots=("gpu-memory-taken",),
+        says=("Other processes hold memory", "nvidia-smi"),
+    ),
+    Example(
+        "a manual and a log of SGLang mention its option",
+        {
+            "driver.log": "Not enough memory? Please try to increase --mem-fraction-static.\n"
+            "(SGLangEngine pid=12) server_args=ServerArgs(mem_fraction_static=0.88)\n"
         },
     ),
     Example(

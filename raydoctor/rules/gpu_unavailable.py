@@ -1,10 +1,11 @@
 """A program needs GPUs that the cluster lacks, that are not free, or that Ray did not assign to the process.
 
 ## What you see
-- torch in an actor: `RuntimeError: No CUDA GPUs are available`.
+- torch in an actor: `RuntimeError: No CUDA GPUs are available`, or `CUDA error: invalid device ordinal`.
 - vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
   `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement group`.
 - vLLM, older wording: `The number of required GPUs exceeds the total number of available GPUs in the placement group`.
+- vLLM without Ray as its executor: `World size (2) is larger than the number of available GPUs (1) in this node`.
 - vLLM before it uses any device: `No supported device detected`, `Failed to infer device type`.
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
@@ -16,6 +17,8 @@
 - vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds
   (`VLLM_HOST_IP`) differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
 - A node joined without GPUs (a container without `--gpus`), or did not join at all.
+- A process numbers the GPUs that it sees from 0. A rank of the whole machine, or a number of `nvidia-smi`, is invalid where
+  Ray or `CUDA_VISIBLE_DEVICES` leaves fewer GPUs visible: `invalid device ordinal`.
 
 ## Confirm
 - `ray status` lists total, used and reserved GPUs (`used of … reserved in placement groups`).
@@ -88,6 +91,12 @@ INVISIBLE = (
     ),
 )  # fmt: skip
 """torch, and the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later)."""
+ORDINAL = Signal(
+    "gpu.ordinal", " error: invalid device ordinal",
+    LINE_START + r"(?:torch\.)?\w{1,40}Error: (?:CUDA|HIP) error: invalid device ordinal", OUTPUT,
+    "RuntimeError: CUDA error: invalid device ordinal",
+)  # fmt: skip
+"""CUDA and HIP, as torch reports it in `set_device`."""
 NODE_HAS_NONE = Signal(
     "gpu.node_has_none", "Current node has no ",
     LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
@@ -125,6 +134,13 @@ NOT_THERE = Signal(
     "ValueError: Not enough GPUs available. Requested 16 GPUs, but only 8 are available in the cluster.",
 )  # fmt: skip
 """NeMo RL compares with `ray.cluster_resources()`: all GPUs of the nodes that have joined, not only free ones."""
+ONE_NODE = Signal(
+    "gpu.one_node", "is larger than the number of available GPUs (",
+    r"(?:^(?:E +)?(?:ValueError: |\s*Value error, )|\] (?:ValueError: |\s*Value error, ))World size \((?P<asked>\d{1,9})\) is larger than "
+    r"the number of available GPUs \((?P<free>\d{1,9})\)", OUTPUT,
+    "  Value error, World size (2) is larger than the number of available GPUs (1) in this node. If this is intentional and you are using:",
+)  # fmt: skip
+"""vLLM without Ray as its executor counts only the GPUs that its own process sees."""
 MANY = Signal(
     "gpu.many", "Tensor parallel size (",
     r"(?:^|\] )Tensor parallel size \((?P<asked>\d+)\) exceeds available GPUs \((?P<here>\d+)\)", OUTPUT,
@@ -150,10 +166,14 @@ _WORDS = {
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
         r"|No supported device detected|Failed to infer device type"
     ),
+    ORDINAL.kind: pattern(r"(?:CUDA|HIP) error: invalid device ordinal"),
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
     DRIVER_HAS_NONE.kind: pattern(r"Ray does not allocate any \w+s on the driver node"),
     TOO_FEW[0].kind: pattern(
         r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
+    ),
+    ONE_NODE.kind: pattern(
+        r"World size \(\d{1,9}\) is larger than the number of available GPUs \("
     ),
     NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
@@ -169,7 +189,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -208,10 +228,7 @@ def _made(  # noqa: PLR0913 - one argument per part of a finding
 
 def _invisible(case: Case, events: list[Event]) -> Finding:
     names = gpu_start.processes(events)
-    ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
-    # A worker may catch the exception and continue without a GPU.
-    proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
-    subject = names or ("A worker" if events[0].source.role == "worker-err" else "The program")
+    subject = _subject(events)
     hidden = "Ray assigned none to it (num_gpus=0), or its machine or container has none"
     if case.version and case.version >= _SHOWS_ALL:
         hidden = "its machine or container has none, or CUDA_VISIBLE_DEVICES hides them"
@@ -221,7 +238,7 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
         f"CUDA found no GPU in {names or subject.lower()}: {hidden}",
         f"{subject} needs a GPU and sees none",
         name=f"invisible {names}",
-        severity=None if proven else "warning",
+        severity=_certainty(case, events),
         remedies=(
             Remedy(
                 "Request the GPU for the task or actor that uses it, and check that .options() keeps it",
@@ -236,6 +253,49 @@ def _invisible(case: Case, events: list[Event]) -> Finding:
                 "Run CUDA code in a worker with a GPU, not in a driver on a node without one, and not while a module is imported",
                 ("print(ray.get_runtime_context().get_accelerator_ids())   # in the process",),
             ),
+        ),
+    )
+
+
+def _subject(events: Sequence[Event]) -> str:
+    is_worker = events[0].source.role == "worker-err"
+    return gpu_start.processes(events) or ("A worker" if is_worker else "The program")
+
+
+def _certainty(case: Case, events: Sequence[Event]) -> Severity | None:
+    """A warning if only workers print the exception: they may catch it and continue without a GPU."""
+    ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
+    proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
+    return None if proven else "warning"
+
+
+def _ordinal(case: Case, events: list[Event]) -> Finding:
+    names = gpu_start.processes(events)
+    subject = _subject(events)
+    return _made(
+        case,
+        events,
+        f"{subject} selected a GPU by a number that is not visible to it: fewer GPUs are visible than its ranks expect",
+        f"{subject} set a device that CUDA does not have",
+        name=f"ordinal {names}",
+        severity=_certainty(case, events),
+        remedies=(
+            Remedy(
+                "Select the first GPU that Ray assigned to the process, not the rank's number on the machine",
+                (
+                    "torch.cuda.set_device(0)   # with num_gpus=1; CUDA_VISIBLE_DEVICES renumbers the GPUs from 0",
+                    "print(ray.get_gpu_ids(), torch.cuda.device_count())   # in the process",
+                ),
+                doc=_DOC,
+            ),
+            Remedy(
+                "If the GPU should be visible, start one process per visible GPU, and remove settings that hide or renumber GPUs",
+                (
+                    "env | grep VISIBLE_DEVICES   # CUDA_, HIP_ and ROCR_VISIBLE_DEVICES of ray start and of the job",
+                    "ray status   # GPUs that Ray counts, against those that the ranks need",
+                ),
+            ),
+            _where(events[0]["ip"]),
         ),
     )
 
@@ -415,11 +475,36 @@ def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _one_node(case: Case, events: list[Event]) -> Finding:
+    asked, free = int(events[0]["asked"]), int(events[0]["free"])
+    return _made(
+        case,
+        events,
+        f"vLLM needs {asked} GPUs and its process sees {free}: without Ray as its executor, it uses one machine only",
+        f"{asked} GPUs are needed, the process sees {free}",
+        name=f"{asked} of {free} in one process",
+        remedies=(
+            Remedy(
+                "Let vLLM spread over the GPUs of the Ray cluster",
+                ("vllm serve … --distributed-executor-backend ray   # after `ray start` on every node",),
+                doc=_VLLM_DOC,
+            ),
+            Remedy(
+                "Or compare what the process sees with nvidia-smi, and ask for no more GPUs than that",
+                ('python3 -c "import os, torch; print(torch.cuda.device_count(), os.environ.get(\'CUDA_VISIBLE_DEVICES\'))"',),
+                doc=_VLLM_DOC,
+            ),
+        ),
+    )  # fmt: skip
+
+
 _JUDGES = {
     INVISIBLE[0].kind: _invisible,
+    ORDINAL.kind: _ordinal,
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
+    ONE_NODE.kind: _one_node,
     NOT_THERE.kind: _too_few,
 }
 
@@ -552,6 +637,19 @@ EXAMPLES: tuple[Example, ...] = (
         says=("needs 16 GPUs and the cluster has 8", "ray list nodes"),
     ),
     Example(
+        "vLLM without Ray as its executor needs more GPUs than its process sees",
+        {
+            "driver.log": "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
+            f"(APIServer pid=1) {ONE_NODE.sample}\n"
+        },
+        roots=("gpu-unavailable",),
+        says=("needs 2 GPUs and its process sees 1", "--distributed-executor-backend ray"),
+    ),
+    Example(
+        "a script warns of a world size and goes on",
+        {"driver.log": "WARNING: World size (2) is larger than the number of available GPUs (1), using 1\nstep 10\n"},
+    ),
+    Example(
         "a scheduler of another project uses similar words",
         {"driver.log": "Not enough GPUs available. Requested: 2, Available: 1\nqueued\n"},
     ),
@@ -655,6 +753,19 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the warning, and the other node has the remaining GPUs",
         {"driver.log": f"{MANY.sample}\n{WAITS.sample}\n{STARTED[0].sample}\n{STARTED[2].sample}\n"},
+    ),
+    Example(
+        "an actor selects the GPU by its rank on the machine",
+        {"driver.log": _INIT.replace(_CUDA, f"{ORDINAL.sample}\n")},
+        roots=("gpu-unavailable",),
+        says=("Rollout (pid 463)", "a number that is not visible", "VISIBLE_DEVICES"),
+    ),
+    Example(
+        "a program and a manual quote the number's error",
+        {
+            "driver.log": "probe: CUDA error: invalid device ordinal, so GPU 1 is skipped\n"
+            "see also RuntimeError: CUDA error: invalid device ordinal\nepoch 2\n"
+        },
     ),
     Example(
         "a program looks for a GPU and uses the CPU instead",

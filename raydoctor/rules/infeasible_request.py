@@ -12,7 +12,9 @@ amounts. The usual causes:
 - a GPU that `CUDA_VISIBLE_DEVICES` hides;
 - `num_cpus` larger than any single node has;
 - the only node with the resource has died;
-- a `label_selector` that no node satisfies.
+- a `label_selector` that no node satisfies;
+- a node affinity (`soft=False`) to a node that has left: then the call fails with `ActorUnschedulableError` or
+  `TaskUnschedulableError`.
 
 ## Confirm
 - `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` what is requested.
@@ -34,8 +36,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
-from raydoctor.case.signals import NODE_DEAD, NODE_REGISTERED, RAY_EXCEPTION, TASK_FAILED
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.signals import DRIVER, NODE_DEAD, NODE_REGISTERED, RAY_EXCEPTION, TASK_FAILED
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import waiting as now
@@ -52,6 +54,14 @@ _LESS = "Request what a node has"
 _LABELS_OF = (
     "@ray.remote(label_selector={…})          # with an existing label, or without a selector"
 )
+UNSCHEDULABLE = Signal(
+    "request.unschedulable", " is not schedulable: ",
+    r"^ray\.exceptions\.(?:RayTaskError\()?(?P<type>Actor|Task)UnschedulableError\)?: The (?:actor|task) is not schedulable: "
+    r"The node specified via NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible", DRIVER,
+    "ray.exceptions.ActorUnschedulableError: The actor is not schedulable: The node specified via NodeAffinitySchedulingStrategy doesn't "
+    "exist any more or is infeasible, and soft=False was specified.", symptom=True,
+)  # fmt: skip
+"""`exceptions.py`, 2.9 to 2.60: Ray fails a call only if it is bound to a node."""
 _APART = 20.0
 """Seconds between two reports that prove a lasting request; the autoscaler repeats it every 30 s."""
 
@@ -65,11 +75,13 @@ _APART = 20.0
     daemons_record=True,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
-        TASK_FAILED, RAY_EXCEPTION, serve.PENDING, autoscaler.CONFIG, autoscaler.ADDING,
+        TASK_FAILED, RAY_EXCEPTION, UNSCHEDULABLE, serve.PENDING, autoscaler.CONFIG, autoscaler.ADDING,
     ),
 )  # fmt: skip
 def infeasible_request(case: Case) -> Iterator[Finding]:
-    """One finding per request (its resources) that was never met."""
+    """One finding per request (its resources) that was never met, and one for calls that Ray refused to place."""
+    if refused := [e for e in case.of(UNSCHEDULABLE.kind) if not case.torn_down(e)]:
+        yield _refused(case, refused)
     seen = now.picture(case)
     waiting_now = {resources.key(r.needs) for r in seen.requests} if seen else set()
     for request in _requests(case, seen):
@@ -83,6 +95,33 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
             yield _finding(case, request, nodes, over=now.tasks_known(case))
         elif not fits and waiting.is_last_word(case, request.shown):
             yield replace(_finding(case, request, nodes), severity="warning")
+
+
+def _refused(case: Case, events: list[Event]) -> Finding:
+    """Calls that are bound to a node that cannot take them."""
+    first = events[0]
+    what = "An actor" if first["type"] == "Actor" else "A task"
+    return Finding(
+        f"{what} could not be placed: the node that it is bound to has left the cluster or lacks its resources",
+        (Link(first, "Ray refused to place it, as soft=False forbids another node"),),
+        explains=(Entity("request", f"refused {first['type']}"),),
+        caused_by=tuple(Entity("node", e["node"]) for e in case.of("node.dead") if e["node"]),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Let Ray use another node if that node is gone, or bind the call to a node that is alive",
+                (
+                    "NodeAffinitySchedulingStrategy(node_id=NODE_ID, soft=True)",
+                    "ray list nodes --filter state=ALIVE   # the id of a node changes when it restarts",
+                ),
+                doc=_DOC,
+            ),
+        ),
+        covers=(
+            *events,
+            *(e for e in case.of("driver.exception") if "UnschedulableError" in e["type"]),
+        ),
+    )
 
 
 @dataclass(slots=True)
@@ -802,5 +841,21 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("infeasible-request",),
         says=("2 GPU and 1 CPU",),
+    ),
+    Example(
+        "an actor is bound to a node that has left",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(a.f.remote())\n'
+            f"{UNSCHEDULABLE.sample}\n"
+        },
+        roots=("infeasible-request",),
+        says=("An actor could not be placed", "has left the cluster", "soft=True"),
+    ),
+    Example(
+        "a program quotes the refusal and uses another node",
+        {
+            "driver.log": "(pick pid=12) retry: The actor is not schedulable: The node specified via NodeAffinitySchedulingStrategy doesn't "
+            "exist any more\nsee also ray.exceptions.ActorUnschedulableError: The actor is not schedulable: in the manual\n"
+        },
     ),
 )

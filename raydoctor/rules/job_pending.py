@@ -29,9 +29,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
+from raydoctor.case.signals import CORE, DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -66,6 +66,15 @@ _NOT_CREATED = Signal(
     "dead or there's a high load there.'. Full traceback:", symptom=True,
 )  # fmt: skip
 """`job_manager.py`, 2.9 to 2.60: the request for the actor itself failed."""
+_CANCELLED = Signal(
+    "submission.cancelled", "Task failed: SchedulingCancelled: ",
+    r"^Task failed: SchedulingCancelled: .{0,4000}?task_name=_ray_internal_job_actor_(?P<submission>[\w:.-]{1,100}):JobSupervisor\.__init__", (*CORE, *DRIVER),
+    "Task failed: SchedulingCancelled: Actor creation cancelled.: Type=ACTOR_CREATION_TASK, Language=PYTHON, Resources: {}, "
+    "function_descriptor={type=PythonFunctionDescriptor, module_name=ray.dashboard.modules.job.job_manager, class_name=JobSupervisor, "
+    "function_name=__init__, function_hash=311d}, task_id=ffffffffffffffff35e305b2f42ca28de15bbbee01000000, "
+    "task_name=_ray_internal_job_actor_raysubmit_x1:JobSupervisor.__init__, job_id=01000000",
+)  # fmt: skip
+"""The dashboard's or an agent's core log: the GCS gave up the supervisor's creation."""
 _ACCEPTED = Signal(
     "submission.accepted", "' submitted successfully", r"^Job '(?P<submission>[^'\s]{1,100})' submitted successfully", DRIVER,
     "Job 'raysubmit_x1' submitted successfully",
@@ -83,13 +92,15 @@ _PENDING_AFTER = 60.0
     caused_by=("gcs", "raylet", "waiting"),
     daemons_record=True,
     looks_for=(
-        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _NOT_CREATED, _ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
+        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _NOT_CREATED, _CANCELLED, _ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
     ),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
     """One finding per job that did not start; one for messages that name no job."""
     yield from _without_agent(case)
     reports = case.of("submission.timed_out", "submission.unschedulable", "submission.not_created")
+    if evidence.is_console(case) and not reports:
+        reports = case.of(_CANCELLED.kind)
     idle = [s for s in jobs.submissions(case) if s.started and _did_not_start(case, s)]
     named = [s for s in idle if any(s.id in e.text for e in reports)] or (idle if reports else [])
     for submission in named:
@@ -176,6 +187,8 @@ def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
         return f"did not start within {float(first['seconds']):g} s: {why}"
     if first and first.kind == "submission.not_created":
         return f"did not start, because Ray could not create its supervisor actor: {clause(first['why'])}"
+    if first and first.kind == _CANCELLED.kind:
+        return "did not start, because Ray cancelled the creation of its supervisor actor before a worker was ready for it"
     if first:
         return f"could not be placed: {clause(first['why'])}"
     waited = _waited(case, job) if job else 0.0
@@ -265,6 +278,24 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"Status message: {_TIMED_OUT.sample}\n"},
         roots=("job-pending",),
         says=("45 s",),
+    ),
+    Example(
+        "a part of a core log, in which the supervisor's creation is cancelled",
+        {
+            "driver.log": f"[2026-11-21 10:59:50,620 I 47 180] task_manager.cc:507: {_CANCELLED.sample}\n"
+        },
+        roots=("job-pending",),
+        says=("raysubmit_x1", "cancelled the creation of its supervisor"),
+    ),
+    Example(
+        "the creation of another actor is cancelled, as the program asked for",
+        {
+            "driver.log": "[2026-11-21 10:59:50,620 I 47 180] task_manager.cc:507: "
+            + _CANCELLED.sample.replace(
+                "_ray_internal_job_actor_raysubmit_x1:JobSupervisor", "Trainer"
+            )
+            + "\n"
+        },
     ),
     Example(
         "the dashboard finds no agent for the job",

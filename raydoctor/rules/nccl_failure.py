@@ -5,7 +5,8 @@ In workers' `.err`, or in the driver's output: `[Rank 1] Watchdog caught collect
 WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then `… we
 are taking the entire process down.` and SIGABRT: Ray sees workers that end suddenly. Or an exception:
 `torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited or there was a network
-error`. vLLM also prints `RuntimeError: NCCL error: …`.
+error`. vLLM also prints `RuntimeError: NCCL error: …`. On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function
+error: hcclCommInitRootInfoConfig(…), error code is 7`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
@@ -55,6 +56,10 @@ _PEER_GONE = (
     *("Connection reset by peer", "Connection was likely closed"),
 )
 _NCCL = pattern(r"NCCL [Ee]rror(?: in: | \d{1,3}: |: )")
+_HCCL = pattern(
+    r"(?:HCCL|OPS) function error: (?P<call>[Hh]ccl\w{1,60})[^\n]{0,300}?, error code is (?P<code>\d{1,9})|HCCL error in: "
+)
+"""torch_npu's texts for a call of HCCL that failed."""
 _USUAL = 600
 """Seconds: torch's default time limit of a collective operation."""
 _EARLIER = 3600.0
@@ -86,6 +91,30 @@ PRINTED = (
         r"\b(?P<type>DistBackendError|RuntimeError): NCCL [Ee]rror(?: in: [^\s,]{1,300}, | \d{1,3}: |: )(?P<what>\S.{0,500})",
         OUTPUT,
         "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    ),
+    *(
+        Signal(
+            "nccl.error",
+            words,
+            rf"(?:^(?:E +)?|\]:? )(?P<type>RuntimeError): (?P<what>[^\n]{{0,200}}?{words}\S[^\n]{{0,500}})",
+            OUTPUT,
+            f"RuntimeError: {sample}",
+        )
+        for words, sample in (
+            (
+                "HCCL function error: ",
+                "create:torch_npu/csrc/distributed/HCCLUtils.hpp:102 HCCL function error: HcclCommInitRootInfo(numRanks, &rootInfo, "
+                "rank, &(comm->hcclComm_)), error code is 7",
+            ),
+            (
+                "OPS function error: Hccl",
+                "InnerRunOpApi:torch_npu/csrc/framework/OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6",
+            ),
+            (
+                "HCCL error in: ",
+                "[ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64",
+            ),
+        )
     ),
     *(
         Signal(
@@ -133,13 +162,25 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
     raised: dict[str, list[Printed]] = {}
     for seen in failures(case):
         error = seen.failure.raised
-        if error and (error.name == "DistBackendError" or _NCCL.match(error.message)):
+        if error and (error.name == "DistBackendError" or _is_of_library(error.message)):
             raised.setdefault(error_entity(seen).value, []).append(seen)
     for seen_alike in raised.values():
         yield _error(case, seen_alike)
     printed = case.of(PRINTED[0].kind)
     if printed and is_console and not reports and not raised:
         yield _printed(case, printed)
+
+
+def _is_of_library(message: str) -> bool:
+    return bool(_NCCL.match(message) or _HCCL.search(message))
+
+
+def _library(what: str) -> tuple[str, str]:
+    """The library that failed, and its own words."""
+    if called := _HCCL.search(what):
+        call = f"{called['call']}, error code {called['code']}" if called["call"] else ""
+        return "HCCL", call or what
+    return "NCCL", what
 
 
 def _reports(case: Case) -> list[_Report]:
@@ -270,15 +311,16 @@ def _printed(case: Case, events: list[Event]) -> Finding:
     processes = {(event["ip"], event.pid) for event in events}
     where = f" in {len(processes)} processes" if len(processes) > 1 else ""
     gone = any(text in first["what"] for text in _PEER_GONE)
+    library, words = _library(first["what"])
     return Finding(
-        f"NCCL failed{where}: {first['what'][:_LONGEST]}",
+        f"{library} failed{where}: {words[:_LONGEST]}",
         (Link(first, f"a rank raised {first['type']}"),),
         caused_by=evidence.exit_entities(case.exits) if gone else (),
         subjects=tuple(
             Subject("worker", None, None, pid) for _, pid in sorted(processes, key=str) if pid
         )[:10],
         count=len(processes),
-        remedies=tuple(_remedies(0, [])),
+        remedies=(_ascend(),) if library == "HCCL" else tuple(_remedies(0, [])),
         covers=tuple(events),
     )
 
@@ -286,12 +328,13 @@ def _printed(case: Case, events: list[Event]) -> Finding:
 def _error(case: Case, seen: list[Printed]) -> Finding:
     failure = seen[0].failure
     what = failure.raised.message if failure.raised else ""
-    detail = what.partition(": ")[2].partition(", ")[2] or what
+    library, words = _library(what)
+    detail = words if words != what else what.partition(": ")[2].partition(", ")[2] or what
     where = failure.function if len(seen) == 1 else f"{len(seen)} × {failure.function}"
     gone = any(text in what for text in _PEER_GONE)
     causes = [e for exit_ in case.exits for e in exit_.entities] if gone else []
     return Finding(
-        f"NCCL failed in {where}: {detail[:_LONGEST]}",
+        f"{library} failed in {where}: {detail[:_LONGEST]}",
         (
             Link(
                 seen[0].event,
@@ -302,8 +345,18 @@ def _error(case: Case, seen: list[Printed]) -> Finding:
         caused_by=tuple(causes),
         subjects=(Subject("task", None, failure.function, failure.pid),),
         count=max(1, evidence.total([s.event for s in seen])),
-        remedies=tuple(_remedies(0, [])),
+        remedies=(_ascend(),) if library == "HCCL" else tuple(_remedies(0, [])),
         covers=(*(e for s in seen for e in s.records), *case.of(PRINTED[0].kind)),
+    )
+
+
+def _ascend() -> Remedy:
+    return Remedy(
+        "End leftover processes on the NPUs, and check the interface between the nodes and the rank that is missing",
+        (
+            "npu-smi info   # on each node: processes of an earlier run",
+            'ray.init(runtime_env={"env_vars": {"HCCL_SOCKET_IFNAME": "eth0", "HCCL_CONNECT_TIMEOUT": "600"}})   # the default is 120 s',
+        ),
     )
 
 
@@ -490,6 +543,47 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("nccl-failure",),
         says=("in 2 processes", "unhandled system error", "NCCL_SOCKET_IFNAME"),
+    ),
+    *(
+        Example(
+            f"HCCL, the library of Ascend NPUs, fails in a worker: {says}",
+            {"driver.log": f"(WorkerDict pid=381, ip=10.0.0.2) [rank1]: {signal.sample}\n"},
+            roots=("nccl-failure",),
+            says=("HCCL failed", says, "npu-smi info"),
+        )
+        for signal, says in zip(
+            PRINTED[2:5],
+            (
+                "HcclCommInitRootInfo, error code 7",
+                "HcclAllreduce, error code 6",
+                "ProcessGroupHCCL",
+            ),
+            strict=True,
+        )
+    ),
+    Example(
+        "a program reports that it tried again after a failure of HCCL",
+        {
+            "driver.log": f"(Trainer pid=381) INFO retry 1 after {PRINTED[2].sample}\n(Trainer pid=381) step 10\n"
+        },
+    ),
+    Example(
+        "HCCL fails in a task",
+        {
+            "driver.log": _RAISED.partition("torch.distributed.")[0]
+            + PRINTED[2].sample
+            + "\n[ERROR] 2026-11-21-07:34:56 (PID:389, Device:0, "
+            "RankID:2) ERR02200 DIST call hccl api failed.\n"
+        },
+        roots=("nccl-failure",),
+        says=("HCCL failed in Trainer.step: HcclCommInitRootInfo, error code 7",),
+    ),
+    Example(
+        "HCCL's settings and another function's error code are printed",
+        {
+            "driver.log": "HCCL_CONNECT_TIMEOUT=600\nnote: HCCL function error: see the manual\n"
+            "retry after an error in HcclAllreduce, error code is 6\n"
+        },
     ),
     Example(
         "NCCL's version and a setting are printed",

@@ -7,6 +7,8 @@
   '0.0.0.0:6380' … Address already in use` in the output of the GCS, a raylet, a worker or the driver.
 - `ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied` from the dashboard's start.
 - `DistNetworkError: The server socket has failed to listen on any local network address … EADDRINUSE` in a rank.
+- `OSError: [Errno 98] Address already in use` in a task or actor, or uvicorn's `[Errno 98] error while attempting to bind on
+  address ('0.0.0.0', 30000)`: a server of the program, of vLLM or of SGLang.
 
 ## Why
 Ray compares the ports of its own components before it starts. A port that Ray chose at random, or `--port` itself, may lie
@@ -39,10 +41,11 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, OUTPUT, RAYLET, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared.cluster import CHECK_FAILED
 from raydoctor.rules.shared.failures import SIGNALS, failures
-from raydoctor.rules.shared.task_error import error_entities
+from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DAEMONS = (*RAYLET, *GCS, *CORE, "core-io", "raylet-echo", "gcs-echo", *OUTPUT)
 
@@ -100,8 +103,21 @@ GLOO = Signal(
     OUTPUT,
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:220] bind: Address already in use",
 )
+HTTP = Signal(
+    "port.http",
+    "] error while attempting to bind on address ",
+    r"(?:^|\] )(?:ERROR: +|OSError: )?\[Errno (?:98|48)\] error while attempting to bind on address "
+    r"\('(?P<host>[^'\s]{1,80})', (?P<port>\d{1,5})[^()\n]{0,40}\): (?:\[[Ee]rrno \d{1,3}\] )?address already in use",
+    OUTPUT,
+    "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use",
+)
+"""asyncio's text, which uvicorn prints when it cannot start: vLLM's and SGLang's HTTP servers."""
 _TORCH = ("port.c10d", "port.gloo")
-_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO)
+_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO, HTTP)
+_SOCKET = pattern(
+    r"\[Errno (?:98|48)\] (?:Address already in use|error while attempting to bind on address )"
+)
+"""Python's own text for a socket, which names no port."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
 _OPTIONS = {
     "gcs": "port",
@@ -135,8 +151,9 @@ class _Conflict:
         event = self.first
         if event.kind == "port.dashboard":
             return "The dashboard"
-        if event.kind in _TORCH:
-            return "A torch process"
+        if event.kind in (*_TORCH, HTTP.kind):
+            http = f"{event['who'] or 'The program'}'s HTTP server"
+            return http if event.kind == HTTP.kind else "A torch process"
         role, text = event.source.role, event.text
         if role.startswith("gcs") or "(gcs_server)" in text:
             return "The GCS"
@@ -168,6 +185,39 @@ def port_conflict(case: Case) -> Iterator[Finding]:
             found.setdefault(port, _Conflict(port)).events.append(event)
     for conflict in found.values():
         yield _occupied(case, conflict)
+    raised = [
+        s
+        for s in failures(case)
+        if _is_of_socket(s) and not (HTTP.regex.search(_said(s)) and found)
+    ]
+    by_name: dict[str, list[Printed]] = {}
+    for seen in raised:
+        by_name.setdefault(seen.failure.function, []).append(seen)
+    for name, alike in by_name.items():
+        yield _raised(name, alike)
+
+
+def _said(seen: Printed) -> str:
+    return f"OSError: {seen.failure.raised.message}" if seen.failure.raised else ""
+
+
+def _is_of_socket(seen: Printed) -> bool:
+    raised = seen.failure.raised
+    return raised is not None and raised.name == "OSError" and bool(_SOCKET.match(raised.message))
+
+
+def _raised(name: str, seen: list[Printed]) -> Finding:
+    """A task or actor whose own server could not listen; Python does not name the port."""
+    raised = seen[0].failure.raised
+    place = f" ({raised.place.short_file}:{raised.place.line})" if raised and raised.place else ""
+    return Finding(
+        f"{name} could not listen on its port because another process uses it{place}",
+        (Link(seen[0].event, f"{name} raised OSError: the address is already in use"),),
+        explains=(Entity("ports", f"raised {name}"), *error_entities(seen)),
+        count=max(1, evidence.total([s.event for s in seen])),
+        remedies=(_own_port(""),),
+        covers=tuple(e for s in seen for e in s.records),
+    )
 
 
 def _is_quoted(event: Event) -> bool:
@@ -228,9 +278,12 @@ def _occupied(case: Case, conflict: _Conflict) -> Finding:
     errors = [
         seen
         for seen in failures(case)
-        if first.kind in _TORCH
+        if first.kind in (*_TORCH, HTTP.kind)
         and seen.failure.raised
-        and STORE.regex.search(f"{seen.failure.raised.name}: {seen.failure.raised.message}")
+        and any(
+            signal.regex.search(f"{seen.failure.raised.name}: {seen.failure.raised.message}")
+            for signal in (STORE, HTTP)
+        )
         and port in seen.failure.raised.message
     ]
     number = f"port {port}" if port else "a port"
@@ -282,10 +335,22 @@ def _jobs(conflict: _Conflict) -> Iterator[Entity]:
 
 
 def _severity(case: Case, conflict: _Conflict, exits: list[WorkerExit]) -> Severity | None:
-    """A warning for a worker without a recorded exit, which Ray replaces, and for gRPC's line alone."""
+    """A warning for a worker without a recorded exit, which Ray replaces, and for the line of a server alone."""
     if conflict.owner == "A worker":
         return evidence.severity(case, exits) if exits else "warning"
-    return "warning" if conflict.first.kind == "port.grpc_listener" else None
+    first = conflict.first
+    is_alone = first.kind == HTTP.kind and first["who"] and not exits
+    return "warning" if first.kind == LISTENER.kind or is_alone else None
+
+
+def _own_port(port: str) -> Remedy:
+    other = f", and not {port}" if port else ""
+    return Remedy(
+        f"Give each server on a host its own port{other}: Ray may start several replicas or actors on one node",
+        (
+            'sock.bind(("", 0)); port = sock.getsockname()[1]   # in the actor: the system chooses a free port',
+        ),
+    )
 
 
 def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
@@ -304,6 +369,9 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
                 "MASTER_PORT=FREE_PORT …   # vLLM: VLLM_PORT",
             ),
         )
+        return
+    if conflict.first.kind == HTTP.kind:
+        yield _own_port(port)
         return
     option = {"The dashboard": "dashboard-port", "The GCS": "port"}.get(conflict.owner)
     if option:
@@ -423,6 +491,29 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_TRACE}{DASHBOARD.sample}\n"},
         roots=("port-conflict",),
         says=("8265", "--dashboard-port"),
+    ),
+    Example(
+        "two servers of actors use the same port of a node",
+        {"driver.log": f"(Server pid=12, ip=10.0.0.3) {HTTP.sample}\n"},
+        roots=("port-conflict",),
+        says=("Server's HTTP server", "port 30000", "not 30000", "chooses a free port"),
+    ),
+    Example(
+        "a task opens a socket on a port that is taken",
+        {
+            "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(OSError): ray::Server.start() (pid=389, ip=10.0.0.2, "
+            'actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<s>)\n  File "/app/server.py", line 49, in start\n    sock.bind(address)\n'
+            "OSError: [Errno 98] Address already in use\n"
+        },
+        roots=("port-conflict",),
+        says=("Server.start could not listen on its port", "server.py:49"),
+    ),
+    Example(
+        "a program tries the next port",
+        {
+            "driver.log": "(Server pid=12) WARNING [Errno 98] Address already in use, trying 30001\n"
+            "(Server pid=12) skip: [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use\n"
+        },
     ),
     Example(
         "torch falls back to IPv4, and a program quotes the errors",

@@ -61,6 +61,7 @@ from raydoctor.rules.shared.cluster import (
     RAYLET_ERROR,
     TOLD_BY_OTHERS,
     TOO_MANY_FILES,
+    UNHANDLED,
     DeadRaylet,
     dead_node,
     dead_raylets,
@@ -93,7 +94,7 @@ _RAYLET_LOG = Gap(
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
-        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, *CRASH_FRAMES, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
+        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -603,5 +604,14 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
             "(unknown)  (unknown)\n(raylet)     @     0x56423c3996c4       1200  ray::core::CoreWorker::Exit()\n"
         },
+    ),
+    Example(
+        "a part of a raylet's log with an uncaught exception",
+        {
+            "driver.log": "[2026-11-21 07:44:10,419 I 305 305] (raylet) local_resource_manager.cc:287: Object store memory is not idle.\n"
+            f"[2026-11-21 07:44:10,420 E 305 305] (raylet) logging.cc:108: {UNHANDLED.sample}\n"
+        },
+        roots=("raylet-died",),
+        says=("uncaught C++ exception: St13runtime_error",),
     ),
 )

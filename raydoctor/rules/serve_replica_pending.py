@@ -25,6 +25,7 @@ The constructor raised an exception (`serve-replica-failed`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from raydoctor.case import Case, evidence
@@ -41,7 +42,7 @@ from raydoctor.rules.shared import serve
     rank=85,
     explains=("serve-pending",),
     caused_by=("waiting",),
-    looks_for=(serve.PENDING,),
+    looks_for=(serve.PENDING, serve.READY),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:
     """One finding per deployment and step."""
@@ -50,7 +51,19 @@ def serve_replica_pending(case: Case) -> Iterator[Finding]:
         lambda e: (e["app"], e["deployment"], e["step"]),
     )
     for (app, deployment, step), events in groups.items():
-        yield _finding(app, deployment, step == "initialize", events)
+        starting = step == "initialize"
+        finding = _finding(app, deployment, starting, events)
+        yield (
+            finding
+            if starting or not _is_left(case, events[-1])
+            else replace(finding, severity="warning")
+        )
+
+
+def _is_left(case: Case, last: Event) -> bool:
+    """Whether a part of a log shows the replica waiting, and nothing that became ready after it."""
+    ready = (e for e in case.of(serve.READY.kind) if e.source.path == last.source.path)
+    return last.source.is_excerpt and not any(e.offset > last.offset for e in ready)
 
 
 def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> Finding:
@@ -143,6 +156,20 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("serve-replica-pending",),
         says=("2 replicas of Generator", "needs 8 CPU"),
+    ),
+    Example(
+        "a console that ends while a replica waits",
+        {"driver.log": f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"},
+        roots=("serve-replica-pending",),
+        says=("waited more than 30 s", "needs 8 CPU"),
+    ),
+    Example(
+        "a console in which the application is ready a moment later",
+        {
+            "driver.log": f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"
+            f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n"
+        },
+        roots=("serve-replica-pending",),
     ),
     Example(
         "a slow constructor is only a note",

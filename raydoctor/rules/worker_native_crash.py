@@ -197,6 +197,10 @@ def _links(crash: Crash, label: str) -> Iterator[Link]:
         )
     if crash.python:
         yield Link(crash.python, _stack_shows(crash))
+    if not (crash.handler or crash.python):
+        is_shells = crash.events[0].kind == "crash.shell"
+        by = "the shell reports" if is_shells else "Python's list of modules ends the report of"
+        yield Link(crash.events[0], f"{by} {crash.signal}")
 
 
 def _stack_shows(crash: Crash) -> str:
@@ -515,6 +519,34 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-native-crash",),
         says=("crashed: SIGABRT",),
+    ),
+    Example(
+        "a console that begins within Python's report",
+        {
+            "driver.log": '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
+            "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, ray._raylet, pyarrow.lib (total: 3)\n"
+        },
+        roots=("worker-native-crash",),
+        says=(
+            "Trial (pid 379) crashed: a fatal error, whose report begins above this text",
+            "pyarrow",
+        ),
+    ),
+    Example(
+        "the shell reports how the program ended",
+        {
+            "driver.log": "2026-11-21 07:34:50,739\tINFO worker.py:1843 -- Started a local Ray instance.\n(load pid=12) 3 of 9\n"
+            "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py\n"
+        },
+        roots=("worker-native-crash",),
+        says=("The driver", "crashed: SIGSEGV"),
+    ),
+    Example(
+        "the shell reports a crash of another program, and the driver continues",
+        {
+            "driver.log": "sh: line 1: 12345 Segmentation fault      (core dumped) ./convert a.png\nconverted 8 of 9\n"
+            "Extension modules: numpy, scipy are built\n"
+        },
     ),
     Example(
         "a program prints a line about a report, without a frame",

@@ -120,6 +120,7 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
         for e in case.exits
         if e.exit_type == "SYSTEM_ERROR"
         and not case.is_explained(*e.entities)
+        and (_is_named(e) or not case.explained)
         and not jobs.ended_with(case, e.worker)
     ]
     by_node: dict[str, list[WorkerExit]] = {}
@@ -129,6 +130,11 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
         yield _finding(case, exits)
     if not (case.exits or case.explained or _DAEMONS & case.roles):
         yield from _of_texts(case)
+
+
+def _is_named(exit_: WorkerExit) -> bool:
+    """Whether a record names the process; a console may cut it off: then another finding may be about the same one."""
+    return bool(exit_.worker or exit_.actor or exit_.pid is not None)
 
 
 _DAEMONS = frozenset((*GCS, *RAYLET))

@@ -304,6 +304,13 @@ def test_a_record_in_json_keeps_its_level_and_time(pasted: str) -> None:
     assert [line.text for line in rest] == TRACE.split("\n")
 
 
+def test_a_task_name_with_brackets_of_its_own_is_a_prefix() -> None:
+    (line,) = rewritten("(run(evaluate)::eval/step-7334) pid=12, ip=10.0.0.2) step 3")
+    parsed = parse_line(line, "driver")
+    assert (parsed.pid, parsed.ip, parsed.message) == (12, "10.0.0.2", "step 3")
+    assert rewritten("(see (a) and b pid=12) is a note") == ["(see (a) and b pid=12) is a note"]
+
+
 def test_json_behind_the_prefix_of_a_process_is_its_line() -> None:
     line = (
         f"(train pid=12, ip=10.0.0.2) {documents({**RAY_JSON, 'task_id': TID, 'exc_text': TRACE})}"
@@ -319,6 +326,12 @@ def test_a_daemons_json_is_read_as_its_text_log() -> None:
               "filename": "node_manager.cc", "lineno": 3099, "node_id": "aa"}  # fmt: skip
     text = f"[{TIME} E 0 0] (raylet) node_manager.cc:3099: Killing it. node_id=aa"
     assert Rewriter(ROLES).rewrite([documents(record)]) == [("raylet-out", 1, text)]
+
+
+def test_a_record_of_serve_in_json_is_read_as_its_text_log() -> None:
+    record = {"levelname": "WARNING", "asctime": TIME, "component_name": "controller",
+              "component_id": "12", "message": "deployment_state.py:2152 - It waits."}  # fmt: skip
+    assert shown(documents(record)) == [f"WARNING {TIME} controller 12 -- It waits."]
 
 
 def test_a_structured_traceback_becomes_pythons() -> None:

@@ -205,6 +205,7 @@ def _is_rays_own(data: Any) -> bool:
         isinstance(data, dict)
         and "asctime" in data
         and not _is_of_cpp(data)
+        and not _is_of_serve(data)
         and not any(data.get(key) for key in ("exc_text", "exc_info"))
         and "\n" not in str(data.get("message"))
     )
@@ -215,6 +216,11 @@ def _is_of_cpp(data: dict[str, Any]) -> bool:
     return len(str(data.get("levelname"))) == 1 and str(data.get("filename")).endswith(
         (".cc", ".h")
     )
+
+
+def _is_of_serve(data: dict[str, Any]) -> bool:
+    """A record of Serve's controller, proxies or replicas with `LoggingConfig(encoding="JSON")`."""
+    return all(data.get(key) for key in ("asctime", "levelname", "component_name", "component_id"))
 
 
 def _lines(data: Any) -> list[str]:
@@ -238,6 +244,8 @@ def _texts(data: Any, outer: _Head, depth: int) -> Iterator[str]:
     ):
         if _is_of_cpp(data):
             yield _record_of_cpp(data)
+        elif _is_of_serve(data):
+            yield _record_of_serve(data)
         elif isinstance(data.get("frames"), list) and "exc_type" in data:
             yield _traceback(data)
         elif isinstance(data.get("record"), dict) and isinstance(data.get("text"), str):
@@ -328,6 +336,18 @@ def _record_of_cpp(data: dict[str, Any]) -> str:
     )
 
 
+def _record_of_serve(data: dict[str, Any]) -> str:
+    """The form of a text log; 2.9 to 2.20 put `file.py:12 - ` into the message."""
+    text = str(data.get("message", ""))
+    text = _PLACE.sub("", text, count=1) if _PLACE.match(text) else text
+    more = "".join(f"\n{data[key]}" for key in ("exc_text",) if data.get(key))
+    return (
+        f"{data['levelname']} {data['asctime']} {data['component_name']} {data['component_id']} "
+        f"-- {text}{more}"
+    )
+
+
+_PLACE = pattern(r"[\w./-]{1,100}:\d{1,6} - ")
 _CPP_KEYS = frozenset({"asctime", "levelname", "message", "component", "filename", "lineno"})
 
 

@@ -40,6 +40,10 @@ _DAEMON = r"(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()\n]{0,100})?"
 NAMED = r"(?:[^()\n]{0,300}\([^()\n]{0,300}(?:\([^()\n]{0,300}\)[^()\n]{0,300}){0,20}\)){0,20}[^()\n]{0,300}"
 """Text in parentheses, with two more levels: `MapWorker(ReadParquet->Map(f)->MapBatches(g)) pid=12`."""
 _PARENTHESES = pattern(rf"\((?P<who>{NAMED})\)(?P<gap>[ \t]?)")
+_UNBALANCED = pattern(
+    r"\((?P<name>[^\s][^\n]{0,300}?)(?P<id> pid=\d{1,10}(?:, ip=[^()\n]{1,100})?)\)[ \t]?"
+)
+"""The prefix of a task whose own name has brackets without a counterpart."""
 _OF_PROCESS = pattern(rf"(?:{_DAEMON}|(?:.*[^\w])?pid=\d{{1,10}}(?:, ip=[^()\n]{{1,100}})?)")
 _RANK_OF_PROCESS = pattern(r", rank=(?P<rank>\d{1,7})\b")
 _RANK = pattern(
@@ -92,6 +96,8 @@ _PLACE = pattern(
     r"(?:\[[A-Z]{2,10}\] )?(?:\((?:raylet|gcs_server)\) )?[a-z_]{3,60}\.(?:cc|h):\d{1,5}: ?"
 )
 """What is left of a header of Ray's C++ after a person removed the time."""
+_BARE_PLACE = pattern(r"core_worker(?:_process)?\.cc:\d{1,5}: (?=Failed to register worker )")
+"""The same of a driver, for the message above its end: the file names the only process that prints it."""
 _UNPREFIXED = "A worker died or was killed while executing a task by an unexpected system error."
 """The raylet's message without its prefix."""
 _OPENINGS = (
@@ -157,7 +163,8 @@ def is_bare(text: str) -> bool:
         pushed = text.startswith(("WARNING worker.py:", "ERROR worker.py:"), 24)
         return text[23:24] == "\t" and is_rays(text) and not pushed
     return not (
-        (
+        text.startswith("core_worker")
+        or (
             first.isupper()
             and (
                 text.startswith(_OPENINGS)
@@ -183,6 +190,9 @@ def strip(line: str) -> Stripped:
         found.process, found.changed = "(raylet) ", True
         if not found.text[:1].isdigit():
             found.text = found.text[match.end() :]
+    if not found.process and (place := _BARE_PLACE.match(found.text)):
+        found.level, found.header = "E", place[0].rstrip()
+        _take(found, place.end())
     if not found.process and found.text.startswith(_UNPREFIXED):
         found.process, found.changed = "(raylet) ", True
     if found.level and _RAYS.match(found.text):
@@ -220,14 +230,11 @@ def _strip_one(found: Stripped) -> bool:
 
 def _strip_process(found: Stripped) -> bool:
     match = _PARENTHESES.match(found.text)
-    if not match:
-        return False
+    if not match or (match[0] not in _PARSED and not _OF_PROCESS.fullmatch(match["who"])):
+        return _strip_unbalanced(found)
     who = match["who"]
-    if match[0] not in _PARSED:
-        if not _OF_PROCESS.fullmatch(who):
-            return False
-        if len(_PARSED) < _MOST_PARSED and match["gap"] == " " and ", rank=" not in who:
-            _PARSED.add(match[0])
+    if len(_PARSED) < _MOST_PARSED and match["gap"] == " " and ", rank=" not in who:
+        _PARSED.add(match[0])
     found.changed |= bool(found.process)
     found.process = f"({who}) "
     if rank := _RANK_OF_PROCESS.search(who):
@@ -236,6 +243,14 @@ def _strip_process(found: Stripped) -> bool:
     if who.startswith(("raylet", "gcs_server")) and (place := _PLACE.match(found.text)):
         _take(found, place.end())
     return True
+
+
+def _strip_unbalanced(found: Stripped) -> bool:
+    match = _UNBALANCED.match(found.text)
+    if not match or match["name"].count("(") == match["name"].count(")"):
+        return False
+    found.process = f"({match['name'].replace('(', '[').replace(')', ']')}{match['id']}) "
+    return _take(found, match.end())
 
 
 def _head(found: Stripped, match: re.Match[str], stamp: str = "") -> None:

@@ -43,6 +43,11 @@ DAEMON_CRASH = Signal(
     "daemon.crash", " received at time=", r"^\*\*\* (?P<signal>SIG[A-Z]+) received at time=(?P<epoch>\d+)", (*RAYLET, *GCS),
     "*** SIGSEGV received at time=1795246490 on cpu 0 ***", symptom=True,
 )  # fmt: skip
+UNHANDLED = Signal(
+    "daemon.unhandled", "Unhandled exception: ", r"^Unhandled exception: (?P<expression>[^\n]{1,500})", RAYLET,
+    "Unhandled exception: St13runtime_error. what(): no space", symptom=True,
+)  # fmt: skip
+"""`util/logging.cc`, 2.9 to 2.60: the handler of uncaught C++ exceptions, which then ends the process."""
 CRASH_FRAMES = tuple(
     Signal(
         "daemon.frame", f"ray::{name}::", rf"^ *@ +0x[0-9a-f]+ +\S+ +ray::{name}::(?!RayletClient)\w", ("raylet-echo",),
@@ -119,6 +124,8 @@ def fatal_reason(event: Event) -> str:
     """What a process of Ray recorded last: a signal, a failed check, or another fatal record."""
     if event["signal"]:
         return f"crashed: {event['signal']}"
+    if event.kind == UNHANDLED.kind:
+        return f"crashed by an uncaught C++ exception: {spelled(event['expression'])}"
     if event["expression"]:
         return f"ended itself because a check failed: {spelled(event['expression'])}"
     return f"ended itself: {spelled(event.message.strip().partition(chr(10))[0])}"
@@ -176,7 +183,10 @@ def _driver_shut_down(case: Case) -> float:
 
 TOLD_BY_OTHERS = ("raylet.agent_failed", "raylet.too_many_files")
 """Last records of a raylet that another rule reports."""
-_LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.marked_dead", *TOLD_BY_OTHERS)
+_LAST_WORDS = (
+    *("ray.check_failed", "daemon.crash", "daemon.unhandled", "raylet.marked_dead"),
+    *TOLD_BY_OTHERS,
+)
 
 
 def echoed_checks(case: Case) -> list[Event]:
@@ -203,13 +213,16 @@ def last_words(case: Case) -> list[Event]:
         return []
     return [
         e
-        for e in case.of("daemon.crash", "raylet.marked_dead")
+        for e in case.of("daemon.crash", "raylet.marked_dead", UNHANDLED.kind)
         if not case.torn_down(e)
         and (
             is_fatal(e)
             if e.kind == "raylet.marked_dead"
-            else e["signal"] not in ("SIGTERM", "SIGINT")
-            and ("(raylet) logging.cc:" in e.text or _has_frame(case, e))
+            else e["expression"]
+            or (
+                e["signal"] not in ("SIGTERM", "SIGINT")
+                and ("(raylet) logging.cc:" in e.text or _has_frame(case, e))
+            )
         )
     ]
 

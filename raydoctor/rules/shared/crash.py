@@ -71,6 +71,21 @@ CRASH_SIGNALS = (
         _STACK,
         extent="record",
     ),
+    Signal(
+        "crash.tail",
+        "Extension modules: ",
+        r"^Extension modules: (?=[^\n]{0,12000}?\bray\._rayl)",
+        _OUTPUT,
+        "Extension modules: msgpack._cmsgpack, google._upb._message, ray._raylet, numpy.linalg._umath_linalg (total: 4)",
+    ),
+    Signal(
+        "crash.shell",
+        "(core dumped)",
+        r"^(?:[^\s:]{1,200}: line \d{1,9}: +\d{1,10} )?(?P<what>Segmentation fault|Bus error|Illegal instruction"
+        r"|Floating point exception|Aborted) {1,40}\(core dumped\)(?:$| {1,40}\S)",
+        ("driver", "job-driver"),
+        "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py",
+    ),
     _words(
         "terminate called ",
         r"^terminate called (?P<words>.*)",
@@ -100,7 +115,11 @@ CRASH_SIGNALS = (
     ),
 )
 
-_ECHOED = ("crash.printed", "crash.frame", "crash.python", "crash.words")
+_ECHOED = (
+    *("crash.printed", "crash.frame", "crash.python", "crash.words"),
+    *("crash.tail", "crash.shell"),
+)
+_REMAINS = ("crash.tail", "crash.shell")
 _KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
 _FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(
@@ -113,6 +132,8 @@ _RAYS_MODULES = (
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
 )  # fmt: skip
 """Packages whose extension modules Ray itself loads (seen in workers and drivers that load no others)."""
+_BEHEADED = "a fatal error, whose report begins above this text"
+"""In place of a signal. Python lists extension modules only below a fatal error (`faulthandler`, 3.10 and later)."""
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
     "Bus error": "SIGBUS",
@@ -222,12 +243,22 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
     )
     for events in by_file.values():
         crash = _crash(events, None)
-        if crash is None:
+        if crash is None or (crash.events[0].kind == "crash.shell" and _goes_on(case, crash)):
             continue
-        is_shown = crash.python or any(e.kind == "crash.frame" or e.level == "E" for e in events)
+        kinds = {e.kind for e in events}
+        is_shown = (
+            crash.python or kinds & {"crash.frame", *_REMAINS} or "E" in {e.level for e in events}
+        )
         is_own = is_shown and events[0].source.is_excerpt and not case.exits
         if is_own or (crash.handler and crash.python):
             yield crash
+
+
+def _goes_on(case: Case, crash: Crash) -> bool:
+    """Whether the driver's output continues: then the shell's line is about another program."""
+    last = crash.events[-1]
+    ending = case.endings.get(last.source)
+    return ending is not None and ending.offset > last.offset
 
 
 def of_lone_echoes(case: Case) -> Iterator[Crash]:
@@ -243,7 +274,11 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
         crash = _crash(events, end)
         # Another process may print a report: a bare `*** SIG…` needs the process's recorded end, or a frame
         # below it where no process's end is recorded.
-        if crash and (crash.python or not case.exits or any(e.level == "E" for e in crash.events)):
+        if crash and (
+            crash.python
+            or not case.exits
+            or any(e.level == "E" or e.kind == _REMAINS[0] for e in crash.events)
+        ):
             yield crash
 
 
@@ -278,7 +313,7 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     ]
     stacks = [e for e in events if e.kind == "crash.python" and _is_whole(e)]
     if not handlers and not stacks:
-        return None
+        return _remains(events, exit_)
     python = max(stacks, key=_completeness) if stacks else None
     modules, count = _modules(python)
     words = [e for e in events if e.kind == "crash.words"]
@@ -298,6 +333,16 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
         module_count=count,
         exit=exit_,
     )
+
+
+def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
+    """A crash of which an excerpt shows only the end of Python's report, or the shell's line."""
+    found = [e for e in events if e.kind in _REMAINS and e.source.is_excerpt]
+    if not found:
+        return None
+    modules, count = _modules(found[0])
+    signal = _SIGNAL_OF.get(found[0]["what"], _BEHEADED)
+    return Crash(signal, tuple(found), modules=modules, module_count=count, exit=exit_)
 
 
 def _completeness(stack: Event) -> tuple[int, bool]:
