@@ -54,7 +54,8 @@ Exit code:
   0  nothing hangs
   1  at least one task, method or driver hangs
   2  could not run
-  3  inconclusive: some evidence is missing, or a wait is still younger than --min-age
+  3  inconclusive: some evidence is missing, a wait is younger than --min-age, or
+     what may end a wait is not known
 """
 
 
@@ -114,7 +115,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
         return FOUND
     from raydoctor.render.hung import gaps
 
-    is_complete = not view.found.early and all(gap.optional for gap in gaps(view))
+    is_complete = view.found.is_conclusive and all(gap.optional for gap in gaps(view))
     return 0 if is_complete else INCOMPLETE
 
 
@@ -125,7 +126,7 @@ def _live(**given: Any) -> Capture:
     from raydoctor.observe.stacks.suspects import Sampling
 
     age = min(_PEERS_AFTER, given["min_age"])
-    sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST)
+    sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST, drivers=True)
     with Progress("searching for a cluster") as progress:
         collect_options = replace(options.collect_options(**given), logs=False, samples=sampling)
         capture = live.collect(collect_options, progress.say).capture()

@@ -218,7 +218,8 @@ def test_a_server_that_nobody_calls_is_no_hang(
     stack = [*((*frame, "python") for frame in frames), ("run", "server.py", 7, "user")]
     found = read(tasks=[LOAD], samples=hang.waiting(LOAD, below=stack))
     assert found.groups == ()
-    assert [h.work.name for h in found.working] == ["load"]
+    [wait] = found.open
+    assert (wait.hung.work.name, found.working) == ("load", ())
 
 
 def test_a_part_that_takes_longer_than_the_others_is_at_work(read: Read) -> None:
@@ -250,8 +251,9 @@ def test_what_its_worker_has_begun_just_now(read: Read) -> None:
 def test_what_waits_within_ray_is_told_and_is_no_hang(read: Read) -> None:
     found = read(tasks=[LOAD], samples=hang.waiting(LOAD))
     assert found.groups == ()
-    [works] = found.working
-    assert "generator" in works.summary
+    [wait] = found.open
+    assert "generator" in wait.hung.summary
+    assert found.is_conclusive
 
 
 def test_what_a_tracer_holds_does_not_poll(read: Read) -> None:
@@ -545,7 +547,7 @@ def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read
     other = {**first, "task_id": f"{7:016x}{first['task_id'][16:]}", "name": "Ring.watch"}
     found = read(**ring(other))
     assert found.groups == ()
-    assert {h.summary for h in found.working if h.work.name == "Ring.watch"} == {
+    assert {w.hung.summary for w in found.open if w.hung.work.name == "Ring.watch"} == {
         "awaits, and a coroutine has no stack while it awaits"
     }
 
@@ -557,7 +559,10 @@ def test_who_waits_for_an_item_of_a_queue_is_told_and_is_no_hang(read: Read) -> 
         **together({"tasks": [get, TRAINS[0]], "samples": resting(get)}, waits(TRAINS[0], get))
     )
     assert found.groups == ()
-    assert ["waits for an item" in h.summary for h in found.working] == [True]
+    [wait] = found.open
+    assert "waits for an item" in wait.hung.summary
+    assert not found.is_conclusive
+    assert "not known whether 1 long wait will end" in render.verdict(render.HungView(found))
 
 
 def test_who_makes_an_actor_that_needs_what_he_holds(read: Read) -> None:

@@ -84,6 +84,22 @@ def watched_peers(process: SampledProcess, tids: Collection[int]) -> str:
     return join_names([str(row["peer"]) for row in rows if row.get("peer")])
 
 
+def is_isolated(process: SampledProcess, tid: int) -> bool:
+    """Whether an event loop watches nothing but the socket by which other threads of its process wake it.
+
+    Then a child process, a connection or a pipe cannot end the wait of a coroutine. False if it is unknown.
+    """
+    sockets = [row for row in _rows(process, "sockets") if tid in _tids(row)]
+    files = [row for row in _rows(process, "files") if tid in _tids(row)]
+    own = len(sockets) == 1 and sockets[0].get("type") == "unix"
+    is_pair = own and sockets[0].get("state") != "LISTEN"
+    return is_pair and not _children(process) and all(_wakes_a_loop(row) for row in files)
+
+
+def _wakes_a_loop(row: Row) -> bool:
+    return str(row.get("path")).startswith("anon_inode:[event")
+
+
 def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
     return tuple(
         f"socket {row.get('local')} to {row.get('peer')}: {row.get('state')}"
