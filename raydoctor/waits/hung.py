@@ -59,7 +59,7 @@ _ENDS_OF_CODE: Mapping[WaitCode, str] = {
     "terminal": "input",
 }
 _NEVER_MEANT: tuple[Kind, ...] = ("lock", "stopped", "debugger", "disk", "collective", "native-gil")
-"""Kinds in which no driver waits on purpose; many sleep, serve or wait for a child."""
+"""Kinds in which work seldom waits on purpose; many drivers sleep, serve or wait for a child."""
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
     "subprocess": "process",
@@ -167,8 +167,9 @@ class HungReport(NamedTuple):
     @property
     def is_conclusive(self) -> bool:
         """Whether all work that waits is known to hang, or to wait for something that may come."""
-        is_early = self.is_stalled or any(not each.work.runs for each in self.early)
-        return not (self.early and is_early) and all(each.is_known for each in self.open)
+        never = any(not each.work.runs or each.kind in _NEVER_MEANT for each in self.early)
+        is_early = bool(self.early) and (never or self.is_stalled)
+        return not is_early and all(each.is_known for each in self.open)
 
 
 def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
@@ -252,7 +253,7 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
         return False
     if does.helper:
         return work.age >= min_age
-    is_meant = work.kind == "driver" or does.is_open or work.peers is not None
+    is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
     return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
 
 
@@ -343,12 +344,24 @@ def _of_running(
         return _Judged(work, verdict, waiting)
     # What it waits for in ray.get is not known: that work may be in progress.
     is_open = waiting is not None and not waiting.exact
+    by_call = _is_ended_by_call(work, verdict)
+    is_open = is_open or by_call
     still = not is_open and _is_still(work, verdict, min_age)
     advances = verdict is not None and (verdict.changes or verdict.code == "polling")
     reason = too_long(work, still=still, advances=advances, min_age=min_age)
     unseen = not reason and work.age >= min_age and not work.peers and not _is_seen(verdict)
     soon = not is_open and not reason and _is_soon(work, verdict, min_age)
-    return _Judged(work, verdict, waiting, reason, unseen and not _awaits(work, verdict), soon=soon)
+    is_unseen = unseen and not _awaits(work, verdict)
+    return _Judged(work, verdict, waiting, reason, is_unseen, by_call and not reason, soon)
+
+
+def _is_ended_by_call(work: UnfinishedTask, verdict: Verdict | None) -> bool:
+    """Whether a method waits in one of the threads of its actor: a call in another may end its wait."""
+    if work.kind != "method" or verdict is None or verdict.thread is None or work.process is None:
+        return False
+    is_concurrent = verdict.thread.tid != work.process.pid and verdict.thread.name != "MainThread"
+    is_for_thread = verdict.activity.type.ended_by_thread and verdict.still
+    return is_concurrent and is_for_thread and not kind.has_own_threads(work.process)
 
 
 def _is_soon(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> bool:

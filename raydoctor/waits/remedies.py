@@ -181,6 +181,8 @@ def _fix(first: Hung) -> _Fix | None:
 def _attach(group: HungGroup) -> Iterator[Remedy]:
     first = group.first
     name = first.work.actor if first.work.kind == "creation" else first.work.id
+    if first.work.kind == "driver":
+        name = str(first.work.pid)
     if first.work.runs and first.work.pid and first.kind != "debugger":
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",
