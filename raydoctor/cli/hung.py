@@ -107,7 +107,8 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
     is_live = options.is_live(path, given)
     capture = _live(**given) if is_live else options.opened(path, None)
     with capture:
-        view = _view(capture, given["min_age"], verbose)
+        sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
+        view = _view(capture, given["min_age"], sampled_after, verbose)
     _show(view, as_json=form == "json")
     if save is not None:
         _save(view, save)
@@ -135,7 +136,7 @@ def _live(**given: Any) -> Capture:
     return capture
 
 
-def _view(capture: Capture, min_age: float, verbose: bool) -> HungView:
+def _view(capture: Capture, min_age: float, sampled_after: float | None, verbose: bool) -> HungView:
     from raydoctor.case import Case
     from raydoctor.read import live
     from raydoctor.redact import Redactor
@@ -152,7 +153,7 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> HungView:
     case = Case(events)
     gaps = [_required(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
-    return HungView(hung(case, min_age), gaps, looked_at, verbose)
+    return HungView(hung(case, min_age, sampled_after), gaps, looked_at, verbose)
 
 
 def _required(gap: Gap) -> Gap:

@@ -153,7 +153,7 @@ class HungReport(NamedTuple):
     unfinished: int
     """Tasks and methods that have not ended."""
     unseen: tuple[UnfinishedTask, ...]
-    """Work that has run for long and could not be sampled: it may hang."""
+    """Work that was to be sampled and could not: it may hang."""
     working: tuple[Hung, ...] = ()
     """Work that has run for long and is busy, or polls: its peers, if any, do not show a hang."""
     early: tuple[Hung, ...] = ()
@@ -172,8 +172,11 @@ class HungReport(NamedTuple):
         return not is_early and all(each.is_known for each in self.open)
 
 
-def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
-    """What hangs, by the tables of a collection."""
+def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = None) -> HungReport:
+    """What hangs, by the tables of a collection.
+
+    `sampled_after`: seconds after which work was to be sampled; by default `min_age`.
+    """
     scene = edges.read_scene(case)
     unplaced = pending.unplaced(scene)
     scene = replace(scene, groups=pending.of_groups(scene))
@@ -205,7 +208,8 @@ def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
     working = [each for each in others if each not in waiting and _is_at_work(each, min_age)]
     stuck = graph.stuck({*inside, *(each.work.id for each in (*waiting, *early))}, waits)
     runs = {name for name, each in judged.items() if each.work.runs and each.work.kind != "driver"}
-    unseen = [each.work for each in judged.values() if each.unseen]
+    least = min_age if sampled_after is None else max(SETTLED, sampled_after)
+    unseen = [each.work for each in judged.values() if each.unseen and each.work.age >= least]
     return HungReport(
         tuple(_merged(found)),
         sum(work.kind != "driver" for work in scene.candidates.values()),
@@ -349,7 +353,7 @@ def _of_running(
     still = not is_open and _is_still(work, verdict, min_age)
     advances = verdict is not None and (verdict.changes or verdict.code == "polling")
     reason = too_long(work, still=still, advances=advances, min_age=min_age)
-    unseen = not reason and work.age >= min_age and not work.peers and not _is_seen(verdict)
+    unseen = not reason and not work.peers and not _is_seen(verdict)
     soon = not is_open and not reason and _is_soon(work, verdict, min_age)
     is_unseen = unseen and not _awaits(work, verdict)
     return _Judged(work, verdict, waiting, reason, is_unseen, by_call and not reason, soon)

@@ -64,6 +64,13 @@ def of_threads(pids: Iterable[int]) -> dict[int, list[Row]]:
     return {pid: list(_rows(pid, _rested(those, now))) for pid, those in runs.items()}
 
 
+def of_main_threads(pids: Iterable[int]) -> dict[int, float]:
+    """Seconds since the main thread of each process last ran, where known: a fraction of the cost of all."""
+    runs = {pid: run for pid in pids if proc.LINUX and (run := _run(pid, pid)) is not None}
+    now = _clocks({run.cpu for run in runs.values()})
+    return {pid: since for pid, run in runs.items() for since in _rested({pid: run}, now).values()}
+
+
 def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
     together = woken(rested.values())
     wakes = _wakes(pid, rested)
