@@ -101,7 +101,8 @@ def verdict(view: HungView) -> str:
     hung = sum(work.kind != "driver" for work in members)
     count = _text.plural(found.unfinished, "unfinished task")
     if members and not hung:
-        return f"{_text.plural(len(members), 'driver')} hung; {count}."
+        are = "is" if len(members) == 1 else "are"
+        return f"{_text.plural(len(members), 'driver')} {are} hung; {count}."
     if members:
         return f"{hung:,} of {count} {'is' if hung == 1 else 'are'} hung."
     return _without_hang(found, count, bool(gaps(view)))

@@ -372,7 +372,7 @@ def _is_soon(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> b
     """Whether running work would hang by itself if it had waited for longer."""
     if verdict is None or verdict.helper or work.peers or _wakes_soon(verdict, min_age):
         return False
-    return _is_still(work, verdict, SETTLED) and work.age >= SETTLED
+    return _is_still(work, verdict, SETTLED) and _is_lasting(work)
 
 
 def _of_driver(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -565,6 +568,200 @@ def test_who_waits_for_an_item_of_a_queue_is_told_and_is_no_hang(read: Read) -> 
     assert "not known whether 1 long wait will end" in render.verdict(render.HungView(found))
 
 
+QUEUE = sample.actor(3, "_QueueActor", {})
+GET = sample.call(5, "_QueueActor.get", QUEUE, **OLD)
+ALIVE = {"actor_id": QUEUE["actor_id"], "class_name": "_QueueActor", "state": "ALIVE", "name": ""}
+SELF_PIPE = {"fd": 7, "type": "unix", "peer": "", "state": "ESTABLISHED"}
+
+
+def asleep(task: sample.Row, *sockets: sample.Row, wakes: float | None = None) -> sample.Row:
+    """An async actor whose event loop watches its own pipe, and has a timer or none."""
+    tid = task["worker_pid"] + 9
+    own = [{**each, "tids": [tid]} for each in (SELF_PIPE, *sockets)]
+    rests = rest(task["worker_pid"], 200.0, tid=tid)
+    rests["threads"][0]["wakes_s"] = wakes
+    return {
+        "samples": resting(task),
+        "clues": [hang.clues(task, sockets=own)],
+        "rests": [rests],
+        "actors": [{**QUEUE, **ALIVE}],
+    }
+
+
+def test_a_queue_hangs_if_all_work_that_could_put_an_item_waits(read: Read) -> None:
+    consumer = TRAINS[0]
+    rows = together({"tasks": [GET, consumer]}, asleep(GET), waits(consumer, GET))
+    [group] = read(**rows).groups
+    assert (names(group.culprits), names(group.behind)) == (["_QueueActor.get"], ["train"])
+    assert group.first.kind == "lock"
+    assert "all other work that could call its actor waits" in group.first.reason
+    assert next(remedies(group)).title.startswith("End the queue with a sentinel")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tasks": [LOAD], "samples": hang.working(LOAD, ("load", "etl.py", 31))},
+        {"worker_stats": [DRIVER]},
+        {"actors": [{**ALIVE, "actor_id": f"{9:024x}01000000", "class_name": "Producer"}]},
+        {"clues": [hang.clues(GET, sockets=[{**SELF_PIPE, "tids": [814]}] * 2)]},
+    ],
+    ids=["a task that works", "a driver outside of ray.get", "an idle actor", "another socket"],
+)
+def test_a_queue_into_which_something_may_put_an_item_is_open(
+    read: Read, more: dict[str, list[sample.Row]]
+) -> None:
+    consumer = TRAINS[0]
+    rows = together({"tasks": [GET, consumer]}, asleep(GET), waits(consumer, GET), more)
+    found = read(**rows)
+    assert found.groups == ()
+    [wait] = [each for each in found.open if each.hung.work.kind != "driver"]
+    assert wait.ends == ("a call of load (pid 801)" if "tasks" in more else "a call of driver of job 1 (pid 700)" if "worker_stats" in more else "")  # fmt: skip
+    assert wait.is_known is bool(wait.ends)
+
+
+def in_loop(task: sample.Row, wakes: float | None, *sockets: sample.Row) -> dict[str, list[sample.Row]]:  # fmt: skip
+    pid = task["worker_pid"]
+    rests = rest(pid, 1.0 if wakes == 1 else 200.0)
+    rests["threads"][0]["wakes_s"] = wakes
+    own = [{**each, "tids": [pid]} for each in (SELF_PIPE, *sockets)]
+    looks = hang.waiting(task, below=ASYNCIO, syscall=232, wchan="do_epoll_wait")
+    clues = [hang.clues(task, sockets=own)]
+    return {"tasks": [task], "samples": looks, "clues": clues, "rests": [rests]}
+
+
+@pytest.mark.parametrize(("wakes", "kind"), [(None, "lock"), (9000.0, "sleep"), (1.0, None)])
+def test_an_event_loop_in_a_task_hangs_without_a_socket_and_a_near_timer(
+    read: Read, wakes: float | None, kind: str | None
+) -> None:
+    found = read(**in_loop(LOAD, wakes))
+    assert [group.first.kind for group in found.groups] == ([kind] if kind else [])
+    assert (len(found.working), found.open) == (0 if kind else 1, ())
+
+
+def test_an_event_loop_in_a_task_that_watches_something_else_is_open(read: Read) -> None:
+    found = read(**in_loop(LOAD, None, SELF_PIPE))
+    assert (found.groups, found.working) == ((), ())
+    assert [wait.ends for wait in found.open] == [""]
+
+
+WAIT = [("Condition.wait", "threading.py", 327, "python"), ("Event.wait", "threading.py", 629, "python")]  # fmt: skip
+
+
+def test_an_event_beside_a_heartbeat_is_open(read: Read) -> None:
+    [row, *more] = hang.waiting(LOAD, below=[*WAIT, ("load", "etl.py", 31, "user")])
+    boot = [("Thread.run", "threading.py", 982, "python"), ("Thread._bootstrap", "threading.py", 1002, "python")]  # fmt: skip
+    beat = hang.idle_thread(850, "beat", [("beat", "etl.py", 9, "user"), *boot])
+    beat |= {"wchan": "hrtimer_nanosleep", "syscall": 230}
+    looks = [{**each, "threads": [*each["threads"], beat]} for each in (row, *more)]
+    found = read(tasks=[LOAD], samples=looks)
+    assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
+    assert [wait.ends for wait in found.open] == ["thread beat"]
+    [group] = read(tasks=[LOAD], samples=[row, *more]).groups
+    assert group.first.kind == "lock"
+
+
+def test_an_event_in_one_of_several_threads_of_an_actor_waits_for_a_call(read: Read) -> None:
+    gate = sample.actor(4, "Gate", {})
+    wait = sample.call(6, "Gate.wait", gate, **OLD)
+    thread = hang.idle_thread(850, "Dummy-1", [*WAIT, ("Gate.wait", "gate.py", 8, "user")])
+    looks = [{**row, "threads": [*row["threads"], thread]} for row in hang.waiting(wait)]
+    rows = {"tasks": [wait], "samples": looks, "actors": [{**ALIVE, **gate}], "worker_stats": [DRIVER]}  # fmt: skip
+    found = read(**rows)
+    assert (found.groups, [w.ends for w in found.open if w.hung.work.kind == "method"]) == ((), ["a call of driver of job 1 (pid 700)"])  # fmt: skip
+    [group] = read(**together(rows, waits(DRIVER_ROW, wait))).groups
+    assert (names(group.culprits), names(group.behind)) == (["Gate.wait"], ["driver of job 1"])
+
+
+# ------------------------------------------------------------------ drivers outside of ray.get
+
+
+@pytest.mark.parametrize(
+    ("frames", "call", "ends"),
+    [
+        ([], (202, "futex_wait_queue"), None),
+        ([("_wait_for_tstate_lock", "threading.py", 1119, "python")], (202, "futex_wait_queue"), None),
+        ([("SocketIO.readinto", "socket.py", 706, "python")], (45, "wait_woken"), "its peer"),
+        ([("Popen.wait", "subprocess.py", 1264, "python")], (61, "do_wait"), "its child process"),
+        ([], (230, "hrtimer_nanosleep"), "its timer"),
+        (WAIT, (202, "futex_wait_queue"), "a signal"),
+    ],
+)  # fmt: skip
+def test_a_driver_outside_of_ray_get(
+    read: Read, frames: list[Any], call: tuple[int, str], ends: str | None
+) -> None:
+    stack = [*frames, ("<module>", "main.py", 9, "user")]
+    looks = hang.waiting(DRIVER_ROW, below=stack, syscall=call[0], wchan=call[1])
+    rows = {"tasks": [], "worker_stats": [DRIVER], "samples": looks, "rests": [rest(700, 200.0)]}
+    found = read(**rows)
+    assert (found.working, found.unseen) == ((), ())
+    if ends is None:
+        [group] = found.groups
+        assert group.first.reason == "its stack has not changed for 3 min 20 s"
+        assert render.verdict(render.HungView(found)) == "1 driver is hung; 0 unfinished tasks."
+    else:
+        assert found.groups == ()
+        assert ([wait.ends for wait in found.open], found.is_conclusive) == ([ends], True)
+    young = read(**{**rows, "rests": [rest(700, 20.0)]})
+    assert (young.groups, young.open, len(young.early)) == ((), (), int(ends is None))
+
+
+@pytest.mark.parametrize(("bundle", "seconds", "counts"), [(99, 300, (1, 0)), (99, 20, (0, 1)), (1, 300, (0, 0))])  # fmt: skip
+def test_a_driver_that_waits_for_a_placement_group(
+    read: Read, bundle: int, seconds: int, counts: tuple[int, int]
+) -> None:
+    """In Ray 2.60 no task makes the object of `pg.ready()`."""
+    group = {
+        "placement_group_id": f"{7:028x}01000000", "name": "", "state": "PENDING", "creator_job_id": "01000000",
+        "bundles": [{"unit_resources": {"CPU": float(bundle)}, "node_id": ""}],
+        "stats": {"creation_request_received_ns": str(int((sample.AT - seconds) * 1e9))},
+    }  # fmt: skip
+    ready = f"00{'f' * 38}0100000001e1f505"
+    clues = {**hang.clues(DRIVER_ROW), "awaits": [{"tid": 700, "call": "get", "objects": [ready], "untold": 0, "exact": True}]}  # fmt: skip
+    looks = hang.getting(DRIVER_ROW, ("<module>", "main.py", 9))
+    found = read(tasks=[], worker_stats=[DRIVER], placement_groups=[group], samples=looks, clues=[clues])  # fmt: skip
+    assert (len(found.groups), len(found.early)) == counts
+    for each in (*(g.first for g in found.groups), *found.early):
+        assert each.kind == "placement-group"
+        assert "no room even in an empty cluster for 1 x 99 CPU" in each.summary
+
+
+# ------------------------------------------------------------------ what is young, and what was not seen
+
+
+def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> None:
+    young = {**LOAD, **hang.since(20)}
+    found = read(**together({"tasks": [young]}, in_socket(young)))
+    assert (found.groups, found.is_stalled, found.is_conclusive) == ((), True, False)
+    assert render.verdict(render.HungView(found)).endswith("The oldest wait: load (pid 801), 20 s.")
+    busy = sample.running(9, "busy", {}, **OLD)
+    works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
+    found = read(**together({"tasks": [young]}, in_socket(young), works))
+    assert (names(found.early), found.is_conclusive) == (["load"], True)
+
+
+def test_young_work_that_could_not_be_sampled_is_no_all_clear(tmp_path: Path) -> None:
+    case = case_of(tmp_path, tasks=[{**LOAD, **hang.since(20)}])
+    found = hung(case, 60.0, sampled_after=5.0)
+    assert names_of(found.unseen) == ["load"]
+    view = render.HungView(found)
+    assert render.verdict(view) == "No hang found in what could be inspected: 1 unfinished task."
+    assert hung(case, 60.0).unseen == ()
+
+
+def names_of(those: Sequence[Any]) -> list[str]:
+    return [work.name for work in those]
+
+
+@pytest.mark.parametrize(("lines", "hangs"), [((31, 31, 31), 1), ((31, 35, 31), 0)])
+def test_work_whose_stack_moves_may_have_more_data_than_its_peers(
+    read: Read, lines: tuple[int, ...], hangs: int
+) -> None:
+    looks = [hang.working(LOAD, ("load", "etl.py", line))[n] for n, line in enumerate(lines)]
+    found = read(tasks=[LOAD], samples=looks, finished=[hang.took("load", 24, 0.5)])
+    assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
+
+
 def test_who_makes_an_actor_that_needs_what_he_holds(read: Read) -> None:
     creator = sample.running(1, "creator", {"slot": 1}, **hang.since(20))
     pending = {"parent_task_id": creator["task_id"], "actor_id": f"{1:024x}01000000", **hang.since(20, "PENDING_NODE_ASSIGNMENT")}  # fmt: skip
@@ -671,6 +868,33 @@ def test_when_a_sleep_ends(sleepers: list[int]) -> None:
         row for row in _rests.of_threads(sleepers[:1])[sleepers[0]] if row["tid"] == sleepers[0]
     ]
     assert row["wakes_s"] == pytest.approx(began + 100 - time.time(), abs=5)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/sched").exists(), reason="a kernel without CONFIG_SCHED_DEBUG"
+)
+@pytest.mark.parametrize(("timeout", "wakes"), [(None, None), (100.0, 100.0)])
+def test_when_the_next_timer_of_an_event_loop_is_due(
+    timeout: float | None, wakes: float | None
+) -> None:
+    read, write = os.pipe()
+    epoll = select.epoll()
+    epoll.register(read, select.EPOLLIN)
+    loop = threading.Thread(target=epoll.poll, args=(timeout,))
+    loop.start()
+
+    def row() -> sample.Row:
+        rows = _rests.of_threads([os.getpid()])[os.getpid()]
+        return next((each for each in rows if each["tid"] == loop.native_id), {})
+
+    until(lambda: "wakes_s" in row())
+    found = row()["wakes_s"]
+    os.write(write, b"x")
+    loop.join()
+    assert found is None if wakes is None else found == pytest.approx(wakes, abs=5)
+    epoll.close()
+    os.close(read)
+    os.close(write)
 
 
 @pytest.mark.parametrize(("together", "alone"), [([40.2, 40.1, 40.0, 39.8], [3.0]), ([], [40.0, 3.0, 2.9, 2.8, 2.7])])  # fmt: skip
