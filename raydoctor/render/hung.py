@@ -111,10 +111,10 @@ def verdict(view: HungView) -> str:
 def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
     """What is known where nothing hangs: a wait without a known end is no all-clear."""
     if found.early:
-        oldest = found.early[0].work
-        since = f", {_text.duration(oldest.age)}" if oldest.kind != "driver" else ""
+        oldest = max(found.early, key=_since)
+        since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
         stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
-        return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.label}{since}."
+        return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.work.label}{since}."
     if not found.is_conclusive:
         waits = _text.plural(sum(not each.is_known for each in found.open), "long wait")
         return f"No hang found, but it is not known whether {waits} will end: {count}."
@@ -125,6 +125,14 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
         return "Nothing hangs: no task runs or waits."
     waiting = f", {tasks:,} of them waiting for work in progress" if tasks else ""
     return f"Nothing hangs: {count}{waiting or ', all busy or in a moving queue'}."
+
+
+def _since(hung: Hung) -> float:
+    """Seconds that it has waited: since its thread last ran, where that is known."""
+    rested = hung.verdict.rested if hung.verdict else None
+    if hung.waiting is None and rested is not None:
+        return rested
+    return 0.0 if hung.work.kind == "driver" else hung.work.age
 
 
 def _headline(group: HungGroup, width: int) -> Page:

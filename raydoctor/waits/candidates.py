@@ -145,7 +145,7 @@ def too_long(work: UnfinishedTask, *, still: bool, advances: bool, min_age: floa
     place must have taken many times longer than any of them. Work that advances may merely have more data
     than its peers.
     """
-    if advances:
+    if advances and not still:
         return ""
     peers = work.peers if work.peers and work.peers.number >= _FEW else None
     if peers is None:

@@ -205,8 +205,9 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     others = [each for each in judged.values() if each.work.id not in inside]
     waiting = [each for each in others if _is_open(each, min_age)]
     early = [each for each in others if each not in waiting and _is_early(each)]
-    working = [each for each in others if each not in waiting and _is_at_work(each, min_age)]
-    stuck = graph.stuck({*inside, *(each.work.id for each in (*waiting, *early))}, waits)
+    waits_long = [*waiting, *early]
+    working = [each for each in others if each not in waits_long and _is_at_work(each, min_age)]
+    stuck = graph.stuck({*inside, *(each.work.id for each in waits_long)}, waits)
     runs = {name for name, each in judged.items() if each.work.runs and each.work.kind != "driver"}
     least = min_age if sampled_after is None else max(SETTLED, sampled_after)
     unseen = [each.work for each in judged.values() if each.unseen and each.work.age >= least]
@@ -351,7 +352,7 @@ def _of_running(
     by_call = _is_ended_by_call(work, verdict)
     is_open = is_open or by_call
     still = not is_open and _is_still(work, verdict, min_age)
-    advances = verdict is not None and (verdict.changes or verdict.code == "polling")
+    advances = verdict is not None and work.process is not None and _advances(work.process, verdict)
     reason = too_long(work, still=still, advances=advances, min_age=min_age)
     unseen = not reason and not work.peers and not _is_seen(verdict)
     soon = not is_open and not reason and _is_soon(work, verdict, min_age)
@@ -372,7 +373,8 @@ def _is_soon(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> b
     """Whether running work would hang by itself if it had waited for longer."""
     if verdict is None or verdict.helper or work.peers or _wakes_soon(verdict, min_age):
         return False
-    return _is_still(work, verdict, SETTLED) and _is_lasting(work)
+    is_new = work.is_ageless and verdict.at_least < SETTLED
+    return not is_new and _is_still(work, verdict, SETTLED) and _is_lasting(work)
 
 
 def _of_driver(
@@ -503,6 +505,11 @@ def _is_still(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> 
     polls_child = verdict.kind == "subprocess" and verdict.rested is not None
     polls = not polls_child and _polls(work.process, verdict)
     return not verdict.moves and _is_seen(verdict) and not polls
+
+
+def _advances(process: SampledProcess, verdict: Verdict) -> bool:
+    """Whether its stack changes, or it runs again and again, as a loop with naps does."""
+    return verdict.changes or verdict.code == "polling" or _polls(process, verdict)
 
 
 def _polls(process: SampledProcess, verdict: Verdict) -> bool:
