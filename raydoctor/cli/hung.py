@@ -32,7 +32,7 @@ _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and 
 
 A task is reported as hung if its stack does not change and finished tasks of the same
 function took far less time. A task without finished peers counts as hung after --min-age
-of idle time. Polling loops, slow downloads and servers without callers are not reported.
+of idle time. Other long waits are listed with what may end them: a peer, a timer, a call.
 
 raydoctor samples the stacks of all tasks that run for more than a few seconds, without
 pausing them, and reads which objects each process waits for. Cycles are deadlocks; a

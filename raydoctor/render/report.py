@@ -456,7 +456,7 @@ def _next(report: Report) -> list[str]:
         commands.append(
             paste.shell(
                 "raydoctor story {subject} {path:path}",
-                subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
+                subject=subject.id or f"pid:{subject.pid}",
                 path=report.capture.path,
             )
         )

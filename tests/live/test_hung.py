@@ -1098,8 +1098,10 @@ def test_every_one_that_hangs_is_in_exactly_one_group(
 # ------------------------------------------------------------------ a real cluster
 
 PROGRAM = """
-import hashlib, os, pathlib, ray, socket, time
+import asyncio, hashlib, os, pathlib, ray, socket, threading, time
+from ray.util.queue import Queue
 ray.init()
+print("first", flush=True)
 silent = socket.create_server(("127.0.0.1", 0))
 port = silent.getsockname()[1]
 small = dict(num_cpus=0.01)
@@ -1173,6 +1175,25 @@ def waits_for_work(refs):
     began("waits")
     ray.get(refs)
 
+@ray.remote(**small)
+def never_set():
+    began("never_set")
+    asyncio.run(asyncio.Event().wait())
+
+@ray.remote(**small)
+def beside_heartbeat():
+    threading.Thread(target=naps_here, daemon=True).start()
+    began("beside")
+    threading.Event().wait()
+
+def naps_here():
+    while True: time.sleep(0.5)
+
+@ray.remote(**small)
+def consume(queue):
+    began("consume")
+    queue.get()
+
 for part in range(30): ray.get(load.remote(part))  # in one worker: only the first is slow
 for part in range(9): ray.get(load.options(name="another").remote(part))
 loading = load.remote(30)
@@ -1190,7 +1211,9 @@ def until_all_began(*names):
     while not all(pathlib.Path(os.environ["RAYDOCTOR_TEST"], "began-" + name).exists() for name in names):
         time.sleep(0.1)
 
-until_all_began("load", "train-0", "train-1", "pang", "parent", "crawl", "ring")
+queue = Queue(actor_options=small)
+waiting = [never_set.remote(), beside_heartbeat.remote(), consume.remote(queue)]
+until_all_began("load", "train-0", "train-1", "pang", "parent", "crawl", "ring", "never_set", "beside", "consume")
 crawling.append(crawler.fetch.remote())
 working = [count.remote(), hashes.remote(), naps.remote()]  # last: the workers above would wait for processors
 patient = [waits_for_work.remote(working[:1])]
@@ -1201,6 +1224,14 @@ ray.get(trains)
 """
 
 
+LOCKED = """
+import ray, threading
+ray.init()
+print("locked", flush=True)
+lock = threading.Lock()
+lock.acquire()
+lock.acquire()
+"""
 AT_WORK = {"count", "hashes", "naps"}
 TRIES = 5
 """While processors are short, a coroutine may run late, and so be listed as at work."""
@@ -1212,6 +1243,9 @@ def hanging() -> Iterator[dict[str, Any]]:
     with real_ray() as ray:
         ray.start('--resources={"seat": 1}', dashboard=False, lean=True)
         ray.run(PROGRAM)
+        ray.wait_for("first")
+        ray.run(LOCKED)
+        ray.wait_for("locked", "driver-1.txt")
         ray.wait_for("ready")
         command = [sys.executable, "-m", "raydoctor", "hung", "--json", "--address", ray.address]
         command += ["--min-age", "3s", "--every", "500ms", "--timeout", "20"]
@@ -1275,8 +1309,20 @@ def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) 
     names = {each["task"]["name"] for each in hanging["hung"]}
     assert not names & {"count", "hashes", "naps", "waits_for_work"}
     kinds = {each["task"]["name"]: each["kind"] for each in hanging["working"]}
+    assert not kinds.keys() & {each["task"]["name"] for each in hanging["open"]}
     assert (kinds["count"], kinds["hashes"]) == ("python-loop", "native")
     assert set(kinds) <= AT_WORK
+
+
+@pytest.mark.ray
+def test_waits_that_nothing_in_their_process_can_end_on_a_real_cluster(
+    hanging: dict[str, Any],
+) -> None:
+    assert of(hanging, "never_set")["kind"] == "lock"
+    assert of(hanging, "driver of job 2")["kind"] == "lock"
+    ends = {each["task"]["name"]: each["may_end"] for each in hanging["open"]}
+    assert "naps_here" in ends["beside_heartbeat"]
+    assert ends["_QueueActor.get"].startswith("a call of ")
 
 
 @pytest.mark.ray
