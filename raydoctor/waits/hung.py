@@ -54,6 +54,7 @@ _ENDS: Mapping[Kind, str] = {
 """What may end the open wait of a driver."""
 _ENDS_OF_CODE: Mapping[WaitCode, str] = {
     "accept": "a new connection",
+    "asyncio-server": "a new connection",
     "event": "a signal",
     "asyncio-event": "a signal",
     "terminal": "input",
@@ -305,7 +306,7 @@ def _ends(judged: _Judged) -> str:
     if judged.work.peers is not None:
         return "what ended the waits of its peers"
     code = _ENDS_OF_CODE.get(verdict.code, "")
-    is_meant = judged.work.kind == "driver" or verdict.code == "accept"
+    is_meant = judged.work.kind == "driver" or verdict.activity.type.is_open
     return (code or _ENDS.get(verdict.kind, "")) if is_meant else ""
 
 

@@ -641,10 +641,13 @@ def test_an_event_loop_in_a_task_hangs_without_a_socket_and_a_near_timer(
     assert (len(found.working), found.open) == (0 if kind else 1, ())
 
 
-def test_an_event_loop_in_a_task_that_watches_something_else_is_open(read: Read) -> None:
-    found = read(**in_loop(LOAD, None, SELF_PIPE))
+@pytest.mark.parametrize(("state", "ends"), [("ESTABLISHED", ""), ("LISTEN", "a new connection")])
+def test_an_event_loop_in_a_task_that_watches_something_else_is_open(
+    read: Read, state: str, ends: str
+) -> None:
+    found = read(**in_loop(LOAD, None, {**SELF_PIPE, "state": state}))
     assert (found.groups, found.working) == ((), ())
-    assert [wait.ends for wait in found.open] == [""]
+    assert [wait.ends for wait in found.open] == [ends]
 
 
 WAIT = [("Condition.wait", "threading.py", 327, "python"), ("Event.wait", "threading.py", 629, "python")]  # fmt: skip

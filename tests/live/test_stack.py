@@ -522,7 +522,7 @@ time.sleep(1000)
     [
         ("reads({port})", "socket", "waits in asyncio for a socket: 127.0.0.1:{port}"),
         ("asyncio.sleep(1000)", "unknown", "waits in asyncio: a coroutine that awaits has no stack"),
-        ("(await both({port})).serve_forever()", "unknown", "waits in asyncio: a coroutine that awaits has no stack"),
+        ("(await both({port})).serve_forever()", "socket", "waits in asyncio for incoming connections"),
     ],
 )  # fmt: skip
 def test_what_coroutines_wait_for_is_what_their_loop_watches(

@@ -32,7 +32,7 @@ WaitCode = Literal[
     "event", "condition", "future", "queue-item", "queue-room", "queue-done", "pool-end", "thread-end",
     "subprocess", "process-pool", "process-data", "child-pipe", "start-child",
     "socket", "send", "connect", "accept", "poll", "dns", "http", "grpc", "pipe", "terminal",
-    "asyncio-socket", "asyncio-event", "asyncio-sleep", "coroutines",
+    "asyncio-socket", "asyncio-server", "asyncio-event", "asyncio-sleep", "coroutines",
     "disk", "nfs", "fuse", "smb", "network-file-system", "kernel",
     "sleep", "polling",
     "python-loop", "import", "native", "native-wait", "native-gil", "native-gil-call", "gil",
@@ -105,6 +105,9 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "pipe": WaitType("socket", "waits for a pipe"),
     "terminal": WaitType("socket", "waits for input at a terminal"),
     "asyncio-socket": WaitType("socket", "waits in asyncio for a socket", in_asyncio=True),
+    "asyncio-server": WaitType(
+        "socket", "waits in asyncio for incoming connections", is_open=True, in_asyncio=True
+    ),
     "asyncio-event": WaitType(
         "lock",
         "waits in asyncio, where no socket, timer or thread can end its wait",

@@ -72,7 +72,9 @@ def _unknown(process: SampledProcess, done: Doing) -> Specifics:
     # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
     watched = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [row for row in watched if row.get("peer")]
-    if any(row.get("state") == "LISTEN" for row in watched) or not peers:
+    if any(row.get("state") == "LISTEN" for row in watched):
+        return Specifics(Activity("asyncio-server"))
+    if not peers:
         return Specifics(done.activity)
     activity = Activity("asyncio-socket", join_names([str(row["peer"]) for row in peers]))
     return Specifics(activity, str(peers[0]["peer"]), _states(peers))
