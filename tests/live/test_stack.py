@@ -562,7 +562,7 @@ asyncio.run(go())
     assert verdict is not None
     assert (verdict.kind, verdict.activity.summary) == (kind, words.format(port=port))
     assert verdict.in_asyncio
-    assert verdict.is_open == (kind == "unknown")
+    assert verdict.is_open == (verdict.code != "asyncio-socket")
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")
