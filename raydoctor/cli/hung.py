@@ -108,7 +108,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
     capture = _live(**given) if is_live else options.opened(path, None)
     with capture:
         sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
-        view = _view(capture, given["min_age"], sampled_after, verbose)
+        view = _view(capture, given["min_age"], verbose, sampled_after)
     _show(view, as_json=form == "json")
     if save is not None:
         _save(view, save)
@@ -136,7 +136,9 @@ def _live(**given: Any) -> Capture:
     return capture
 
 
-def _view(capture: Capture, min_age: float, sampled_after: float | None, verbose: bool) -> HungView:
+def _view(
+    capture: Capture, min_age: float, verbose: bool, sampled_after: float | None = None
+) -> HungView:
     from raydoctor.case import Case
     from raydoctor.read import live
     from raydoctor.redact import Redactor
