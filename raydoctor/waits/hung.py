@@ -17,7 +17,7 @@ from raydoctor.cluster import waiting as now
 from raydoctor.cluster.samples import SampledFrame, SampledProcess, SampledThread
 from raydoctor.model import ids
 from raydoctor.model.text import duration
-from raydoctor.model.values import Link
+from raydoctor.model.values import Event, Link
 from raydoctor.waits import edges, graph, pending
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, UnfinishedTask, too_long
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
@@ -198,17 +198,18 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
         for name, each in judged.items()
         if each.waiting and each.waiting.needs and _is_lasting(each.work)
     }
-    callers = {name: _callers(scene, each.work) for name, each in judged.items() if each.by_call}
+    callers = _callers(scene, judged)
     judged |= _uncalled(judged, waits, callers, min_age)
     hung_alone = {name for name, each in judged.items() if each.reason}
     found = [_group(each, judged) for each in graph.groups(hung_alone, waits)]
     inside = {h.work.id for group in found for h in group.all}
     others = [each for each in judged.values() if each.work.id not in inside]
     waiting = [each for each in others if _is_open(each, min_age)]
-    early = [each for each in others if each not in waiting and _is_early(each)]
-    waits_long = [*waiting, *early]
-    working = [each for each in others if each not in waits_long and _is_at_work(each, min_age)]
-    stuck = graph.stuck({*inside, *(each.work.id for each in waits_long)}, waits)
+    listed = {each.work.id for each in waiting}
+    early = [each for each in others if each.work.id not in listed and _is_early(each)]
+    listed |= {each.work.id for each in early}
+    working = [each for each in others if each.work.id not in listed and _is_at_work(each, min_age)]
+    stuck = graph.stuck(inside | listed, waits)
     runs = {name for name, each in judged.items() if each.work.runs and each.work.kind != "driver"}
     least = min_age if sampled_after is None else max(SETTLED, sampled_after)
     unseen = [each.work for each in judged.values() if each.unseen and each.work.age >= least]
@@ -287,11 +288,14 @@ def _open_waits(
 ) -> tuple[OpenWait, ...]:
     """The open waits, oldest first, each with what may end it. `stuck`: work that makes no progress."""
     found = []
+    first: dict[frozenset[str], str] = {}
     for each in waiting:
         known = callers.get(each.work.id)
-        free = [judged[name].work for name in known.work if name not in stuck] if known else []
-        tasks = [work for work in free if work.kind != "driver"]
-        ends = f"a call of {(tasks or free)[0].label}" if free else _ends(each)
+        if known is not None and known.work not in first:
+            free = (judged[name].work for name in known.work - frozenset(stuck))
+            caller = min(free, key=lambda w: (w.kind == "driver", -w.age, w.id), default=None)
+            first[known.work] = f"a call of {caller.label}" if caller else ""
+        ends = (first[known.work] if known else "") or _ends(each)
         found.append(OpenWait(_hung(each), ends))
     return tuple(sorted(found, key=lambda one: (-one.hung.work.age, one.hung.work.id)))
 
@@ -406,32 +410,41 @@ class _Callers(NamedTuple):
     """What may call an actor."""
 
     work: frozenset[str]
-    """Unfinished work with a reference to it, possibly."""
+    """Unfinished work with a reference to it, possibly; the waiting method itself is among it."""
     is_complete: bool
     """Whether there is nothing else: no other thread or actor that may still act."""
 
 
-def _callers(scene: Scene, work: UnfinishedTask) -> _Callers:
-    """All unfinished work of its job, or of every job if the actor has a name."""
+def _callers(scene: Scene, judged: Mapping[str, _Judged]) -> dict[str, _Callers]:
+    """Method that only a call can end -> what may call its actor: its job, or all jobs if it has a name."""
     actors = {e["actor_id"]: e for e in live.rows(scene.case, "actors")}
-    own = actors.get(work.actor)
-    is_anywhere = own is None or bool(own["name"])
-    others = [
-        w
-        for w in scene.candidates.values()
-        if w.id != work.id and (is_anywhere or w.job == work.job)
-    ]
-    idle = [
-        name
-        for name, e in actors.items()
-        if e["state"] == "ALIVE"
-        and e["class_name"] != _QUEUE_CLASS
-        and name not in scene.of_actor
-        and (is_anywhere or ids.job_of_actor(name) == work.job)
-    ]
-    threads = any(w.process is not None and kind.has_own_threads(w.process) for w in others)
-    is_complete = own is not None and not (idle or threads or now.is_cut(scene.case))
-    return _Callers(frozenset(w.id for w in others), is_complete)
+    is_cut = now.is_cut(scene.case)
+    of_scope: dict[str, _Callers] = {}
+    found = {}
+    for name, each in judged.items():
+        if not each.by_call:
+            continue
+        own = actors.get(each.work.actor)
+        scope = "" if own is None or own["name"] else each.work.job
+        if scope not in of_scope:
+            work = [w for w in scene.candidates.values() if not scope or w.job == scope]
+            threads = any(w.process is not None and kind.has_own_threads(w.process) for w in work)
+            is_idle = any(
+                _may_act(event, scene) and (not scope or ids.job_of_actor(actor) == scope)
+                for actor, event in actors.items()
+            )
+            is_complete = not (threads or is_idle or is_cut)
+            of_scope[scope] = _Callers(frozenset(w.id for w in work), is_complete)
+        found[name] = of_scope[scope]._replace(
+            is_complete=own is not None and of_scope[scope].is_complete
+        )
+    return found
+
+
+def _may_act(actor: Event, scene: Scene) -> bool:
+    """Whether a live actor that runs no call may still act, by a thread or a timer of its own."""
+    is_idle = actor["state"] == "ALIVE" and actor["actor_id"] not in scene.of_actor
+    return is_idle and actor["class_name"] != _QUEUE_CLASS
 
 
 def _uncalled(
@@ -443,11 +456,10 @@ def _uncalled(
     """The methods that hang because all work that could call their actor waits as well."""
     alone = {name for name, each in judged.items() if each.reason}
     known = {name: each for name, each in callers.items() if each.is_complete}
-    needs = {name: Needs(each.work, "any") for name, each in known.items() if each.work}
-    orphans = {name for name, each in known.items() if not each.work}
-    stuck = graph.stuck(alone | orphans, {**waits, **needs})
+    needs = {name: Needs(each.work, "any") for name, each in known.items()}
+    stuck = graph.stuck(alone, {**waits, **needs})
     found = {}
-    for name in (*needs, *orphans):
+    for name in needs:
         each = judged[name]
         if name in stuck and each.work.age >= min_age:
             found[name] = each._replace(
