@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raydoctor.cli import _options as options
-from raydoctor.model import paste
+from raydoctor.model import paste, target_names
 
 if TYPE_CHECKING:
     from raydoctor.act.attach.target import FoundProcess
@@ -30,7 +30,7 @@ _NEAR = ("127.0.0.1", "::1", "localhost")
 _HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
 
 WHAT is the id of a task (or its first digits), the name of a task, the id, class or
-name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
+name of an actor, or a pid, as reports print them. Without WHAT, raydoctor lists the tasks that wait at a
 breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
@@ -119,8 +119,9 @@ def command(
         raise click.UsageError("WHAT is missing: put it before the options")
     if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
         raise click.UsageError("--close cannot be combined with other options of a process")
-    is_pid = what is not None and what.isdecimal()
-    cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
+    name, pid = target_names.parse(what or "")
+    pid = int(name) if name.isdecimal() else pid if not name else None
+    cluster = _cluster_of(pid) if pid is not None and not address else _cluster(address)
     if what is None:
         return _tell_waiting(cluster, form == "json")
     found = _found(cluster, what)

@@ -21,8 +21,8 @@ _TIMEOUT = 5.0
 _HELP = """Cancel one task of a live cluster, step by step, no matter who submitted it.
 
 TASK is a task id (from `ray list tasks` or an ObjectRef), at least six of its first
-digits, or the task's name. raydoctor takes a step only if the task is still running
---grace after the previous one, and verifies the result of each step:
+digits, the task's name, its actor's class or its pid. raydoctor takes a step only if
+the task is still running --grace after the previous one, and verifies each result:
 
 \b
   cancel      its owner cancels it, as ray.cancel does

@@ -32,7 +32,7 @@ _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and 
 
 A task is reported as hung if its stack does not change and finished tasks of the same
 function took far less time. A task without finished peers counts as hung after --min-age
-of idle time. Polling loops, slow downloads and servers without callers are not reported.
+of idle time. Other long waits are listed with what may end them: a peer, a timer, a call.
 
 raydoctor samples the stacks of all tasks that run for more than a few seconds, without
 pausing them, and reads which objects each process waits for. Cycles are deadlocks; a
@@ -54,7 +54,8 @@ Exit code:
   0  nothing hangs
   1  at least one task, method or driver hangs
   2  could not run
-  3  inconclusive: some evidence is missing, or a wait is still younger than --min-age
+  3  inconclusive: some evidence is missing, a wait is younger than --min-age, or
+     what may end a wait is not known
 """
 
 
@@ -106,7 +107,8 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
     is_live = options.is_live(path, given)
     capture = _live(**given) if is_live else options.opened(path, None)
     with capture:
-        view = _view(capture, given["min_age"], verbose)
+        sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
+        view = _view(capture, given["min_age"], verbose, sampled_after)
     _show(view, as_json=form == "json")
     if save is not None:
         _save(view, save)
@@ -114,7 +116,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
         return FOUND
     from raydoctor.render.hung import gaps
 
-    is_complete = not view.found.early and all(gap.optional for gap in gaps(view))
+    is_complete = view.found.is_conclusive and all(gap.optional for gap in gaps(view))
     return 0 if is_complete else INCOMPLETE
 
 
@@ -125,7 +127,7 @@ def _live(**given: Any) -> Capture:
     from raydoctor.observe.stacks.suspects import Sampling
 
     age = min(_PEERS_AFTER, given["min_age"])
-    sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST)
+    sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST, drivers=True)
     with Progress("searching for a cluster") as progress:
         collect_options = replace(options.collect_options(**given), logs=False, samples=sampling)
         capture = live.collect(collect_options, progress.say).capture()
@@ -134,7 +136,9 @@ def _live(**given: Any) -> Capture:
     return capture
 
 
-def _view(capture: Capture, min_age: float, verbose: bool) -> HungView:
+def _view(
+    capture: Capture, min_age: float, verbose: bool, sampled_after: float | None = None
+) -> HungView:
     from raydoctor.case import Case
     from raydoctor.read import live
     from raydoctor.redact import Redactor
@@ -151,7 +155,7 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> HungView:
     case = Case(events)
     gaps = [_required(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
-    return HungView(hung(case, min_age), gaps, looked_at, verbose)
+    return HungView(hung(case, min_age, sampled_after), gaps, looked_at, verbose)
 
 
 def _required(gap: Gap) -> Gap:

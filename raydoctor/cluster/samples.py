@@ -94,7 +94,9 @@ class Rest(NamedTuple):
     woken: bool
     """Whether its process had just been stopped and continued, so that it had been idle for longer."""
     wakes: float | None = None
-    """Seconds until the end of its sleep, if known."""
+    """Seconds until the end of its sleep or of its wait for descriptors, if known."""
+    is_endless: bool = False
+    """Whether it waits for descriptors without a timeout: its event loop has no timer."""
 
 
 class SampledProcess(NamedTuple):
@@ -189,7 +191,8 @@ def _rests(row: Event) -> Iterable[Rest]:
     for each in live.records(row, "threads"):
         if (rested := live.number_of(each.get("rested_s"))) is not None:
             wakes = live.number_of(each.get("wakes_s"))
-            yield Rest(_whole(each.get("tid")), rested, bool(each.get("woken")), wakes)
+            endless = "wakes_s" in each and each["wakes_s"] is None
+            yield Rest(_whole(each.get("tid")), rested, bool(each.get("woken")), wakes, endless)
 
 
 def _sample(event: Event) -> Sample:

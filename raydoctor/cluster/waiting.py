@@ -174,7 +174,7 @@ def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request
             json.dumps(sorted(rows.amounts(waiters[0][1], _SHAPE[0]).items())) if written else "[]"
         )
         by_shape.setdefault((needs, *more), []).extend(waiters)
-    cut = _is_cut(case)
+    cut = is_cut(case)
     found = [_request(shape, waiters, at, cut=cut) for shape, waiters in by_shape.items()]
     if cut or not tasks_known(case):
         known = {resources.key(request.needs) for request in found}
@@ -202,7 +202,7 @@ def _waiters(case: Case, tasks: Iterable[Event]) -> Iterator[Event]:
             yield event
 
 
-def _is_cut(case: Case) -> bool:
+def is_cut(case: Case) -> bool:
     """Whether there are more tasks than were collected."""
     head = live.looked(case, "tasks")
     return head is not None and (live.whole(head, "total") or 0) > (live.whole(head, "rows") or 0)

@@ -14,7 +14,7 @@ from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragrap
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.edges import target
-from raydoctor.waits.hung import Hung, HungGroup, HungReport
+from raydoctor.waits.hung import Hung, HungGroup, HungReport, OpenWait
 from raydoctor.waits.rows import row, unseen
 
 SCHEMA = "raydoctor/hung/1"
@@ -46,7 +46,7 @@ def render(view: HungView, width: int = MAX_WIDTH) -> Page:
         page.append(
             line((f"… and {len(view.found.groups) - _GROUPS} more: see --format json", "dim"))
         )
-    page += [*_early(view), *_working(view), *_missing(view, width)]
+    page += [*_early(view), *_open(view), *_working(view), *_missing(view, width)]
     return [*page, line((verdict(view), "strong"))]
 
 
@@ -96,19 +96,43 @@ def _waiting(group: HungGroup) -> str:
 
 def verdict(view: HungView) -> str:
     """`38 of 412 unfinished tasks are hung.`."""
-    hung = sum(h.work.kind != "driver" for group in view.found.groups for h in group.all)
-    if view.found.groups:
-        are = "is" if hung == 1 else "are"
-        return f"{hung:,} of {_text.plural(view.found.unfinished, 'unfinished task')} {are} hung."
-    if not view.found.unfinished:
+    found = view.found
+    members = [h.work for group in found.groups for h in group.all]
+    hung = sum(work.kind != "driver" for work in members)
+    count = _text.plural(found.unfinished, "unfinished task")
+    if members and not hung:
+        are = "is" if len(members) == 1 else "are"
+        return f"{_text.plural(len(members), 'driver')} {are} hung; {count}."
+    if members:
+        return f"{hung:,} of {count} {'is' if hung == 1 else 'are'} hung."
+    return _without_hang(found, count, bool(gaps(view)))
+
+
+def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
+    """What is known where nothing hangs: a wait without a known end is no all-clear."""
+    if found.early:
+        oldest = max(found.early, key=_since)
+        since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
+        stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
+        return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.work.label}{since}."
+    if not found.is_conclusive:
+        waits = _text.plural(sum(not each.is_known for each in found.open), "long wait")
+        return f"No hang found, but it is not known whether {waits} will end: {count}."
+    if has_gaps:
+        return f"No hang found in what could be inspected: {count}."
+    tasks = sum(each.hung.work.kind != "driver" for each in found.open)
+    if not found.unfinished:
         return "Nothing hangs: no task runs or waits."
-    count = _text.plural(view.found.unfinished, "unfinished task")
-    if view.found.early:
-        age = _text.duration(view.found.min_age)
-        return f"No hang yet: {count}, and none has been stuck for {age} (--min-age)."
-    if any(h.kind == "unknown" for h in view.found.working):
-        return f"No hang found: {count}, all busy, in a moving queue, or awaiting."
-    return f"Nothing hangs: {count}, all busy or in a moving queue."
+    waiting = f", {tasks:,} of them waiting for work in progress" if tasks else ""
+    return f"Nothing hangs: {count}{waiting or ', all busy or in a moving queue'}."
+
+
+def _since(hung: Hung) -> float:
+    """Seconds that it has waited: since its thread last ran, where that is known."""
+    rested = hung.verdict.rested if hung.verdict else None
+    if hung.waiting is None and rested is not None:
+        return rested
+    return 0.0 if hung.work.kind == "driver" else hung.work.age
 
 
 def _headline(group: HungGroup, width: int) -> Page:
@@ -198,11 +222,28 @@ def _remedy(remedy: Remedy, number: int, width: int) -> Page:
 
 
 def _early(view: HungView) -> Page:
-    """Waits that nothing ends so far: a node may still join, or a request be changed."""
+    """Waits that are too young for a hang: a node may still join, a peer still reply."""
     if not view.found.early:
         return []
-    head = line(("Waiting for what nothing provides so far:", "warning"))
+    age = _text.duration(view.found.min_age)
+    head = line((f"Waiting, but not stuck for {age} yet:", "warning"))
     return [head, *columns(_counted(view.found.early, _WORKING), indent=2), ()]
+
+
+def _open(view: HungView) -> Page:
+    """Long waits that something may still end, or of which that is not known."""
+    found = view.found.open
+    if not found:
+        return []
+    shown = [each.hung._replace(summary=_with_end(each)) for each in found]
+    head = line(("Waiting for a long time, not known to hang:", "warning"))
+    return [head, *columns(_counted(shown, _ROWS), indent=2), ()]
+
+
+def _with_end(wait: OpenWait) -> str:
+    """`waits for a socket: 10.0.0.9:5432 in main (etl.py:9); its peer may end that`."""
+    ends = f"{wait.ends} may end that" if wait.ends else "what may end that is not known"
+    return f"{wait.hung.summary}; {ends}"
 
 
 def _working(view: HungView) -> Page:
@@ -246,6 +287,7 @@ def to_json(view: HungView) -> str:
             "groups": [_group(g) for g in found.groups],
             "working": [row(each, None) for each in found.working],
             "early": [row(each, None) for each in found.early],
+            "open": [{**row(each.hung, None), "may_end": each.ends or None} for each in found.open],
             "unfinished": found.unfinished,
             "looked_at": view.looked_at,
             "gaps": [plain_json.gap(gap) for gap in gaps(view)],

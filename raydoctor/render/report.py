@@ -465,7 +465,7 @@ def _next(report: Report) -> list[str]:
     if subject and not is_stream:
         command = paste.shell(
             "raydoctor story {subject} {path:path}",
-            subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
+            subject=subject.id or f"pid:{subject.pid}",
             path=report.capture.path,
         )
         kind = _KINDS.get(subject.kind, subject.kind) if subject.id else "process"

@@ -5,10 +5,10 @@ added, never renamed. `event` is `round` for the state after a round, otherwise 
 
     round           state (up, lost, refused), problem, session, nodes, workers, drivers, every_s, cost
                     (share of one CPU), beside_s (CPU seconds of child processes), tasks {running,
-                    waiting, by_state}, waits_for [{resources, count}], slowest [{task_id, name, attempt,
-                    age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges [{node_id,
-                    ip, what, path, used, limit, threshold, threshold_assumed, level, users [{pid, name,
-                    bytes, path}]}], leftovers, diagnoses [{rule, severity, headline}], hung,
+                    waiting, by_state, counted_at}, waits_for [{resources, count}], slowest [{task_id, name,
+                    attempt, age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges
+                    [{node_id, ip, what, path, used, limit, threshold, threshold_assumed, level, users
+                    [{pid, name, bytes, path}]}], leftovers, diagnoses [{rule, severity, headline}], hung,
                     problems [{what, why, hint}],
                     guard {timeout_s, on_timeout, reported, ended, under_way}
     task-slow       a task has run ten times longer than its peers: as in slowest, median_s
@@ -116,6 +116,7 @@ def _known(view: WatchView) -> dict[str, Any]:
             "running": len(snapshot.running),
             "waiting": snapshot.waiting,
             "by_state": states,
+            "counted_at": round(view.counted_at, 3) if view.counts is not None else None,
         },
         "waits_for": [
             {"resources": dict(d.resources), "count": d.number} for d in snapshot.demands
@@ -227,6 +228,8 @@ def _tasks(view: WatchView) -> list[Part]:
         failed = view.counts["FAILED"]
         parts.append(f", {view.counts['FINISHED']:,} finished, ")
         parts.append((f"{failed:,} failed", "error" if failed else ""))
+        # Ray's metrics are up to half a minute old: another screen may show another number.
+        parts.append(f" {text.duration(snapshot.at - view.counted_at)} ago")
     return parts
 
 

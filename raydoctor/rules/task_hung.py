@@ -16,7 +16,8 @@ call stack.
 On a live cluster raydoctor takes two samples of every worker whose task has run for a minute, and a capture keeps the samples. A
 task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same function took
 far less time. Without finished tasks it may wait on purpose, and is reported as a warning. Tasks that wait for it,
-directly or through others, are counted with it.
+directly or through others, are counted with it. A wait that a heartbeat thread or a call of an idle actor may still end
+is reported as information only.
 
 ## Confirm
 - `raydoctor hung`, while it hangs: it takes several samples and shows which process waits for which.
@@ -45,6 +46,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import duration
 from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
@@ -52,7 +54,7 @@ from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import HungGroup
+    from raydoctor.waits.hung import Hung, HungGroup
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _LONG, _TIMES = 30.0, 10.0
@@ -71,6 +73,7 @@ def task_hung(case: Case) -> Iterator[Finding]:
     """One finding for all hung tasks of a driver that gave up waiting; live, one per group of hung tasks."""
     groups = [group for group in hangs.groups(case) if _is_mine(group)]
     yield from (_live_finding(group) for group in groups)
+    yield from (_open_finding(hung) for hung in hangs.open_waits(case)[:_OPEN])
     if groups or not waiting.gave_up(case):
         return
     workers = {w.pid: w for w in calls.busy(case)}
@@ -120,6 +123,28 @@ def _live_finding(group: HungGroup) -> Finding:
         f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}, and {first.reason}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
+    )
+
+
+_OPEN = 5
+
+
+def _open_finding(hung: Hung) -> Finding:
+    """A long wait that may be a hang, or on purpose: it explains nothing else."""
+    name = _subject(hung.work.name, hung.work.label, hung.work.kind)
+    since = duration(hung.work.age)
+    return Finding(
+        f"{name} {hung.summary}, for {since}; whether that will end is not known",
+        tuple(hangs.links(hung)),
+        subjects=(hung.work.subject,),
+        severity="info",
+        remedies=(
+            Remedy(
+                "Check what has to end the wait",
+                (paste.shell("raydoctor stack {name} --locals", name=hung.work.id),),
+                doc=_DOC,
+            ),
+        ),
     )
 
 
@@ -348,6 +373,26 @@ def _live(*peers: sample.Row, is_busy: bool = False) -> dict[str, str]:
     )
 
 
+def _beside_heartbeat() -> dict[str, str]:
+    """A task in `Event.wait`, and a thread of its process that sleeps again and again."""
+    frames = ("Condition.wait", "threading.py", 327), ("Event.wait", "threading.py", 629)
+    looks = sampled.waiting(_LOAD, *frames, ("load", "etl.py", 31))
+    own = [
+        ("beat", "etl.py", 9, "user"),
+        ("Thread._bootstrap", "threading.py", 1002, "python"),
+    ]
+    beat = {
+        **sampled.idle_thread(850, "beat", own),
+        "wchan": "hrtimer_nanosleep",
+        "syscall": 230,
+    }
+    return sample.tables(
+        nodes=[sample.node({"CPU": 4})],
+        tasks=[_LOAD],
+        samples=[{**each, "threads": [*each["threads"], beat]} for each in looks],
+    )
+
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "seven tasks took half a second each, and the eighth never ends",
@@ -426,6 +471,12 @@ EXAMPLES: tuple[Example, ...] = (
         _live(),
         roots=("task-hung",),
         says=("no finished load to compare with",),
+    ),
+    Example(
+        "live: a task waits for an event beside a heartbeat thread",
+        _beside_heartbeat(),
+        roots=("task-hung",),
+        says=("thread beat sleeps", "whether that will end is not known"),
     ),
     Example(
         "live: finished tasks of the same function took as long",

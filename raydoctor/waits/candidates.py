@@ -137,13 +137,16 @@ def candidates(
     return found
 
 
-def too_long(work: UnfinishedTask, *, still: bool, min_age: float) -> str:
+def too_long(work: UnfinishedTask, *, still: bool, advances: bool, min_age: float) -> str:
     """Why running work counts as hung; empty where it does not.
 
-    `still`: its stack was the same in several samples, and it used no CPU. Without peers, work that makes
-    progress is busy, however long it takes. With peers, it must have taken many times longer than any of
-    them: a task with more data than its peers also takes longer.
+    `still`: its stack was the same in several samples, and it used no CPU. `advances`: its stack changed, or
+    it polls. Without peers, work that makes progress is busy, however long it takes. With peers, work at one
+    place must have taken many times longer than any of them. Work that advances may merely have more data
+    than its peers.
     """
+    if advances and not still:
+        return ""
     peers = work.peers if work.peers and work.peers.number >= _FEW else None
     if peers is None:
         return (

@@ -70,6 +70,8 @@ class Scene:
     of_process: Mapping[tuple[str, int], list[UnfinishedTask]] = field(default_factory=dict)
     """(node, pid) -> the work that it runs."""
     children: Mapping[str, list[UnfinishedTask]] = field(default_factory=dict)
+    groups: Mapping[str, Waiting] = field(default_factory=dict)
+    """Job -> the wait for its oldest pending placement group."""
     silent: Mapping[str, Event] = field(default_factory=dict)
     """Worker -> the row of `worker-stats`, where it does not answer."""
 
@@ -90,7 +92,7 @@ def read_scene(case: Case) -> Scene:
         _grouped((w.actor, w) for w in running if w.actor),
         _grouped(((w.node, w.pid or 0), w) for w in running if w.pid),
         _grouped((w.parent, w) for w in found.values() if w.parent),
-        {e["worker_id"]: e for e in stats if e["answers"] == "false"},
+        silent={e["worker_id"]: e for e in stats if e["answers"] == "false"},
     )
 
 
@@ -224,7 +226,15 @@ def _of_ended(scene: Scene, work: UnfinishedTask, call: str, objects: list[str])
 
 def _maker(identifier: str) -> str:
     parts = ids.parse_object_id(identifier)
-    return "ray.put" if parts and parts.put else ""
+    return _PUT if parts and parts.put else ""
+
+
+_PUT = "ray.put"
+
+
+def is_put(waiting: Waiting) -> bool:
+    """Whether all objects that it waits for were made as by `ray.put`, without a task."""
+    return bool(waiting.targets) and all(each.name == _PUT for each in waiting.targets)
 
 
 _HELD = "it holds these unfinished calls and references"

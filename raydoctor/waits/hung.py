@@ -7,20 +7,23 @@ task that waits for work in progress is not hung, however long it waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case
+from raydoctor.cluster import tables as live
+from raydoctor.cluster import waiting as now
 from raydoctor.cluster.samples import SampledFrame, SampledProcess, SampledThread
+from raydoctor.model import ids
 from raydoctor.model.text import duration
-from raydoctor.model.values import Link
+from raydoctor.model.values import Event, Link
 from raydoctor.waits import edges, graph, pending
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, UnfinishedTask, too_long
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
 from raydoctor.waits.graph import Needs
 from raydoctor.waits.kinds import kind
-from raydoctor.waits.kinds.catalog import Kind
+from raydoctor.waits.kinds.catalog import WAITS, Kind, WaitCode
 from raydoctor.waits.kinds.frames import EVENT_LOOP
 from raydoctor.waits.kinds.kind import Verdict
 from raydoctor.waits.kinds.specifics import watched_peers
@@ -37,10 +40,27 @@ _POLLS = 1.5
 _HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one: polling is no progress then."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
-_QUEUES = {
-    "_QueueActor.get": "waits for an item in its empty queue (ray.util.queue)",
-    "_QueueActor.put": "waits for room in its full queue (ray.util.queue)",
+QUEUES: Mapping[str, tuple[WaitCode, str]] = {
+    "_QueueActor.get": ("queue-item", "waits for an item in its empty queue (ray.util.queue)"),
+    "_QueueActor.put": ("queue-room", "waits for room in its full queue (ray.util.queue)"),
 }
+"""Methods of `ray.util.queue`: what they wait in, and their sentences."""
+_QUEUE_CLASS = "_QueueActor"
+_ENDS: Mapping[Kind, str] = {
+    "sleep": "its timer",
+    "socket": "its peer",
+    "subprocess": "its child process",
+}
+"""What may end the open wait of a driver."""
+_ENDS_OF_CODE: Mapping[WaitCode, str] = {
+    "accept": "a new connection",
+    "asyncio-server": "a new connection",
+    "event": "a signal",
+    "asyncio-event": "a signal",
+    "terminal": "input",
+}
+_NEVER_MEANT: tuple[Kind, ...] = ("lock", "stopped", "debugger", "disk", "collective", "native-gil")
+"""Kinds in which work seldom waits on purpose; many drivers sleep, serve or wait for a child."""
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
     "subprocess": "process",
@@ -111,6 +131,21 @@ class HungGroup(NamedTuple):
         return all(h.waiting is None or h.waiting.exact for h in self.cycle)
 
 
+class OpenWait(NamedTuple):
+    """A long wait that is not known to be a hang."""
+
+    hung: Hung
+    ends: str
+    """What may end it: `a new connection`, `a call of produce (pid 812)`; empty where nothing is known."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether something that works or listens may end it; a driver may wait on purpose."""
+        verdict = self.hung.verdict
+        is_helped = verdict is not None and bool(verdict.helper)
+        return self.hung.work.kind == "driver" or (bool(self.ends) and not is_helped)
+
+
 class HungReport(NamedTuple):
     """What hangs in a cluster."""
 
@@ -119,18 +154,33 @@ class HungReport(NamedTuple):
     unfinished: int
     """Tasks and methods that have not ended."""
     unseen: tuple[UnfinishedTask, ...]
-    """Work that has run for long and could not be sampled: it may hang."""
+    """Work that was to be sampled and could not: it may hang."""
     working: tuple[Hung, ...] = ()
     """Work that has run for long and is busy, or polls: its peers, if any, do not show a hang."""
     early: tuple[Hung, ...] = ()
-    """Work that waits for what nothing provides, but is not old enough to count as hung."""
+    """Work that waits, but not long enough to count as hung."""
+    open: tuple[OpenWait, ...] = ()
+    """Work that has waited for long, and that something may still continue."""
     min_age: float = MIN_AGE
+    is_stalled: bool = False
+    """Whether nothing that runs makes progress."""
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether all work that waits is known to hang, or to wait for something that may come."""
+        never = any(not each.work.runs or each.kind in _NEVER_MEANT for each in self.early)
+        is_early = bool(self.early) and (never or self.is_stalled)
+        return not is_early and all(each.is_known for each in self.open)
 
 
-def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
-    """What hangs, by the tables of a collection."""
+def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = None) -> HungReport:
+    """What hangs, by the tables of a collection.
+
+    `sampled_after`: seconds after which work was to be sampled; by default `min_age`.
+    """
     scene = edges.read_scene(case)
     unplaced = pending.unplaced(scene)
+    scene = replace(scene, groups=pending.of_groups(scene))
     verdicts = _verdicts(scene)
     scene = _aged(scene, verdicts)
     blockers = _blockers(scene, verdicts)
@@ -143,25 +193,35 @@ def hung(case: Case, min_age: float = MIN_AGE) -> HungReport:
             if work.runs
             else _of_pending(scene, work, min_age, unplaced.get(work.id))
         )
-    hung_alone = {name for name, each in judged.items() if each.reason}
     waits = {
         name: each.waiting.needs
         for name, each in judged.items()
         if each.waiting and each.waiting.needs and _is_lasting(each.work)
     }
+    callers = _callers(scene, judged)
+    judged |= _uncalled(judged, waits, callers, min_age)
+    hung_alone = {name for name, each in judged.items() if each.reason}
     found = [_group(each, judged) for each in graph.groups(hung_alone, waits)]
-    unseen = [each.work for each in judged.values() if each.unseen]
-    tasks = sum(work.kind != "driver" for work in scene.candidates.values())
     inside = {h.work.id for group in found for h in group.all}
-    working = [
-        _hung(each)
-        for each in judged.values()
-        if each.work.id not in inside and _is_at_work(each, min_age)
-    ]
-    early = [_hung(each) for each in judged.values() if _is_early(each, inside)]
-    by_age = tuple(sorted(unseen, key=lambda w: -w.age))
+    others = [each for each in judged.values() if each.work.id not in inside]
+    waiting = [each for each in others if _is_open(each, min_age)]
+    listed = {each.work.id for each in waiting}
+    early = [each for each in others if each.work.id not in listed and _is_early(each)]
+    listed |= {each.work.id for each in early}
+    working = [each for each in others if each.work.id not in listed and _is_at_work(each, min_age)]
+    stuck = graph.stuck(inside | listed, waits)
+    runs = {name for name, each in judged.items() if each.work.runs and each.work.kind != "driver"}
+    least = min_age if sampled_after is None else max(SETTLED, sampled_after)
+    unseen = [each.work for each in judged.values() if each.unseen and each.work.age >= least]
     return HungReport(
-        tuple(_merged(found)), tasks, by_age, _oldest_first(working), _oldest_first(early), min_age
+        tuple(_merged(found)),
+        sum(work.kind != "driver" for work in scene.candidates.values()),
+        tuple(sorted(unseen, key=lambda w: -w.age)),
+        _oldest_first(map(_hung, working)),
+        _oldest_first(map(_hung, early)),
+        _open_waits(waiting, judged, callers, stuck),
+        min_age,
+        runs <= stuck,
     )
 
 
@@ -174,6 +234,10 @@ class _Judged(NamedTuple):
     reason: str = ""
     """Why it hangs by itself; empty where it does not."""
     unseen: bool = False
+    by_call: bool = False
+    """Whether nothing but a call of its actor can end its wait."""
+    soon: bool = False
+    """Whether it would hang by itself if it had waited for longer."""
 
 
 def _is_at_work(judged: _Judged, min_age: float) -> bool:
@@ -181,16 +245,73 @@ def _is_at_work(judged: _Judged, min_age: float) -> bool:
     work, does = judged.work, judged.verdict
     is_task = work.runs and work.kind != "driver" and judged.waiting is None
     is_named = does is not None and (does.kind != "unknown" or does.is_open)
-    has_no_stack = does is None and work.process is not None
     is_old = work.age >= min_age or (work.is_ageless and does is not None and does.still)
-    return is_task and (is_named or has_no_stack) and is_old
+    return is_task and is_named and is_old
 
 
-def _is_early(judged: _Judged, inside: set[str]) -> bool:
-    """Whether it is in no group, and waits for what nothing provides. Workers may just be slow to start."""
+def _is_open(judged: _Judged, min_age: float) -> bool:
+    """Whether it has waited for long, and that is not known to be a hang."""
+    work, does = judged.work, judged.verdict
+    if not work.runs or judged.waiting is not None or work.process is None:
+        return False
+    if does is None:
+        return work.kind != "driver" and work.age >= min_age
+    if not does.thread or not does.thread.frames or does.moves or _wakes_soon(does, min_age):
+        return False
+    if does.helper:
+        return work.age >= min_age
+    is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
+    return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
+
+
+def _wakes_soon(verdict: Verdict, min_age: float) -> bool:
+    return verdict.wakes is not None and verdict.wakes < min_age
+
+
+def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
+    """Seconds that it has waited, at most its age where the idle time is unknown."""
+    return verdict.rested if verdict.rested is not None else work.age
+
+
+def _is_early(judged: _Judged) -> bool:
+    """Whether it would hang if it had waited for longer. Workers may just be slow to start."""
     waiting = judged.waiting
     waits = waiting is not None and waiting.is_hopeless and waiting.kind in _PROVIDED
-    return waits and _is_lasting(judged.work) and judged.work.id not in inside
+    return (waits or judged.soon) and _is_lasting(judged.work)
+
+
+def _open_waits(
+    waiting: Iterable[_Judged],
+    judged: Mapping[str, _Judged],
+    callers: Mapping[str, _Callers],
+    stuck: Collection[str],
+) -> tuple[OpenWait, ...]:
+    """The open waits, oldest first, each with what may end it. `stuck`: work that makes no progress."""
+    found = []
+    first: dict[frozenset[str], str] = {}
+    for each in waiting:
+        known = callers.get(each.work.id)
+        if known is not None and known.work not in first:
+            free = (judged[name].work for name in known.work - frozenset(stuck))
+            caller = min(free, key=lambda w: (w.kind == "driver", -w.age, w.id), default=None)
+            first[known.work] = f"a call of {caller.label}" if caller else ""
+        ends = (first[known.work] if known else "") or _ends(each)
+        found.append(OpenWait(_hung(each), ends))
+    return tuple(sorted(found, key=lambda one: (-one.hung.work.age, one.hung.work.id)))
+
+
+def _ends(judged: _Judged) -> str:
+    """What may end an open wait; empty where nothing is known."""
+    verdict, process = judged.verdict, judged.work.process
+    if verdict is None:
+        return "" if process is not None and _is_async(process) else "a consumer of its results"
+    if verdict.helper:
+        return verdict.helper
+    if judged.work.peers is not None:
+        return "what ended the waits of its peers"
+    code = _ENDS_OF_CODE.get(verdict.code, "")
+    is_meant = judged.work.kind == "driver" or verdict.activity.type.is_open
+    return (code or _ENDS.get(verdict.kind, "")) if is_meant else ""
 
 
 def _is_lasting(work: UnfinishedTask) -> bool:
@@ -213,24 +334,148 @@ def _of_running(
     if blocker is not None:
         return _Judged(work, None, _behind_blocker(work, blocker))
     if verdict is None and work.process is not None:
-        if not _is_async(work.process):  # idle in the sample: it has ended since, or is inside Ray
-            return _Judged(work, None, None)
-        return _Judged(work, None, _of_coroutine(scene, work, verdicts))
+        # Without an event loop it was idle in the sample: it has ended since, or is inside Ray.
+        is_async = _is_async(work.process)
+        waiting = _of_coroutine(scene, work, verdicts) if is_async else None
+        by_call = is_async and waiting is None and kind.is_asleep(work.process)
+        return _Judged(work, None, waiting, by_call=by_call)
     if (others := edges.of_training(scene, work, verdicts)) is not None:
         return _Judged(work, verdict, others)
     in_get = verdict is not None and verdict.kind == "ray-get"
     waiting = edges.awaited(scene, work, in_get) if _may_await(verdict) else None
     if waiting is None and verdict is not None and verdict.in_asyncio:
         waiting = _of_coroutine(scene, work, verdicts)
+    if _awaits_group(verdict, waiting):
+        waiting = scene.groups.get(work.job, waiting)
+    if work.kind == "driver" and (waiting is None or waiting.kind == "placement-group"):
+        return _of_driver(work, verdict, waiting, min_age)
     waits = waiting is not None and waiting.needs is not None
     if waits or work.kind == "driver":  # a driver's wait has no known start
         return _Judged(work, verdict, waiting)
     # What it waits for in ray.get is not known: that work may be in progress.
     is_open = waiting is not None and not waiting.exact
+    by_call = _is_ended_by_call(work, verdict)
+    is_open = is_open or by_call
     still = not is_open and _is_still(work, verdict, min_age)
-    reason = too_long(work, still=still, min_age=min_age)
-    unseen = not reason and work.age >= min_age and not work.peers and not _is_seen(verdict)
-    return _Judged(work, verdict, waiting, reason, unseen and not _awaits(work, verdict))
+    advances = verdict is not None and work.process is not None and _advances(work.process, verdict)
+    reason = too_long(work, still=still, advances=advances, min_age=min_age)
+    unseen = not reason and not work.peers and not _is_seen(verdict)
+    soon = not is_open and not reason and _is_soon(work, verdict, min_age)
+    is_unseen = unseen and not _awaits(work, verdict)
+    return _Judged(work, verdict, waiting, reason, is_unseen, by_call and not reason, soon)
+
+
+def _is_ended_by_call(work: UnfinishedTask, verdict: Verdict | None) -> bool:
+    """Whether a method waits in one of the threads of its actor: a call in another may end its wait."""
+    if work.kind != "method" or verdict is None or verdict.thread is None or work.process is None:
+        return False
+    is_concurrent = verdict.thread.tid != work.process.pid and verdict.thread.name != "MainThread"
+    is_for_thread = verdict.activity.type.ended_by_thread and verdict.still
+    return is_concurrent and is_for_thread and not kind.has_own_threads(work.process)
+
+
+def _is_soon(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> bool:
+    """Whether running work would hang by itself if it had waited for longer."""
+    if verdict is None or verdict.helper or work.peers or _wakes_soon(verdict, min_age):
+        return False
+    is_new = work.is_ageless and verdict.at_least < SETTLED
+    return not is_new and _is_still(work, verdict, SETTLED) and _is_lasting(work)
+
+
+def _of_driver(
+    work: UnfinishedTask, verdict: Verdict | None, waiting: Waiting | None, min_age: float
+) -> _Judged:
+    """A driver outside of `ray.get`: its wait began when its thread last ran."""
+    if waiting is not None:
+        lasts = waiting.rested is None or waiting.rested >= min_age
+        reason = f"has waited for {duration(waiting.rested or work.age)}" if lasts else ""
+        return _Judged(work, verdict, waiting, reason if waiting.is_hopeless else "")
+    is_seen = work.process is not None and (verdict is None or _is_seen(verdict))
+    is_meant = verdict is None or verdict.code in _ENDS_OF_CODE
+    if verdict is None or is_meant or verdict.kind not in _NEVER_MEANT:
+        return _Judged(work, verdict, None, unseen=not is_seen)
+    is_held = verdict.activity.type.ended_by_thread and work.process is not None
+    if is_held and work.process is not None and kind.has_own_threads(work.process):
+        return _Judged(work, verdict, None)
+    rested = _rested(verdict, work)
+    if _is_still(work, verdict, min_age) and rested >= min_age:
+        return _Judged(work, verdict, None, f"its stack has not changed for {duration(rested)}")
+    return _Judged(work, verdict, None, soon=_is_soon(work, verdict, min_age))
+
+
+# ---------------------------------------------------------------- what only a call of its actor can end
+
+
+class _Callers(NamedTuple):
+    """What may call an actor."""
+
+    work: frozenset[str]
+    """Unfinished work with a reference to it, possibly; the waiting method itself is among it."""
+    is_complete: bool
+    """Whether there is nothing else: no other thread or actor that may still act."""
+
+
+def _callers(scene: Scene, judged: Mapping[str, _Judged]) -> dict[str, _Callers]:
+    """Method that only a call can end -> what may call its actor: its job, or all jobs if it has a name."""
+    actors = {e["actor_id"]: e for e in live.rows(scene.case, "actors")}
+    is_cut = now.is_cut(scene.case)
+    of_scope: dict[str, _Callers] = {}
+    found = {}
+    for name, each in judged.items():
+        if not each.by_call:
+            continue
+        own = actors.get(each.work.actor)
+        scope = "" if own is None or own["name"] else each.work.job
+        if scope not in of_scope:
+            work = [w for w in scene.candidates.values() if not scope or w.job == scope]
+            threads = any(w.process is not None and kind.has_own_threads(w.process) for w in work)
+            is_idle = any(
+                _may_act(event, scene) and (not scope or ids.job_of_actor(actor) == scope)
+                for actor, event in actors.items()
+            )
+            is_complete = not (threads or is_idle or is_cut)
+            of_scope[scope] = _Callers(frozenset(w.id for w in work), is_complete)
+        found[name] = of_scope[scope]._replace(
+            is_complete=own is not None and of_scope[scope].is_complete
+        )
+    return found
+
+
+def _may_act(actor: Event, scene: Scene) -> bool:
+    """Whether a live actor that runs no call may still act, by a thread or a timer of its own."""
+    is_idle = actor["state"] == "ALIVE" and actor["actor_id"] not in scene.of_actor
+    return is_idle and actor["class_name"] != _QUEUE_CLASS
+
+
+def _uncalled(
+    judged: Mapping[str, _Judged],
+    waits: Mapping[str, Needs],
+    callers: Mapping[str, _Callers],
+    min_age: float,
+) -> dict[str, _Judged]:
+    """The methods that hang because all work that could call their actor waits as well."""
+    alone = {name for name, each in judged.items() if each.reason}
+    known = {name: each for name, each in callers.items() if each.is_complete}
+    needs = {name: Needs(each.work, "any") for name, each in known.items()}
+    stuck = graph.stuck(alone, {**waits, **needs})
+    found = {}
+    for name in needs:
+        each = judged[name]
+        if name in stuck and each.work.age >= min_age:
+            found[name] = each._replace(
+                reason=f"has waited for {duration(each.work.age)}, and all other work that could call "
+                "its actor waits as well"
+            )
+        elif name in stuck:
+            found[name] = each._replace(soon=True)
+    return found
+
+
+def _awaits_group(verdict: Verdict | None, waiting: Waiting | None) -> bool:
+    """Whether it waits for a placement group, if one of its job is pending."""
+    if waiting is not None:
+        return edges.is_put(waiting)
+    return verdict is not None and verdict.kind == "placement-group"
 
 
 def _of_coroutine(
@@ -273,6 +518,11 @@ def _is_still(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> 
     polls_child = verdict.kind == "subprocess" and verdict.rested is not None
     polls = not polls_child and _polls(work.process, verdict)
     return not verdict.moves and _is_seen(verdict) and not polls
+
+
+def _advances(process: SampledProcess, verdict: Verdict) -> bool:
+    """Whether its stack changes, or it runs again and again, as a loop with naps does."""
+    return verdict.changes or verdict.code == "polling" or _polls(process, verdict)
 
 
 def _polls(process: SampledProcess, verdict: Verdict) -> bool:
@@ -421,14 +671,17 @@ def _hung(judged: _Judged) -> Hung:
     if waiting is not None:
         return Hung(work, waiting.kind, waiting.summary, reason, verdict, waiting, links)
     summary = _without_stack(work) if work.runs else f"is {work.state}"
-    return Hung(work, _STATES.get(work.state, "unknown"), summary, reason, verdict, waiting, links)
+    kind_of_state = _STATES.get(work.state, "unknown")
+    if work.runs and work.name in QUEUES:
+        kind_of_state = WAITS[QUEUES[work.name][0]].kind
+    return Hung(work, kind_of_state, summary, reason, verdict, waiting, links)
 
 
 def _without_stack(work: UnfinishedTask) -> str:
     if work.process is None:
         return "runs"
-    if work.name in _QUEUES:
-        return _QUEUES[work.name]
+    if work.name in QUEUES:
+        return QUEUES[work.name][1]
     if _is_async(work.process):
         loops = [t.tid for t in work.process.last.threads if t.name.startswith(EVENT_LOOP)]
         peers = watched_peers(work.process, loops)

@@ -51,6 +51,22 @@ def unplaced(scene: Scene) -> dict[str, Waiting]:
     return found
 
 
+def of_groups(scene: Scene) -> dict[str, Waiting]:
+    """Job -> the wait of a process in `pg.wait()` or `ray.get(pg.ready())`: for its oldest pending group.
+
+    In Ray 2.60 no task makes the object of `pg.ready()`, and its id does not contain the group's.
+    """
+    picture = now.picture(scene.case)
+    if picture is None:
+        return {}
+    groups = [each for each in grouping.of(scene.case, picture, {}).values() if each is not None]
+    found: dict[str, Waiting] = {}
+    for group in sorted(groups, key=lambda each: -each.age):
+        waiting = _of_group(scene, group)._replace(rested=group.age)
+        found.setdefault(group.event["creator_job_id"], waiting)
+    return found
+
+
 def _asks_nothing(work: UnfinishedTask) -> bool:
     """Whether unplaced work fits on any node."""
     asked = ("required_resources", "label_selector")
@@ -67,8 +83,10 @@ def _in_group(
     scene: Scene, request: now.Request, pending: grouping.Pending | None
 ) -> Waiting | None:
     """The placement group of the request, which is itself not placed."""
-    if pending is None:
-        return None
+    return None if pending is None else _of_group(scene, pending)
+
+
+def _of_group(scene: Scene, pending: grouping.Pending) -> Waiting:
     name = pending.name or short_id(pending.id)
     reason = (
         f"no room even in an empty cluster for {grouping.shape(pending.homeless)}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from raydoctor.model import paste
 from raydoctor.model.values import Remedy
-from raydoctor.waits.hung import Hung, HungGroup
+from raydoctor.waits.hung import QUEUES, Hung, HungGroup
 from raydoctor.waits.kinds.catalog import Kind, WaitCode
 
 _CORE = "https://docs.ray.io/en/latest/ray-core/"
@@ -70,6 +70,8 @@ _AWAIT = _Fix(
 _OF_CODE: Mapping[WaitCode, _Fix] = {
     "coroutines": _AWAIT,
     "asyncio-socket": _AWAIT,
+    "asyncio-event": _AWAIT,
+    "asyncio-sleep": _AWAIT,
     "future": _Fix(
         "Set a timeout on the wait, and check the thread that has to set the result",
         ("future.result(timeout=60)",),
@@ -169,6 +171,8 @@ def _change(first: Hung) -> Iterator[Remedy]:
 def _fix(first: Hung) -> _Fix | None:
     """The change of the code: that of its own wait, else that of its kind."""
     verdict = first.verdict
+    if verdict is None and first.waiting is None and first.work.name in QUEUES:
+        return _OF_CODE[QUEUES[first.work.name][0]]
     is_own = verdict is not None and (verdict.in_asyncio or verdict.kind == first.kind)
     own = _OF_CODE.get(verdict.code) if verdict is not None and is_own else None
     return own or _OF_KIND.get(first.kind)
@@ -177,6 +181,8 @@ def _fix(first: Hung) -> _Fix | None:
 def _attach(group: HungGroup) -> Iterator[Remedy]:
     first = group.first
     name = first.work.actor if first.work.kind == "creation" else first.work.id
+    if first.work.kind == "driver":
+        name = str(first.work.pid)
     if first.work.runs and first.work.pid and first.kind != "debugger":
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",

@@ -45,10 +45,11 @@ def _threads(process: SampledProcess) -> Iterable[dict[str, Any]]:
 
 
 def unseen(found: HungReport) -> list[Gap]:
-    """The gap for tasks that ran for long and were not sampled, if there are any."""
+    """The gap for tasks and drivers that were not sampled, if there are any."""
     if not found.unseen:
         return []
     names = text.join_names(w.label for w in found.unseen)
-    why = f"{names} ran for long and may hang; their stacks were not sampled"
+    why = f"{names} may hang; their stacks could not be read"
     hint = "Run raydoctor on their nodes as the user of Ray (or as root), with py-spy installed."
-    return [Gap(f"the stacks of {text.plural(len(found.unseen), 'task')}", why, hint)]
+    count = text.plural(len(found.unseen), "task or driver", "tasks and drivers")
+    return [Gap(f"the stacks of {count}", why, hint)]

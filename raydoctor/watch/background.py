@@ -91,9 +91,11 @@ class Pace:
 
     def is_due(self, now: float, has_reason: bool) -> bool:
         """Whether an inspection may start now."""
-        if self._last is None:
-            return True
-        return now - self._last >= (self.wait if has_reason else _QUIET)
+        return self.has_rested(now, self.wait if has_reason else _QUIET)
+
+    def has_rested(self, now: float, seconds: float) -> bool:
+        """Whether no inspection has started for so long."""
+        return self._last is None or now - self._last >= seconds
 
     @property
     def wait(self) -> float:

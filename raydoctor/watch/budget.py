@@ -1,9 +1,10 @@
-"""The CPU budget of a watch: at most 1 % of one CPU, over any five minutes.
+"""The CPU budget of a watch: at most 1 % of one CPU, over any ten minutes.
 
 The cost of the rounds is measured and reserved; the cost of a child process is measured when it ends. A
 child may start if its expected cost and the rounds fit into the last five minutes. A child that costs more
-than five minutes allow waits for correspondingly longer. Nothing is tuned: on a slow machine, or in a
-cluster with 100,000 tasks, children are rarer.
+than five minutes allow waits for correspondingly longer. An urgent child, for a task that does not run, may
+use the budget of ten minutes. Nothing is tuned: on a slow machine, or in a cluster with 100,000 tasks,
+children are rarer.
 
 The cost of cancelling overdue tasks does not count: the user asked for it.
 """
@@ -22,6 +23,8 @@ _ASSUMED = 0.004
 """Share of the rounds, while too few of them have been measured."""
 _SPAN = 20.0
 _STEP = 10.0
+_URGENT = 2.0
+"""Windows whose budget an urgent child may use."""
 _LEAST = 0.0005
 """Share for children, however much the rounds use: otherwise none would ever start."""
 
@@ -55,10 +58,10 @@ class WatchBudget:
         """Record the CPU seconds of a child that has ended."""
         self._children.append(_Spent(now, seconds))
 
-    def may(self, now: float, seconds: float) -> bool:
+    def may(self, now: float, seconds: float, *, is_urgent: bool = False) -> bool:
         """Whether a child with this expected cost may start now."""
         left = max(_LEAST, self.share - self.rounds)
-        window = max(self.window, seconds / left)
+        window = max(_URGENT * self.window if is_urgent else self.window, seconds / left)
         spent = sum(each.seconds for each in self._children if each.at > now - window)
         return spent + seconds <= left * window * (1 + 1e-9)
 

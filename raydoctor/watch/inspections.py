@@ -2,18 +2,21 @@
 
 One child process does both: a diagnosis when tasks failed, a node left, the logs report trouble or tasks wait
 while none runs; stack samples when a task does not change for a minute or runs far longer than its peers. The
-oldest tasks of each function are sampled, and again when they are several times older. A failed inspection is
-reported once and repeated. If the cluster dies, its logs on this machine are diagnosed.
+oldest tasks of each function are sampled, and again when they are several times older. A task of this
+machine whose main thread has not run for a minute is urgent: `raydoctor hung` would report it now. A failed
+inspection is reported once and repeated. If the cluster dies, its logs on this machine are diagnosed.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
+from raydoctor.observe.stacks import rests
 from raydoctor.watch import changes
 from raydoctor.watch.background import BackgroundProcess, Pace
 from raydoctor.watch.budget import WatchBudget
@@ -23,7 +26,13 @@ from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
 
 _DIAGNOSE_EVERY = 10.0
 _HUNG_EVERY = 30.0
-_HUNG_AGE = 60.0
+_URGENT_EVERY = 10.0
+_HUNG_AGE = 62.0
+"""Seconds that a task has run before it is sampled: after 60 s without running it counts as hung."""
+_IDLE_AGE = 61.0
+_URGENT = 2
+"""Times that one task is sampled urgently: the main thread of an async actor is always idle."""
+_IDLE_EVERY = 2.0
 _HUNG_AGAIN = 4
 """A task is sampled again at this multiple of its age when it was sampled last."""
 _SUSPECTS = 8
@@ -56,6 +65,11 @@ class Inspections:
         """Whether the current inspection includes a diagnosis, and whether it includes stack samples."""
         self._stacked: dict[tuple[str, str], float] = {}
         """Sampled tasks, with their age at that time."""
+        self._urgent: Counter[tuple[str, str]] = Counter()
+        """Tasks that were urgent, with how often they were sampled for that."""
+        self._idle: set[tuple[str, str]] = set()
+        """Tasks that are urgent now."""
+        self._idle_next = 0.0
         self._has_reason = False
         self._lost_since = 0.0
         """When the cluster stopped replying; 0 while it replies."""
@@ -115,7 +129,12 @@ class Inspections:
     # -------------------------------------------------------------- starting
 
     def _begin(self, view: WatchView, now: float) -> None:
-        suspects = [each for each in view.lines if self._may_hang(each, view.snapshot.at)]
+        self._find_idle(view, now)
+        suspects = [
+            each
+            for each in view.lines
+            if each.running.key[:2] in self._idle or self._may_hang(each, view.snapshot.at)
+        ]
         wanted = self._affordable(now, bool(suspects))
         if wanted is None:
             return
@@ -124,6 +143,8 @@ class Inspections:
         request: dict[str, Any] = {"address": address, "typed": typed, "report": wanted[0]}
         if wanted[1]:
             request |= self._of_stacks(view, suspects)
+            self._urgent.update(self._idle)
+            self._idle = set()
         self._start(request, wanted, now)
 
     def _start(self, request: dict[str, Any], wanted: tuple[bool, bool], now: float) -> None:
@@ -139,10 +160,36 @@ class Inspections:
         """The due parts that the budget allows: both, otherwise the diagnosis, otherwise the stacks."""
         of_report, of_stacks = self._paces
         report = self._options.diagnose and of_report.is_due(now, self._has_reason)
-        stacks = self._options.hung and has_suspects and of_stacks.is_due(now, True)
+        is_urgent = bool(self._idle) and of_stacks.has_rested(now, _URGENT_EVERY)
+        stacks = self._options.hung and has_suspects and (is_urgent or of_stacks.is_due(now, True))
         choices = ((report, stacks), (report, False), (False, stacks))
-        may = (each for each in choices if any(each) and self._budget.may(now, self._costs[each]))
-        return next(may, None)
+        for each in reversed(choices) if is_urgent else choices:
+            may_advance = is_urgent and each == (False, True)
+            if any(each) and self._budget.may(now, self._costs[each], is_urgent=may_advance):
+                return each
+        return None
+
+    def _find_idle(self, view: WatchView, now: float) -> None:
+        """Find the tasks of this machine whose main thread has not run for a minute."""
+        if now < self._idle_next or not self._options.hung:
+            return
+        self._idle_next = now + _IDLE_EVERY
+        at, known = view.snapshot.at, {changes.task_of(each) for each in view.hung}
+        lines = [
+            each.running
+            for each in view.lines
+            if each.running.age(at) >= _IDLE_AGE
+            and each.running.run.task not in known
+            and self._is_here(each)
+            and self._urgent[each.running.key[:2]] < _URGENT
+        ]
+        rested = rests.of_main_threads({each.run.pid for each in lines[:_SUSPECTS]})
+        self._idle = {each.key[:2] for each in lines if rested.get(each.run.pid, 0.0) >= _IDLE_AGE}
+
+    def _is_here(self, line: TaskLine) -> bool:
+        """Whether its process runs here. The pid of a worker in a container is not one of this machine's."""
+        run = line.running.run
+        return run.node in self.cluster.node_ids and run.pid in self._processes
 
     def _of_stacks(self, view: WatchView, suspects: Sequence[TaskLine]) -> dict[str, Any]:
         """The processes to sample: all tasks that are as old as the youngest suspect, up to the limit."""
@@ -163,11 +210,9 @@ class Inspections:
             return False
         if line.is_slow(now):
             return True
-        run = line.running.run
-        # The pid of a worker in a container is not one of this machine's.
-        if run.node not in self.cluster.node_ids or run.pid not in self._processes:
+        if not self._is_here(line):
             return age >= _HUNG_AGE
-        share = self._effort.share(run.pid, self._processes, now)
+        share = self._effort.share(line.running.run.pid, self._processes, now)
         return age >= _HUNG_AGE and share is not None and share < _AT_WORK
 
     # -------------------------------------------------------------- results
@@ -211,6 +256,7 @@ class Inspections:
         running |= {each.task for each in view.snapshot.running}
         view.hung = [h for h in view.hung if changes.task_of(h) in running or not _runs(h)]
         self._stacked = {k: age for k, age in self._stacked.items() if k[0] in running}
+        self._urgent = Counter({k: n for k, n in self._urgent.items() if k[0] in running})
 
 
 def _runs(hung: Mapping[str, Any]) -> bool:

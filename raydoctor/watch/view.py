@@ -62,6 +62,8 @@ class WatchView:
     """Longest running first."""
     counts: Counter[str] | None = None
     """Tasks by state, including finished ones, by Ray's metrics; None until the first reply."""
+    counted_at: float = 0.0
+    """When that reply arrived, by the clock of the snapshots."""
     gauges: list[Gauge] = field(default_factory=list)
     leftovers: int | None = None
     diagnoses: list[dict[str, Any]] = field(default_factory=list)

@@ -297,7 +297,7 @@ class WatchedCluster:
         if not metrics.heard:
             return
         before, self._counted = self._counted, metrics
-        view.counts = Counter()
+        view.counts, view.counted_at = Counter(), view.snapshot.at
         for (state, name), number in metrics.tasks.items():
             view.counts[state] += number
             more = number - before.tasks[state, name] if before else 0

@@ -22,7 +22,7 @@ from raydoctor.act.cancel import ladder as act
 from raydoctor.act.cancel.outlook import outlook
 from raydoctor.act.cancel.owner import Owners, connected
 from raydoctor.act.cancel.steps import CancelOptions
-from raydoctor.act.cancel.target import CancelTarget, find, named
+from raydoctor.act.cancel.target import CancelTarget, find
 from raydoctor.act.signals.process import Identity, identity_of
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe import live
@@ -523,22 +523,6 @@ def test_the_interrupt_ends_nothing_that_does_not_handle_it(
     own = identity_of(os.getpid())
     assert own is not None
     assert "raydoctor itself" in interrupt.interrupt(own, lambda: True, audit)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "name"),
-    [
-        (TASK, TASK),
-        (f"TaskID({TASK})", TASK),
-        (f"{TASK}01000000", TASK),
-        (f"ObjectRef({TASK}01000000)", TASK),
-        (TASK.upper(), TASK),
-        ("c8ef45cc", "c8ef45cc"),
-        ("Trainer.step", "Trainer.step"),
-    ],
-)
-def test_names_of_tasks(wanted: str, name: str) -> None:
-    assert named(wanted) == name
 
 
 def target(**changes: object) -> CancelTarget:

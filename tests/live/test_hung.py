@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -179,7 +182,9 @@ def test_what_has_run_lately_is_no_hang(read: Read, rested: float, woken: bool, 
     """A loop that sleeps for half a minute, a download that trickles: alike in three looks, and at work."""
     rows = {"tasks": [LOAD], "rests": [rest(LOAD["worker_pid"], rested, woken)]}
     found = read(**together(rows, in_socket(LOAD)))
-    assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
+    assert (len(found.groups), len(found.early)) == (hangs, 1 - hangs)
+    if not hangs:
+        assert render.verdict(render.HungView(found)).endswith("load (pid 801), 20 s.")
 
 
 @pytest.mark.parametrize(("wakes", "hangs"), [(20.0, 0), (-1.0, 0), (9000.0, 1), (None, 1)])
@@ -218,7 +223,8 @@ def test_a_server_that_nobody_calls_is_no_hang(
     stack = [*((*frame, "python") for frame in frames), ("run", "server.py", 7, "user")]
     found = read(tasks=[LOAD], samples=hang.waiting(LOAD, below=stack))
     assert found.groups == ()
-    assert [h.work.name for h in found.working] == ["load"]
+    [wait] = found.open
+    assert (wait.hung.work.name, found.working) == ("load", ())
 
 
 def test_a_part_that_takes_longer_than_the_others_is_at_work(read: Read) -> None:
@@ -250,8 +256,9 @@ def test_what_its_worker_has_begun_just_now(read: Read) -> None:
 def test_what_waits_within_ray_is_told_and_is_no_hang(read: Read) -> None:
     found = read(tasks=[LOAD], samples=hang.waiting(LOAD))
     assert found.groups == ()
-    [works] = found.working
-    assert "generator" in works.summary
+    [wait] = found.open
+    assert "generator" in wait.hung.summary
+    assert found.is_conclusive
 
 
 def test_what_a_tracer_holds_does_not_poll(read: Read) -> None:
@@ -545,7 +552,7 @@ def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read
     other = {**first, "task_id": f"{7:016x}{first['task_id'][16:]}", "name": "Ring.watch"}
     found = read(**ring(other))
     assert found.groups == ()
-    assert {h.summary for h in found.working if h.work.name == "Ring.watch"} == {
+    assert {w.hung.summary for w in found.open if w.hung.work.name == "Ring.watch"} == {
         "awaits, and a coroutine has no stack while it awaits"
     }
 
@@ -557,7 +564,207 @@ def test_who_waits_for_an_item_of_a_queue_is_told_and_is_no_hang(read: Read) -> 
         **together({"tasks": [get, TRAINS[0]], "samples": resting(get)}, waits(TRAINS[0], get))
     )
     assert found.groups == ()
-    assert ["waits for an item" in h.summary for h in found.working] == [True]
+    [wait] = found.open
+    assert "waits for an item" in wait.hung.summary
+    assert not found.is_conclusive
+    assert "not known whether 1 long wait will end" in render.verdict(render.HungView(found))
+
+
+QUEUE = sample.actor(3, "_QueueActor", {})
+GET = sample.call(5, "_QueueActor.get", QUEUE, **OLD)
+ALIVE = {"actor_id": QUEUE["actor_id"], "class_name": "_QueueActor", "state": "ALIVE", "name": ""}
+SELF_PIPE = {"fd": 7, "type": "unix", "peer": "", "state": "ESTABLISHED"}
+
+
+def asleep(task: sample.Row, *sockets: sample.Row, wakes: float | None = None) -> sample.Row:
+    """An async actor whose event loop watches its own pipe, and has a timer or none."""
+    tid = task["worker_pid"] + 9
+    own = [{**each, "tids": [tid]} for each in (SELF_PIPE, *sockets)]
+    rests = rest(task["worker_pid"], 200.0, tid=tid)
+    rests["threads"][0]["wakes_s"] = wakes
+    return {
+        "samples": resting(task),
+        "clues": [hang.clues(task, sockets=own)],
+        "rests": [rests],
+        "actors": [{**QUEUE, **ALIVE}],
+    }
+
+
+def test_a_queue_hangs_if_all_work_that_could_put_an_item_waits(read: Read) -> None:
+    consumer = TRAINS[0]
+    rows = together({"tasks": [GET, consumer]}, asleep(GET), waits(consumer, GET))
+    [group] = read(**rows).groups
+    assert (names(group.culprits), names(group.behind)) == (["_QueueActor.get"], ["train"])
+    assert group.first.kind == "lock"
+    assert "all other work that could call its actor waits" in group.first.reason
+    assert next(remedies(group)).title.startswith("End the queue with a sentinel")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tasks": [LOAD], "samples": hang.working(LOAD, ("load", "etl.py", 31))},
+        {"worker_stats": [DRIVER]},
+        {"actors": [{**ALIVE, "actor_id": f"{9:024x}01000000", "class_name": "Producer"}]},
+        {"clues": [hang.clues(GET, sockets=[{**SELF_PIPE, "tids": [814]}] * 2)]},
+    ],
+    ids=["a task that works", "a driver outside of ray.get", "an idle actor", "another socket"],
+)
+def test_a_queue_into_which_something_may_put_an_item_is_open(
+    read: Read, more: dict[str, list[sample.Row]]
+) -> None:
+    consumer = TRAINS[0]
+    rows = together({"tasks": [GET, consumer]}, asleep(GET), waits(consumer, GET), more)
+    found = read(**rows)
+    assert found.groups == ()
+    [wait] = [each for each in found.open if each.hung.work.kind != "driver"]
+    assert wait.ends == ("a call of load (pid 801)" if "tasks" in more else "a call of driver of job 1 (pid 700)" if "worker_stats" in more else "")  # fmt: skip
+    assert wait.is_known is bool(wait.ends)
+
+
+def in_loop(task: sample.Row, wakes: float | None, *sockets: sample.Row) -> dict[str, list[sample.Row]]:  # fmt: skip
+    pid = task["worker_pid"]
+    rests = rest(pid, 1.0 if wakes == 1 else 200.0)
+    rests["threads"][0]["wakes_s"] = wakes
+    own = [{**each, "tids": [pid]} for each in (SELF_PIPE, *sockets)]
+    looks = hang.waiting(task, below=ASYNCIO, syscall=232, wchan="do_epoll_wait")
+    clues = [hang.clues(task, sockets=own)]
+    return {"tasks": [task], "samples": looks, "clues": clues, "rests": [rests]}
+
+
+@pytest.mark.parametrize(("wakes", "kind"), [(None, "lock"), (9000.0, "sleep"), (1.0, None)])
+def test_an_event_loop_in_a_task_hangs_without_a_socket_and_a_near_timer(
+    read: Read, wakes: float | None, kind: str | None
+) -> None:
+    found = read(**in_loop(LOAD, wakes))
+    assert [group.first.kind for group in found.groups] == ([kind] if kind else [])
+    assert (len(found.working), found.open) == (0 if kind else 1, ())
+
+
+@pytest.mark.parametrize(("state", "ends"), [("ESTABLISHED", ""), ("LISTEN", "a new connection")])
+def test_an_event_loop_in_a_task_that_watches_something_else_is_open(
+    read: Read, state: str, ends: str
+) -> None:
+    found = read(**in_loop(LOAD, None, {**SELF_PIPE, "state": state}))
+    assert (found.groups, found.working) == ((), ())
+    assert [wait.ends for wait in found.open] == [ends]
+
+
+WAIT = [("Condition.wait", "threading.py", 327, "python"), ("Event.wait", "threading.py", 629, "python")]  # fmt: skip
+
+
+def test_an_event_beside_a_heartbeat_is_open(read: Read) -> None:
+    [row, *more] = hang.waiting(LOAD, below=[*WAIT, ("load", "etl.py", 31, "user")])
+    boot = [("Thread.run", "threading.py", 982, "python"), ("Thread._bootstrap", "threading.py", 1002, "python")]  # fmt: skip
+    beat = hang.idle_thread(850, "beat", [("beat", "etl.py", 9, "user"), *boot])
+    beat |= {"wchan": "hrtimer_nanosleep", "syscall": 230}
+    looks = [{**each, "threads": [*each["threads"], beat]} for each in (row, *more)]
+    found = read(tasks=[LOAD], samples=looks)
+    assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
+    assert [wait.ends for wait in found.open] == ["thread beat"]
+    [group] = read(tasks=[LOAD], samples=[row, *more]).groups
+    assert group.first.kind == "lock"
+
+
+def test_an_event_in_one_of_several_threads_of_an_actor_waits_for_a_call(read: Read) -> None:
+    gate = sample.actor(4, "Gate", {})
+    wait = sample.call(6, "Gate.wait", gate, **OLD)
+    thread = hang.idle_thread(850, "Dummy-1", [*WAIT, ("Gate.wait", "gate.py", 8, "user")])
+    looks = [{**row, "threads": [*row["threads"], thread]} for row in hang.waiting(wait)]
+    rows = {"tasks": [wait], "samples": looks, "actors": [{**ALIVE, **gate}], "worker_stats": [DRIVER]}  # fmt: skip
+    found = read(**rows)
+    assert (found.groups, [w.ends for w in found.open if w.hung.work.kind == "method"]) == ((), ["a call of driver of job 1 (pid 700)"])  # fmt: skip
+    [group] = read(**together(rows, waits(DRIVER_ROW, wait))).groups
+    assert (names(group.culprits), names(group.behind)) == (["Gate.wait"], ["driver of job 1"])
+
+
+# ------------------------------------------------------------------ drivers outside of ray.get
+
+
+@pytest.mark.parametrize(
+    ("frames", "call", "ends"),
+    [
+        ([], (202, "futex_wait_queue"), None),
+        ([("_wait_for_tstate_lock", "threading.py", 1119, "python")], (202, "futex_wait_queue"), None),
+        ([("SocketIO.readinto", "socket.py", 706, "python")], (45, "wait_woken"), "its peer"),
+        ([("Popen.wait", "subprocess.py", 1264, "python")], (61, "do_wait"), "its child process"),
+        ([], (230, "hrtimer_nanosleep"), "its timer"),
+        (WAIT, (202, "futex_wait_queue"), "a signal"),
+    ],
+)  # fmt: skip
+def test_a_driver_outside_of_ray_get(
+    read: Read, frames: list[Any], call: tuple[int, str], ends: str | None
+) -> None:
+    stack = [*frames, ("<module>", "main.py", 9, "user")]
+    looks = hang.waiting(DRIVER_ROW, below=stack, syscall=call[0], wchan=call[1])
+    rows = {"tasks": [], "worker_stats": [DRIVER], "samples": looks, "rests": [rest(700, 200.0)]}
+    found = read(**rows)
+    assert (found.working, found.unseen) == ((), ())
+    if ends is None:
+        [group] = found.groups
+        assert group.first.reason == "its stack has not changed for 3 min 20 s"
+        assert render.verdict(render.HungView(found)) == "1 driver is hung; 0 unfinished tasks."
+    else:
+        assert found.groups == ()
+        assert ([wait.ends for wait in found.open], found.is_conclusive) == ([ends], True)
+    young = read(**{**rows, "rests": [rest(700, 20.0)]})
+    assert (young.groups, young.open, len(young.early)) == ((), (), int(ends is None))
+
+
+@pytest.mark.parametrize(("bundle", "seconds", "counts"), [(99, 300, (1, 0)), (99, 20, (0, 1)), (1, 300, (0, 0))])  # fmt: skip
+def test_a_driver_that_waits_for_a_placement_group(
+    read: Read, bundle: int, seconds: int, counts: tuple[int, int]
+) -> None:
+    """In Ray 2.60 no task makes the object of `pg.ready()`."""
+    group = {
+        "placement_group_id": f"{7:028x}01000000", "name": "", "state": "PENDING", "creator_job_id": "01000000",
+        "bundles": [{"unit_resources": {"CPU": float(bundle)}, "node_id": ""}],
+        "stats": {"creation_request_received_ns": str(int((sample.AT - seconds) * 1e9))},
+    }  # fmt: skip
+    ready = f"00{'f' * 38}0100000001e1f505"
+    clues = {**hang.clues(DRIVER_ROW), "awaits": [{"tid": 700, "call": "get", "objects": [ready], "untold": 0, "exact": True}]}  # fmt: skip
+    looks = hang.getting(DRIVER_ROW, ("<module>", "main.py", 9))
+    found = read(tasks=[], worker_stats=[DRIVER], placement_groups=[group], samples=looks, clues=[clues])  # fmt: skip
+    assert (len(found.groups), len(found.early)) == counts
+    for each in (*(g.first for g in found.groups), *found.early):
+        assert each.kind == "placement-group"
+        assert "no room even in an empty cluster for 1 x 99 CPU" in each.summary
+
+
+# ------------------------------------------------------------------ what is young, and what was not seen
+
+
+def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> None:
+    young = {**LOAD, **hang.since(20)}
+    found = read(**together({"tasks": [young]}, in_socket(young)))
+    assert (found.groups, found.is_stalled, found.is_conclusive) == ((), True, False)
+    assert render.verdict(render.HungView(found)).endswith("The oldest wait: load (pid 801), 20 s.")
+    busy = sample.running(9, "busy", {}, **OLD)
+    works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
+    found = read(**together({"tasks": [young]}, in_socket(young), works))
+    assert (names(found.early), found.is_conclusive) == (["load"], True)
+
+
+def test_young_work_that_could_not_be_sampled_is_no_all_clear(tmp_path: Path) -> None:
+    case = case_of(tmp_path, tasks=[{**LOAD, **hang.since(20)}])
+    found = hung(case, 60.0, sampled_after=5.0)
+    assert names_of(found.unseen) == ["load"]
+    view = render.HungView(found)
+    assert render.verdict(view) == "No hang found in what could be inspected: 1 unfinished task."
+    assert hung(case, 60.0).unseen == ()
+
+
+def names_of(those: Sequence[Any]) -> list[str]:
+    return [work.name for work in those]
+
+
+@pytest.mark.parametrize(("lines", "hangs"), [((31, 31, 31), 1), ((31, 35, 31), 0)])
+def test_work_whose_stack_moves_may_have_more_data_than_its_peers(
+    read: Read, lines: tuple[int, ...], hangs: int
+) -> None:
+    looks = [hang.working(LOAD, ("load", "etl.py", line))[n] for n, line in enumerate(lines)]
+    found = read(tasks=[LOAD], samples=looks, finished=[hang.took("load", 24, 0.5)])
+    assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
 
 
 def test_who_makes_an_actor_that_needs_what_he_holds(read: Read) -> None:
@@ -666,6 +873,33 @@ def test_when_a_sleep_ends(sleepers: list[int]) -> None:
         row for row in _rests.of_threads(sleepers[:1])[sleepers[0]] if row["tid"] == sleepers[0]
     ]
     assert row["wakes_s"] == pytest.approx(began + 100 - time.time(), abs=5)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/sched").exists(), reason="a kernel without CONFIG_SCHED_DEBUG"
+)
+@pytest.mark.parametrize(("timeout", "wakes"), [(None, None), (100.0, 100.0)])
+def test_when_the_next_timer_of_an_event_loop_is_due(
+    timeout: float | None, wakes: float | None
+) -> None:
+    read, write = os.pipe()
+    epoll = select.epoll()
+    epoll.register(read, select.EPOLLIN)
+    loop = threading.Thread(target=epoll.poll, args=(timeout,))
+    loop.start()
+
+    def row() -> sample.Row:
+        rows = _rests.of_threads([os.getpid()])[os.getpid()]
+        return next((each for each in rows if each["tid"] == loop.native_id), {})
+
+    until(lambda: "wakes_s" in row())
+    found = row()["wakes_s"]
+    os.write(write, b"x")
+    loop.join()
+    assert found is None if wakes is None else found == pytest.approx(wakes, abs=5)
+    epoll.close()
+    os.close(read)
+    os.close(write)
 
 
 @pytest.mark.parametrize(("together", "alone"), [([40.2, 40.1, 40.0, 39.8], [3.0]), ([], [40.0, 3.0, 2.9, 2.8, 2.7])])  # fmt: skip
@@ -867,8 +1101,10 @@ def test_every_one_that_hangs_is_in_exactly_one_group(
 # ------------------------------------------------------------------ a real cluster
 
 PROGRAM = """
-import hashlib, os, pathlib, ray, socket, time
+import asyncio, hashlib, os, pathlib, ray, socket, threading, time
+from ray.util.queue import Queue
 ray.init()
+print("first", flush=True)
 silent = socket.create_server(("127.0.0.1", 0))
 port = silent.getsockname()[1]
 small = dict(num_cpus=0.01)
@@ -942,6 +1178,25 @@ def waits_for_work(refs):
     began("waits")
     ray.get(refs)
 
+@ray.remote(**small)
+def never_set():
+    began("never_set")
+    asyncio.run(asyncio.Event().wait())
+
+@ray.remote(**small)
+def beside_heartbeat():
+    threading.Thread(target=naps_here, daemon=True).start()
+    began("beside")
+    threading.Event().wait()
+
+def naps_here():
+    while True: time.sleep(0.5)
+
+@ray.remote(**small)
+def consume(queue):
+    began("consume")
+    queue.get()
+
 for part in range(30): ray.get(load.remote(part))  # in one worker: only the first is slow
 for part in range(9): ray.get(load.options(name="another").remote(part))
 loading = load.remote(30)
@@ -959,7 +1214,9 @@ def until_all_began(*names):
     while not all(pathlib.Path(os.environ["RAYDOCTOR_TEST"], "began-" + name).exists() for name in names):
         time.sleep(0.1)
 
-until_all_began("load", "train-0", "train-1", "pang", "parent", "crawl", "ring")
+queue = Queue(actor_options=small)
+waiting = [never_set.remote(), beside_heartbeat.remote(), consume.remote(queue)]
+until_all_began("load", "train-0", "train-1", "pang", "parent", "crawl", "ring", "never_set", "beside", "consume")
 crawling.append(crawler.fetch.remote())
 working = [count.remote(), hashes.remote(), naps.remote()]  # last: the workers above would wait for processors
 patient = [waits_for_work.remote(working[:1])]
@@ -970,6 +1227,14 @@ ray.get(trains)
 """
 
 
+LOCKED = """
+import ray, threading
+ray.init()
+print("locked", flush=True)
+lock = threading.Lock()
+lock.acquire()
+lock.acquire()
+"""
 AT_WORK = {"count", "hashes", "naps"}
 TRIES = 5
 """While processors are short, a coroutine may run late, and so be listed as at work."""
@@ -981,6 +1246,9 @@ def hanging() -> Iterator[dict[str, Any]]:
     with real_ray() as ray:
         ray.start('--resources={"seat": 1}', dashboard=False, lean=True)
         ray.run(PROGRAM)
+        ray.wait_for("first")
+        ray.run(LOCKED)
+        ray.wait_for("locked", "driver-1.txt")
         ray.wait_for("ready")
         command = [sys.executable, "-m", "raydoctor", "hung", "--json", "--address", ray.address]
         command += ["--min-age", "3s", "--every", "500ms", "--timeout", "20"]
@@ -1044,8 +1312,20 @@ def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) 
     names = {each["task"]["name"] for each in hanging["hung"]}
     assert not names & {"count", "hashes", "naps", "waits_for_work"}
     kinds = {each["task"]["name"]: each["kind"] for each in hanging["working"]}
+    assert not kinds.keys() & {each["task"]["name"] for each in hanging["open"]}
     assert (kinds["count"], kinds["hashes"]) == ("python-loop", "native")
     assert set(kinds) <= AT_WORK
+
+
+@pytest.mark.ray
+def test_waits_that_nothing_in_their_process_can_end_on_a_real_cluster(
+    hanging: dict[str, Any],
+) -> None:
+    assert of(hanging, "never_set")["kind"] == "lock"
+    assert of(hanging, "driver of job 2")["kind"] == "lock"
+    ends = {each["task"]["name"]: each["may_end"] for each in hanging["open"]}
+    assert "naps_here" in ends["beside_heartbeat"]
+    assert ends["_QueueActor.get"].startswith("a call of ")
 
 
 @pytest.mark.ray

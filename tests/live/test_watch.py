@@ -30,6 +30,7 @@ from raydoctor.model import text as _text
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
+from raydoctor.observe.stacks import rests
 from raydoctor.observe.watching.clocks import Clocks
 from raydoctor.observe.watching.gauges import Gauge, metrics
 from raydoctor.observe.watching.watching import Attempt, ReportedTask, Snapshot, Watcher
@@ -43,7 +44,7 @@ from raydoctor.watch.guard import CancelResult, GuardLimits, TimeLimitGuard, is_
 from raydoctor.watch.inspections import Inspections
 from raydoctor.watch.programs.inspect_cluster import inspect
 from raydoctor.watch.rounds import Watch
-from raydoctor.watch.view import WatchOptions, WatchProblem, WatchView
+from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -652,7 +653,8 @@ def test_a_reason_is_heard_soon_and_less_so_where_it_led_to_nothing() -> None:
     assert pace.is_due(600.0, False)
 
 
-def test_any_five_minutes_cost_no_more_than_a_hundredth() -> None:
+@pytest.mark.parametrize(("is_urgent", "window"), [(False, 300), (True, 600)])
+def test_any_five_minutes_cost_no_more_than_a_hundredth(is_urgent: bool, window: int) -> None:
     """Rounds of 0.4 %, children of 0.1 to 9 s that are always wanted: the worst window is looked for."""
     budget, spent, own = WatchBudget(), list[tuple[float, float]](), 0.5
     spent.append((0.0, own))
@@ -661,7 +663,7 @@ def test_any_five_minutes_cost_no_more_than_a_hundredth() -> None:
         own += 0.008
         budget.own(float(second), own)
         spent.append((float(second), 0.008))
-        if budget.may(float(second), costs[0]):
+        if budget.may(float(second), costs[0], is_urgent=is_urgent):
             budget.child(float(second), costs[0])
             spent.append((float(second), costs[0]))
             costs.append(costs.pop(0))
@@ -669,8 +671,8 @@ def test_any_five_minutes_cost_no_more_than_a_hundredth() -> None:
     assert len(children) > 12
     large = [at for at, cost in spent if cost == 9.0]
     for start in range(0, 11_700, 10):
-        if not any(start <= at < start + 300 for at in large):
-            assert sum(c for at, c in spent if start <= at < start + 300) <= 3.03
+        if not any(start <= at < start + window for at in large):
+            assert sum(c for at, c in spent if start <= at < start + window) <= 0.0101 * window
     assert sum(c for _, c in spent) <= 12_000 * 0.01
 
 
@@ -719,6 +721,35 @@ def test_a_look_that_failed_is_a_problem_until_one_succeeds(
             events += inspections.turn(view, {}, False)
         told.append(([each.why for each in inspections.problems], [each.event for each in events]))
     assert told == [(["failed: ZeroDivisionError: division by zero"], []), ([], ["diagnosis"])]
+
+
+@pytest.mark.parametrize(("rested", "events"), [(30.0, []), (70.0, ["task-hung"])])
+def test_a_task_that_does_not_run_is_sampled_at_once_though_the_budget_is_spent(
+    rested: float, events: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"kind": "lock", "task": {"id": TASK}, "pid": 12, "state": "RUNNING"}
+    (tmp_path / "a_look.py").write_text(f"print({json.dumps({'hung': [row]})!r})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(rests, "of_main_threads", lambda pids: dict.fromkeys(pids, rested))
+    clocks = Clocks()
+    clocks.see(seen(0.0, RUN))
+    view = WatchView(seen(70.0, RUN), [TaskLine(clocks.running()[0], "f", None, "")])
+    budget = WatchBudget()
+    budget.child(time.monotonic(), 1.8)
+    assert not budget.may(time.monotonic(), 0.75)
+    inspections = Inspections(
+        Cluster(gcs_address="127.0.0.1:1", node_ids=(RUN.node,)),
+        WatchOptions(diagnose=False),
+        budget,
+    )
+    inspections._child.program = "a_look"
+    processes = {12: Process(12, "ray::f", "S", 1, 12, 12, 1000.0, 0.0, 0)}
+    told, end = list(inspections.turn(view, processes, False)), time.monotonic() + PATIENCE
+    while inspections._child.is_running and time.monotonic() < end:
+        time.sleep(0.02)
+        told += inspections.turn(view, processes, False)
+    assert [each.event for each in told] == events
+    assert not inspections._child.is_running
 
 
 def test_a_reader_that_stands_still_holds_nobody_up() -> None:

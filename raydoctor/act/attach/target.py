@@ -14,8 +14,9 @@ from typing import Any, Literal
 from raydoctor.act.cancel.owner import connected
 from raydoctor.act.cancel.target import CancelTarget, UnknownTaskError
 from raydoctor.act.cancel.target import find as find_tasks
-from raydoctor.model import ids
+from raydoctor.model import ids, target_names
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.target_names import is_prefix, short_names
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.run import usual_timeout
 from raydoctor.observe.gcs import gcs
@@ -27,8 +28,6 @@ Tables = dict[str, list[Row]]
 What = Literal["task", "method", "creation", "actor", "driver", "worker", "process"]
 _PID_DIGITS = 7
 _ACTOR_DIGITS = 32
-_LEAST_DIGITS = 6
-"""Minimum number of digits to identify an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +53,27 @@ class FoundProcess:
 def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
     """The matching processes. Raises RaydoctorError if there is none."""
     timeout = usual_timeout()
-    if wanted.isdecimal() and len(wanted) <= _PID_DIGITS:
-        return [_process(cluster, int(wanted), timeout)]
+    name, pid = target_names.parse(wanted)
+    if not name and pid is not None:
+        return [_process(cluster, pid, timeout)]
+    if name.isdecimal() and len(name) <= _PID_DIGITS:
+        return [_process(cluster, int(name), timeout)]
     if cluster is None or not cluster.gcs_address:
         raise RaydoctorError(
             f"no cluster runs on this machine in which to look for a task or an actor called {wanted}",
             "Pass --address HOST:PORT of a GCS, or the pid of a process.",
         )
+    try:
+        found = _named(cluster, name, timeout)
+    except RaydoctorError:
+        if pid is None:
+            raise
+        return [_process(cluster, pid, timeout)]  # `driver of job 3 (pid 812)`
+    return [each for each in found if each.pid == pid] or found
+
+
+def _named(cluster: Cluster, wanted: str, timeout: float) -> list[FoundProcess]:
+    """The processes of a task or an actor. Raises RaydoctorError if there is none."""
     if len(wanted) == _ACTOR_DIGITS and not wanted.strip("0123456789abcdef"):
         return _actors(_tables(cluster, ("actors", "workers"), timeout), wanted)
     # Two child processes query it in parallel: each takes a while to load gRPC.
@@ -68,7 +81,7 @@ def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
         tables = pool.submit(_tables, cluster, ("actors", "workers"), timeout)
         try:
             with connected(cluster, timeout) as owners:
-                tasks = find_tasks(owners, wanted)
+                tasks = find_tasks(owners, wanted, classes=False)
         except UnknownTaskError:
             return _actors(tables.result(), wanted)
         return _running(tables.result(), tasks)
@@ -214,10 +227,9 @@ def _actor_name(row: Row) -> str:
 
 
 def _is_meant(row: Row, wanted: str) -> bool:
-    full = str(row.get("class_name") or "")
-    digits = len(wanted) >= _LEAST_DIGITS and not wanted.strip("0123456789abcdef")
-    is_id = digits and str(row.get("actor_id")).startswith(wanted)
-    return is_id or wanted in {full, full.rpartition(".")[2], row.get("name")} - {"", None}
+    names = (short_names(row.get(key)) for key in ("class_name", "repr_name"))
+    is_id = is_prefix(wanted, row.get("actor_id"))
+    return is_id or wanted == row.get("name") or any(wanted in each for each in names)
 
 
 def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:

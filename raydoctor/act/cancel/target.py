@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from raydoctor.act.cancel.owner import AskError, Owners, Row
-from raydoctor.model import ids
+from raydoctor.model import ids, target_names
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.model.patterns import pattern
+from raydoctor.model.target_names import is_prefix, short_names
 
 Kind = Literal["task", "method", "creation"]
 State = Literal["waiting", "running", "ended"]
@@ -23,6 +23,7 @@ _ENDED = ("FINISHED", "FAILED")
 _LAG = 1.5
 """Seconds by which the GCS may lag behind the workers."""
 _INTERVAL = 0.1
+_PID_DIGITS = 7
 _MANY = 20
 """If more tasks match, they are listed as the GCS has them: each costs two queries."""
 
@@ -65,21 +66,22 @@ class CancelTarget:
         return self.state == "running"
 
 
-def find(owners: Owners, wanted: str) -> list[CancelTarget]:
-    """The tasks with this id, first digits of an id, or name; ended tasks only by their full id.
+def find(owners: Owners, wanted: str, *, classes: bool = True) -> list[CancelTarget]:
+    """The tasks with this id, first digits of an id, name or pid; ended tasks only by their full id.
 
+    `classes`: whether the name may be that of an actor's class, for all of its methods.
     Raises UnknownTaskError if there is none.
     """
-    name = named(wanted)
+    name, pid = target_names.parse(wanted)
     if len(name) == 48 and not name.strip("0123456789abcdef"):
         return [by_id(owners, name)]
-    is_digits = len(name) >= 6 and not name.strip("0123456789abcdef")
+    if pid is None and name.isdecimal() and len(name) <= _PID_DIGITS:
+        pid = int(name)
     rows = owners.unfinished()
-    found = [
-        row
-        for row in rows
-        if (is_digits and row["task_id"].startswith(name)) or wanted in _names(row)
-    ]
+    found = [row for row in rows if is_prefix(name, row["task_id"]) or name in _names(row, classes)]
+    if pid is not None:
+        of_process = [row for row in rows if row.get("worker_pid") == pid]
+        found = [row for row in of_process if row in found] or of_process or found
     if len(found) > _MANY:
         return [_of(row, [], []) for row in found]
     targets = [_target(owners, row) for row in found]
@@ -90,14 +92,6 @@ def find(owners: Owners, wanted: str) -> list[CancelTarget]:
             "List running tasks: ray list tasks --filter state=RUNNING",
         )
     return left
-
-
-def named(wanted: str) -> str:
-    """The task id in Ray's notation (`TaskID(…)`, `ObjectRef(…)`), else the text unchanged."""
-    inside = pattern(r"(?:TaskID|ObjectRef|ObjectID)\(([0-9a-fA-F]+)\)").fullmatch(wanted.strip())
-    digits = (inside[1] if inside else wanted.strip()).lower()
-    parts = ids.parse_object_id(digits)
-    return parts.task if parts else digits if pattern("[0-9a-f]+").fullmatch(digits) else wanted
 
 
 def by_id(owners: Owners, task: str) -> CancelTarget:
@@ -211,11 +205,13 @@ def _may_live(owners: Owners, worker: str, error: AskError) -> bool:
 # ------------------------------------------------------------------ rows
 
 
-def _names(row: Row) -> Iterator[str]:
+def _names(row: Row, classes: bool) -> Iterator[str]:
+    """The names of a task; of a method also those of its actor's class."""
     for key in ("name", "func_or_class_name"):
-        if full := row.get(key):
-            yield full
-            yield full.rpartition(".")[2]
+        full = row.get(key) or ""
+        yield from short_names(full)
+        if classes and ids.actor_of_task(row["task_id"]):
+            yield from short_names(full.rpartition(".")[0])
 
 
 def _of_kind(rows: list[Row], *kinds: str) -> list[Row]:

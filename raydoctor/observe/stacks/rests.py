@@ -7,12 +7,14 @@ Linux 6.18). A processor's clock excludes time that a hypervisor stole, so its c
 processor. Without that file, the idle time is unknown.
 
 py-spy wakes all threads of a process at once, which resets their idle times. For a `time.sleep`, the kernel
-holds the end (Python >= 3.11 passes the time, not the duration), so a short sleep is recognised.
+holds the end (Python >= 3.11 passes the time, not the duration), so a short sleep is recognised. An event
+loop passes `epoll_wait` the time until its next timer, or -1 if it has none.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,6 +37,9 @@ _SLEEPS = {"x86_64": 230, "aarch64": 115}
 """The number of `clock_nanosleep`."""
 _ABSOLUTE = 1
 """Its flag TIMER_ABSTIME."""
+_EPOLLS = {"x86_64": (232, 281), "aarch64": (22,)}
+"""The numbers of `epoll_wait` and `epoll_pwait`: their fourth argument is the timeout in milliseconds."""
+_NO_TIMEOUT = -1
 
 
 class _Run(NamedTuple):
@@ -51,11 +56,19 @@ def of_threads(pids: Iterable[int]) -> dict[int, list[Row]]:
     """The threads of each process with `rested_s`, seconds since they last ran, and `woken`, whether they
     were only woken by a stop of the process then.
 
-    A thread that sleeps until a known time also has `wakes_s`: seconds until then.
+    A thread that sleeps until a known time also has `wakes_s`: at most this many seconds until then; None
+    if it waits for its descriptors without a timeout.
     """
     runs = {pid: _runs(pid) for pid in pids}
     now = _clocks({run.cpu for those in runs.values() for run in those.values()})
     return {pid: list(_rows(pid, _rested(those, now))) for pid, those in runs.items()}
+
+
+def of_main_threads(pids: Iterable[int]) -> dict[int, float]:
+    """Seconds since the main thread of each process last ran, where known: a fraction of the cost of all."""
+    runs = {pid: run for pid in pids if proc.LINUX and (run := _run(pid, pid)) is not None}
+    now = _clocks({run.cpu for run in runs.values()})
+    return {pid: since for pid, run in runs.items() for since in _rested({pid: run}, now).values()}
 
 
 def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
@@ -63,7 +76,7 @@ def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
     wakes = _wakes(pid, rested)
     for tid, since in rested.items():
         row: Row = {"tid": tid, "rested_s": round(since, 3), "woken": since in together}
-        yield row | ({"wakes_s": round(wakes[tid], 3)} if tid in wakes else {})
+        yield row | ({"wakes_s": wakes[tid]} if tid in wakes else {})
 
 
 def woken(rested: Collection[float]) -> set[float]:
@@ -99,10 +112,16 @@ def _rested(runs: Mapping[int, _Run], now: Mapping[int, tuple[float, float]]) ->
     return found
 
 
-def _wakes(pid: int, tids: Iterable[int]) -> dict[int, float]:
-    """Thread -> seconds until the end of its sleep, for sleeps until an absolute time."""
-    number, found = _SLEEPS.get(os.uname().machine), {}
-    calls = {tid: threads.call(pid, tid) for tid in tids}
+def _wakes(pid: int, rested: Mapping[int, float]) -> dict[int, float | None]:
+    """Thread -> seconds until its sleep or its wait for descriptors ends; None: the wait has no timeout."""
+    machine = os.uname().machine
+    number, epolls = _SLEEPS.get(machine), _EPOLLS.get(machine, ())
+    calls = {tid: threads.call(pid, tid) for tid in rested}
+    found: dict[int, float | None] = {}
+    for tid, (call, arguments) in calls.items():
+        if call in epolls and len(arguments) > 3:
+            (timeout,) = struct.unpack("=i", struct.pack("=I", arguments[3] & 0xFFFFFFFF))
+            found[tid] = None if timeout == _NO_TIMEOUT else round(timeout / 1000 - rested[tid], 3)
     asleep = {tid: arguments for tid, (call, arguments) in calls.items() if call == number}
     with memory(pid) as opened:
         for tid, arguments in asleep.items() if opened is not None else ():
@@ -110,7 +129,8 @@ def _wakes(pid: int, tids: Iterable[int]) -> dict[int, float]:
             until = opened.words(request, 2) if opened is not None else ()
             if until and flags & _ABSOLUTE:
                 with suppress(OSError):  # the clock of another process
-                    found[tid] = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
+                    left = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
+                    found[tid] = round(left, 3)
     return found
 
 

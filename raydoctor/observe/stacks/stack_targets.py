@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor.model import ids, paste
+from raydoctor.model import paste, target_names
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.model.patterns import pattern
+from raydoctor.model.target_names import is_prefix, short_names
 from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
-_LEAST_DIGITS = 6
-"""Fewest digits that identify an id."""
 _FEW = 5
 
 
@@ -72,33 +70,26 @@ def everywhere(known: Known, node: str = "") -> list[ProcessToSample]:
 
 def named(known: Known, wanted: str) -> list[ProcessToSample]:
     """The processes of a target. Raises UnknownTargetError if there are none."""
-    name = plain(wanted)
-    for find in (_by_node, _by_task, _by_actor, _by_worker):
-        if found := list(dict.fromkeys(find(known, name))):
+    name, pid = target_names.parse(wanted)
+    for find in (_by_node, _by_task, _by_actor, _by_worker) if name else ():
+        if found := [each for each in dict.fromkeys(find(known, name)) if pid in (None, each.pid)]:
             return found
-    raise _unknown(known, name)
-
-
-def plain(wanted: str) -> str:
-    """The id from Ray's output (`TaskID(…)`, `ObjectRef(…)`, `Actor(…)`); other text unchanged."""
-    inside = pattern(r"\w+\((?:\w[\w.]*, *)?([0-9a-fA-F]+)\)").fullmatch(wanted.strip())
-    digits = inside[1].lower() if inside else wanted.strip()
-    parts = ids.parse_object_id(digits)
-    return parts.task if parts and inside and "Object" in wanted else digits
+    if pid is not None and (found := list(_by_worker(known, str(pid)))):
+        return found
+    raise _unknown(known, name or wanted.strip())
 
 
 def _by_node(known: Known, name: str) -> Iterator[ProcessToSample]:
     for node in known.nodes:
-        if name == node.get("node_ip") or _is(name, node.get("node_id")):
+        if name == node.get("node_ip") or is_prefix(name, node.get("node_id")):
             yield from everywhere(known, node["node_id"])
 
 
 def _by_task(known: Known, name: str) -> Iterator[ProcessToSample]:
-    task = name[:48] if ids.parse_object_id(name) else name
     tasks = {each["task_id"]: each for each in known.tasks}
     for row in known.stats:
         running = (each["task_id"] for each in known.tasks_of(row.get("worker_id") or ""))
-        if any(_is(task, each) or task in _names(tasks.get(each, {})) for each in running):
+        if any(is_prefix(name, each) or name in _names(tasks.get(each, {})) for each in running):
             yield _worker(row)
 
 
@@ -106,8 +97,9 @@ def _by_actor(known: Known, name: str) -> Iterator[ProcessToSample]:
     workers = {row["actor_id"]: row for row in known.stats if row.get("actor_id")}
     for actor in known.actors:
         if actor.get("state") == "ALIVE" and (
-            _is(name, actor["actor_id"])
-            or name in (actor.get("name"), actor.get("repr_name"), *_ends(actor.get("class_name")))
+            is_prefix(name, actor["actor_id"])
+            or name == actor.get("name")
+            or any(name in short_names(actor.get(key)) for key in ("class_name", "repr_name"))
         ):
             if row := workers.get(actor["actor_id"]):
                 yield _worker(row)
@@ -117,7 +109,9 @@ def _by_actor(known: Known, name: str) -> Iterator[ProcessToSample]:
 
 def _by_worker(known: Known, name: str) -> Iterator[ProcessToSample]:
     for row in known.stats:
-        if _is(name, row.get("worker_id")) or (name.isdigit() and row.get("pid") == int(name)):
+        if is_prefix(name, row.get("worker_id")) or (
+            name.isdigit() and row.get("pid") == int(name)
+        ):
             yield _worker(row)
 
 
@@ -127,27 +121,14 @@ def _worker(row: Row) -> ProcessToSample:
     )
 
 
-def _is(name: str, identifier: str | None) -> bool:
-    """Whether `name` is this id, or a sufficiently long prefix."""
-    if not identifier or len(name) < _LEAST_DIGITS:
-        return False
-    return identifier.startswith(name) and not name.strip("0123456789abcdef")
-
-
 def _names(row: Mapping[str, Any]) -> list[str]:
-    return [*_ends(row.get("name")), *_ends(row.get("func_or_class_name"))]
-
-
-def _ends(name: str | None) -> list[str]:
-    """`module.Class.method`, `Class.method` and `method`."""
-    parts = (name or "").split(".")
-    return [".".join(parts[n:]) for n in range(len(parts))] if name else []
+    return [*short_names(row.get("name")), *short_names(row.get("func_or_class_name"))]
 
 
 def _unknown(known: Known, name: str) -> UnknownTargetError:
     for row in known.tasks:
         state = row.get("state")
-        if (_is(name, row["task_id"]) or name in _names(row)) and state != "FAILED":
+        if (is_prefix(name, row["task_id"]) or name in _names(row)) and state != "FAILED":
             why = f"{row.get('name') or name} ({row['task_id'][:16]}) is not running: {state}"
             return UnknownTargetError(why, "To see what it waits for: raydoctor hung")
     running = [

@@ -17,7 +17,7 @@ from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
 _DRIVERS = 8
-"""Largest number of drivers that are sampled."""
+"""Number of drivers that are sampled before any task."""
 _FIRST = 50
 """Waiting tasks that are parsed: the table lists the oldest of each state first."""
 
@@ -41,6 +41,8 @@ class Sampling(NamedTuple):
     native: bool = False
     most: int = 40
     """Largest number of processes, each function's oldest first."""
+    drivers: bool = False
+    """Whether all drivers are sampled, also if no task is old enough."""
 
 
 class _Running(NamedTuple):
@@ -80,11 +82,14 @@ def suspects(
     }
     running = [r for row in tasks if (r := _running(row, at, silent, workers)) is not None]
     old = [r for r in running if r.age >= sampling.min_age_s and _may_run(r, stats)]
-    if not old and not any(_age(row, at) >= sampling.min_age_s for row in tasks):
+    is_due = bool(old) or any(_age(row, at) >= sampling.min_age_s for row in tasks)
+    if not is_due and not sampling.drivers:
         return Suspects()
     trains = any(each.name.startswith(f"{_CONTROLLER}.") for each in old)
     trainers = _trainers(rows(pieces, "actors"), stats.values()) if trains else ()
-    wanted = [*_drivers(stats.values()), *trainers, *_workers(old, stats)][: sampling.most]
+    drivers = list(_drivers(stats.values()))
+    later = drivers[_DRIVERS:] if sampling.drivers else []
+    wanted = [*drivers[:_DRIVERS], *trainers, *_workers(old, stats), *later][: sampling.most]
     processes = rows(pieces, "processes")
     unfinished = frozenset(row["task_id"] for row in tasks)
     found = placed(wanted, processes, nodes_here, unfinished)
@@ -142,7 +147,7 @@ def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[ProcessT
 
 def _drivers(stats: Any) -> Iterator[ProcessToSample]:
     found = [row for row in stats if row.get("worker_type") == "DRIVER" and row.get("pid")]
-    for row in found[:_DRIVERS]:
+    for row in found:
         job = ids.job_number(ids.job_of_driver(row["worker_id"]))
         yield ProcessToSample(
             int(row["pid"]), 0.0, row["worker_id"], row.get("node_id") or "", f"driver of job {job}"

@@ -19,20 +19,20 @@ Kind = Literal[
 
 WORST_FIRST: tuple[Kind, ...] = (
     "debugger", "stopped", "async-blocked", "native-gil", "disk", "socket", "subprocess", "collective",
-    "ray-get", "sleep", "lock", "unknown", "native", "python-loop", "worker-start",
+    "ray-get", "placement-group", "sleep", "lock", "unknown", "native", "python-loop", "worker-start",
 )  # fmt: skip
 """Which of several threads is reported: a thread that waits for a lock may wait for another of them."""
 
 WaitCode = Literal[
     "breakpoint", "debugger", "pdb", "traced", "stopped", "frozen",
     "event-loop", "worker-start",
-    "ray-get", "ray-wait", "collective", "gpu",
+    "ray-get", "ray-wait", "placement-group", "collective", "gpu",
     "lock", "named-lock", "file-lock", "process-lock", "import-lock", "semaphore", "process-semaphore",
     "barrier",
     "event", "condition", "future", "queue-item", "queue-room", "queue-done", "pool-end", "thread-end",
     "subprocess", "process-pool", "process-data", "child-pipe", "start-child",
     "socket", "send", "connect", "accept", "poll", "dns", "http", "grpc", "pipe", "terminal",
-    "asyncio-socket", "coroutines",
+    "asyncio-socket", "asyncio-server", "asyncio-event", "asyncio-sleep", "coroutines",
     "disk", "nfs", "fuse", "smb", "network-file-system", "kernel",
     "sleep", "polling",
     "python-loop", "import", "native", "native-wait", "native-gil", "native-gil-call", "gil",
@@ -67,6 +67,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "worker-start": WaitType("worker-start", "is still starting: {}"),
     "ray-get": WaitType("ray-get", "waits in ray.get"),
     "ray-wait": WaitType("ray-get", "waits in ray.wait"),
+    "placement-group": WaitType("placement-group", "waits for a placement group"),
     "collective": WaitType("collective", "waits in a collective operation"),
     "gpu": WaitType("native", "waits for its GPU"),
     # Threads and their locks
@@ -104,6 +105,15 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "pipe": WaitType("socket", "waits for a pipe"),
     "terminal": WaitType("socket", "waits for input at a terminal"),
     "asyncio-socket": WaitType("socket", "waits in asyncio for a socket", in_asyncio=True),
+    "asyncio-server": WaitType(
+        "socket", "waits in asyncio for incoming connections", is_open=True, in_asyncio=True
+    ),
+    "asyncio-event": WaitType(
+        "lock",
+        "waits in asyncio, where no socket, timer or thread can end its wait",
+        in_asyncio=True,
+    ),
+    "asyncio-sleep": WaitType("sleep", "sleeps in asyncio", in_asyncio=True),
     "coroutines": WaitType(
         "unknown",
         "waits in asyncio: a coroutine that awaits has no stack",
@@ -204,6 +214,7 @@ SHAPES: tuple[tuple[WaitCode, str], ...] = (
     ),
     ("pdb", _function("interaction|_?cmdloop") + r"\((?:pdb|cmd|IPython/)"),
     ("ray-get", _function("get_objects") + rf"{_WORKER}|{_function('_?get')}{_CLIENT}"),
+    ("placement-group", r"^_call_placement_group_ready \(ray/util/placement_group\.py\)"),
     ("ray-wait", rf"^wait {_WORKER}|{_function('wait')}{_CLIENT}"),
     (
         "collective",

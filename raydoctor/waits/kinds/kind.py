@@ -17,7 +17,14 @@ from raydoctor.model.text import duration
 from raydoctor.waits.kinds import frames as _frames
 from raydoctor.waits.kinds import kernel
 from raydoctor.waits.kinds.catalog import WORST_FIRST, Activity, Kind, WaitCode
-from raydoctor.waits.kinds.specifics import Specifics, holder_of, process_name, specifics, tracer_of
+from raydoctor.waits.kinds.specifics import (
+    Specifics,
+    holder_of,
+    is_isolated,
+    process_name,
+    specifics,
+    tracer_of,
+)
 from raydoctor.waits.kinds.thread import Doing, ThreadHistory, changes, doing
 
 EVENT_LOOP = _frames.EVENT_LOOP
@@ -51,7 +58,11 @@ class Verdict(NamedTuple):
     at_least: float = 0.0
     """Seconds for which it has certainly waited: it has not run since, or has merely been stopped."""
     wakes: float | None = None
-    """Seconds until its sleep ends, where that is known."""
+    """Seconds until its sleep or the next timer of its event loop ends, where that is known."""
+    changes: bool = False
+    """Whether its stack was not the same in all samples."""
+    helper: str = ""
+    """`thread beat`: another thread, which wakes up by itself and may end the wait."""
 
     @property
     def code(self) -> WaitCode:
@@ -71,7 +82,7 @@ class Verdict(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether this wait alone is not a hang: a server without callers, an idle event loop."""
-        return self.activity.type.is_open
+        return self.activity.type.is_open or bool(self.helper)
 
     @property
     def in_asyncio(self) -> bool:
@@ -259,11 +270,16 @@ def _verdict(
     process: SampledProcess, history: ThreadHistory, known: Mapping[int, Doing]
 ) -> Verdict:
     done = _of_processes(known[history.last.tid], known)
-    exact = specifics(process, done)
-    activity = _activity(history, exact)
     helpers = _helpers(process, done, known)
+    exact = specifics(process, done)
+    if exact.activity.code == "coroutines" and not helpers:
+        exact = _of_loop(process, done.thread.tid, exact)
+    activity = _activity(history, exact)
     rested, at_least = _rested(process, [done.thread.tid, *helpers], exact)
-    rest = process.rest(done.thread.tid) if activity.kind == "sleep" else None
+    has_timer = activity.kind == "sleep" or activity.type.in_asyncio
+    rest = process.rest(done.thread.tid) if has_timer else None
+    sleeping = [tid for tid in helpers if known[tid].kind == "sleep"]
+    is_helped = bool(sleeping) and activity.type.ended_by_thread
     return Verdict(
         activity,
         done.thread,
@@ -275,6 +291,42 @@ def _verdict(
         rested,
         at_least,
         rest.wakes if rest is not None else None,
+        changes(history),
+        _thread_name(known[sleeping[0]]) if is_helped else "",
+    )
+
+
+def _of_loop(process: SampledProcess, tid: int, exact: Specifics) -> Specifics:
+    """The wait of an event loop that only a timer can end, or nothing in its process."""
+    rest = process.rest(tid)
+    if rest is None or not is_isolated(process, tid):
+        return exact
+    if rest.is_endless:
+        return exact._replace(activity=Activity("asyncio-event"))
+    if rest.wakes is None:
+        return exact
+    timer = f"the next timer of its event loop is due in {duration(max(0.0, rest.wakes))}"
+    return exact._replace(activity=Activity("asyncio-sleep"), evidence=(timer,))
+
+
+def is_asleep(process: SampledProcess) -> bool:
+    """Whether no thread, timer or connection of an async actor's process can end the wait of a coroutine.
+
+    Then only a call of the actor can. False if that is unknown.
+    """
+    threads = process.last.threads
+    loops = [thread for thread in threads if _is_loop(thread)]
+    rests = [process.rest(thread.tid) for thread in loops]
+    is_endless = bool(rests) and all(rest is not None and rest.is_endless for rest in rests)
+    isolated = is_endless and all(is_isolated(process, thread.tid) for thread in loops)
+    return isolated and not has_own_threads(process)
+
+
+def has_own_threads(process: SampledProcess) -> bool:
+    """Whether the user's code or a library started threads, which may act while the main one waits."""
+    return any(
+        _frames.is_started_by_python(thread) and not _is_loop(thread) and _is_own(doing_of(thread))
+        for thread in process.last.threads
     )
 
 
@@ -342,7 +394,11 @@ def _is_own(done: Doing) -> bool:
 
 def _thread_text(done: Doing) -> str:
     place = f" in {done.user.place}" if done.user is not None else ""
-    return f"thread {done.thread.name or done.thread.tid} {done.activity.summary}{place}"
+    return f"{_thread_name(done)} {done.activity.summary}{place}"
+
+
+def _thread_name(done: Doing) -> str:
+    return f"thread {done.thread.name or done.thread.tid}"
 
 
 def _evidence(process: SampledProcess, history: ThreadHistory, done: Doing) -> Iterator[str]:

@@ -72,7 +72,9 @@ def _unknown(process: SampledProcess, done: Doing) -> Specifics:
     # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
     watched = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [row for row in watched if row.get("peer")]
-    if any(row.get("state") == "LISTEN" for row in watched) or not peers:
+    if any(row.get("state") == "LISTEN" for row in watched):
+        return Specifics(Activity("asyncio-server"))
+    if not peers:
         return Specifics(done.activity)
     activity = Activity("asyncio-socket", join_names([str(row["peer"]) for row in peers]))
     return Specifics(activity, str(peers[0]["peer"]), _states(peers))
@@ -82,6 +84,22 @@ def watched_peers(process: SampledProcess, tids: Collection[int]) -> str:
     """The peers of the sockets that these threads wait on; empty where there are none."""
     rows = (row for row in _rows(process, "sockets") if set(tids) & set(_tids(row)))
     return join_names([str(row["peer"]) for row in rows if row.get("peer")])
+
+
+def is_isolated(process: SampledProcess, tid: int) -> bool:
+    """Whether an event loop watches nothing but the socket by which other threads of its process wake it.
+
+    Then a child process, a connection or a pipe cannot end the wait of a coroutine. False if it is unknown.
+    """
+    sockets = [row for row in _rows(process, "sockets") if tid in _tids(row)]
+    files = [row for row in _rows(process, "files") if tid in _tids(row)]
+    own = len(sockets) == 1 and sockets[0].get("type") == "unix"
+    is_pair = own and sockets[0].get("state") != "LISTEN"
+    return is_pair and not _children(process) and all(_wakes_a_loop(row) for row in files)
+
+
+def _wakes_a_loop(row: Row) -> bool:
+    return str(row.get("path")).startswith("anon_inode:[event")
 
 
 def _states(sockets: Sequence[Row]) -> tuple[str, ...]:

@@ -12,20 +12,37 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import Hung, HungGroup
+    from raydoctor.waits.hung import Hung, HungGroup, HungReport
 
 _LINKS = 3
 _SUBJECTS = 10
 
 
-@lru_cache(maxsize=1)  # four rules need the same groups
-def groups(case: Case) -> tuple[HungGroup, ...]:
-    """Groups of processes that hang together; empty if no process was sampled."""
+@lru_cache(maxsize=1)  # four rules need the same report
+def _report(case: Case) -> HungReport | None:
+    """What hangs; None if no process was sampled."""
     if live.looked(case, "samples") is None:
-        return ()
+        return None
     from raydoctor.waits.hung import hung  # most captures hold no samples
 
-    return hung(case).groups
+    return hung(case)
+
+
+def groups(case: Case) -> tuple[HungGroup, ...]:
+    """Groups of processes that hang together."""
+    report = _report(case)
+    return report.groups if report else ()
+
+
+def open_waits(case: Case) -> list[Hung]:
+    """The long waits of which it is not known whether they will end, one for each function and wait.
+
+    Not those of coroutines that merely await: healthy async actors and servers do.
+    """
+    report = _report(case)
+    waits = (each for each in report.open if not each.is_known) if report else ()
+    found = [each.hung for each in waits if each.hung.kind != "unknown"]
+    return list({(each.work.name, each.summary): each for each in found}.values())
 
 
 def blocks_its_loop(group: HungGroup) -> bool:
@@ -45,7 +62,7 @@ def finding(
     shown = (group.cycle or group.culprits)[:_LINKS]
     return Finding(
         headline,
-        tuple(link for h in shown for link in _links(h)),
+        tuple(link for h in shown for link in links(h)),
         explains=(Entity("waiting", "cluster"), *entities(group)),
         subjects=tuple(h.work.subject for h in group.all[:_SUBJECTS]),
         count=len(group.all),
@@ -54,7 +71,8 @@ def finding(
     )
 
 
-def _links(hung: Hung) -> Iterator[Link]:
+def links(hung: Hung) -> Iterator[Link]:
+    """The evidence of one wait, or the row of its task."""
     yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.summary}"),)
 
 

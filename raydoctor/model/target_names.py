@@ -1,0 +1,70 @@
+"""What people type to name a task, an actor or a process: what Ray and reports print. Pure.
+
+An id in any of Ray's notations (`TaskID(…)`, `ObjectRef(…)`, `Actor(Trainer, …)`), a name, `pid 812`, or the
+label of a report: `load (pid 812)`. Ray names a task by its module's function or its class's method. Ray Data
+joins the operators of a task with `->`, and calls its actors `MapWorker(OPERATOR)`; Ray Serve's classes are
+`ServeReplica:APP:DEPLOYMENT` (all read on 2.60).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+
+_PID = pattern(r"(?:(?P<name>\S.*?)\s+\()?pid[ =](?P<pid>\d{1,7})(?(name)\))")
+_NOTATION = pattern(
+    r"(?P<kind>TaskID|ObjectRef|ObjectID|ActorID|WorkerID|NodeID|Actor)"
+    r"\((?:\w[\w.]*, *)?(?P<id>[0-9a-fA-F]+)\)"
+)
+_POOL = pattern(r"MapWorker\((.+)\)(?:\.\w+)?")
+
+
+class TargetName(NamedTuple):
+    """A name, a pid, or both."""
+
+    name: str
+    """An id in lower case, of an object that of its task; a name; or empty."""
+    pid: int | None = None
+
+
+def parse(typed: str) -> TargetName:
+    """The name and the pid in what somebody typed."""
+    text = typed.strip()
+    match = _PID.fullmatch(text)
+    if match:
+        return TargetName(_plain(match["name"] or ""), int(match["pid"]))
+    return TargetName(_plain(text))
+
+
+def _plain(text: str) -> str:
+    """The id in one of Ray's notations, and the task of an object's id; other text unchanged."""
+    inside = _NOTATION.fullmatch(text)
+    digits = (inside["id"] if inside else text).lower()
+    parts = ids.parse_object_id(digits)
+    if parts and (inside is None or inside["kind"].startswith("Object")):
+        return parts.task
+    return digits if pattern("[0-9a-f]+").fullmatch(digits) else text
+
+
+def is_prefix(name: str, identifier: str | None, least: int = 6) -> bool:
+    """Whether a name is this id, or at least `least` of its first digits."""
+    is_digits = len(name) >= least and not name.strip("0123456789abcdef")
+    return bool(identifier) and is_digits and str(identifier).startswith(name)
+
+
+def short_names(full: str | None) -> Iterator[str]:
+    """The names by which a task, a class or an operator is known: `pkg.Api.step`, `Api.step`, `step`."""
+    if not full:
+        return
+    yield full
+    pool = _POOL.fullmatch(full)
+    for operator in (pool[1] if pool else full).split("->"):
+        yield operator
+        bare, _, method = operator.rpartition(").")
+        parts = ([method] if bare else operator.split(".")) if not operator.endswith(")") else []
+        yield from (".".join(parts[n:]) for n in range(len(parts)))
+    if ":" in full and "(" not in full:
+        yield from short_names(full.rpartition(":")[2])
