@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raydoctor.model.entities import Entity
+from raydoctor.model.status import ClusterStatus
 
 Severity = Literal["critical", "error", "warning", "info"]
 Tier = Literal["root", "cause", "symptom"]
@@ -228,6 +229,8 @@ class Report:
     unexplained: tuple[Unexplained, ...] = ()
     gaps: tuple[Gap, ...] = ()
     stats: Stats = Stats()
+    status: ClusterStatus | None = None
+    """The state of the cluster during the diagnosis; None if it was not live."""
 
     @property
     def roots(self) -> tuple[Diagnosis, ...]:

@@ -38,8 +38,18 @@ def render(report: Report) -> str:
             "unexplained": [_unexplained(u) for u in report.unexplained],
             "gaps": [gap(g) for g in report.gaps],
             "stats": _stats(report.stats),
+            **_status(report),
         }
     )
+
+
+def _status(report: Report) -> dict[str, Any]:
+    """The state of the cluster: in live reports only."""
+    if report.status is None:
+        return {}
+    from raydoctor.render import status
+
+    return {"status": status.as_json(report.status)}
 
 
 def dumps(document: Mapping[str, Any]) -> str:
