@@ -11,8 +11,8 @@ from raydoctor.model.status import Gauge, ResourceUser
 from raydoctor.model.values import Event
 
 THRESHOLD = 0.95
-"""Ray's default for `memory_usage_threshold` and for `local_fs_capacity_threshold` (`ray_config_def.h`, Ray 2.9
-to 2.60)."""
+"""Ray's default for `memory_usage_threshold` and for `local_fs_capacity_threshold` (`ray_config_def.h`, Ray
+2.9 to 2.60)."""
 
 
 class Thresholds(NamedTuple):

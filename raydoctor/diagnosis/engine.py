@@ -23,7 +23,7 @@ from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.status import ClusterStatus
+from raydoctor.model.status import LiveStatus
 from raydoctor.model.text import duration, headline
 from raydoctor.model.values import (
     SEVERITIES,
@@ -124,7 +124,7 @@ def run(
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
 
 
-def _status(capture: Capture, case: Case, gaps: list[Gap]) -> ClusterStatus | None:
+def _status(capture: Capture, case: Case, gaps: list[Gap]) -> LiveStatus | None:
     """The state of a live cluster; like a rule, it must not prevent the report."""
     if capture.kind != "live":
         return None

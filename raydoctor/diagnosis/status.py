@@ -1,4 +1,4 @@
-"""The state of a running cluster, from the tables of a live collection and the logs of its runtime environments.
+"""The state of a running cluster: from the tables of a live collection, and the logs of environments.
 
 The reasons of pending tasks are those of `raydoctor hung`; the numbers of tasks and the gauges are those of
 `raydoctor watch`.
@@ -12,9 +12,10 @@ from raydoctor.case import Case
 from raydoctor.cluster import gauges
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import tables as live
+from raydoctor.model import ids
 from raydoctor.model.status import (
-    ClusterStatus,
     EnvironmentBuild,
+    LiveStatus,
     ResourceUse,
     TaskAge,
     TaskCounts,
@@ -39,7 +40,7 @@ _ON_ITS_WAY = {
 }
 
 
-def status(case: Case) -> ClusterStatus | None:
+def status(case: Case) -> LiveStatus | None:
     """The state of the cluster; None if its nodes are not known."""
     nodes = live.rows(case, "nodes") or live.rows(case, "resources")
     if not nodes:
@@ -50,7 +51,7 @@ def status(case: Case) -> ClusterStatus | None:
     drivers = sum(e["worker_type"] == "DRIVER" for e in stats)
     has_stats = live.looked(case, "worker-stats") is not None
     found = tuple(build.at(at) for build in builds.builds(case))
-    return ClusterStatus(
+    return LiveStatus(
         at,
         len(nodes) - dead,
         dead,
@@ -103,8 +104,9 @@ def _tasks(case: Case, found: Sequence[EnvironmentBuild]) -> TaskCounts | None:
     scene = edges.read_scene(case)
     # A training loop is no task of Ray's, and a driver is none either.
     tasks = [w for w in scene.candidates.values() if w.event.kind == "live.tasks"]
+    jobs = _jobs(case)
     running = [w for w in tasks if w.runs]
-    waiting = [w for w in tasks if not w.runs]
+    waiting = [w for w in tasks if not w.runs and _is_owned(w, jobs)]
     owned = _owned(case)
     number = len(waiting) if owned is None else max(0, owned - len(running))
     is_cut = (live.whole(head, "total") or 0) > (live.whole(head, "rows") or 0)
@@ -116,6 +118,19 @@ def _tasks(case: Case, found: Sequence[EnvironmentBuild]) -> TaskCounts | None:
         tuple(_groups(scene, waiting, found)),
         not is_cut,
     )
+
+
+def _jobs(case: Case) -> frozenset[str] | None:
+    """The jobs of all live processes; None if one of them did not reply."""
+    rows = live.rows(case, "worker-stats")
+    jobs = [ids.job_of_driver(row["worker_id"]) or row["job_id"] for row in rows]
+    known = all(live.truth(row, "answers") for row in rows)
+    return frozenset(jobs) if rows and known else None
+
+
+def _is_owned(work: UnfinishedTask, jobs: frozenset[str] | None) -> bool:
+    """Whether a process of its job lives: for some seconds, Ray lists the tasks of a driver that exited."""
+    return jobs is None or work.job in jobs
 
 
 def _owned(case: Case) -> int | None:

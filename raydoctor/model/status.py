@@ -125,14 +125,14 @@ class EnvironmentBuild:
     """Seconds that each attempt may take."""
     attempt: int
     command: str
-    """The command that runs now, if it is known: `python -m pip install -r requirements.txt`."""
+    """The command that runs now, if it is known: `pip install -r requirements.txt`."""
     command_age: float | None
     last_error: str
     """The decisive line of the last failed attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class LiveStatus:
     """A cluster at one moment."""
 
     at: float

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raydoctor.model.entities import Entity
-from raydoctor.model.status import ClusterStatus
+from raydoctor.model.status import LiveStatus
 
 Severity = Literal["critical", "error", "warning", "info"]
 Tier = Literal["root", "cause", "symptom"]
@@ -229,7 +229,7 @@ class Report:
     unexplained: tuple[Unexplained, ...] = ()
     gaps: tuple[Gap, ...] = ()
     stats: Stats = Stats()
-    status: ClusterStatus | None = None
+    status: LiveStatus | None = None
     """The state of the cluster during the diagnosis; None if it was not live."""
 
     @property

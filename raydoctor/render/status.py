@@ -5,15 +5,14 @@ JSON (`raydoctor/status/1`): keys are added, never renamed; a part that could no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from raydoctor.model import text
 from raydoctor.model.status import (
-    ClusterStatus,
     EnvironmentBuild,
     Gauge,
+    LiveStatus,
     ResourceUse,
     TaskAge,
     TaskCounts,
@@ -38,7 +37,7 @@ _BYTES = ("memory", "object_store_memory")
 class StatusView:
     """What `raydoctor status` shows."""
 
-    status: ClusterStatus
+    status: LiveStatus
     gaps: tuple[Gap, ...]
     """The parts that could not be read."""
     address: str
@@ -55,66 +54,10 @@ def to_json(view: StatusView) -> str:
             "schema": SCHEMA,
             "version": __version__,
             "address": view.address,
-            **as_json(view.status),
+            **json.status(view.status),
             "gaps": [json.gap(gap) for gap in view.gaps],
         }
     )
-
-
-def as_json(status: ClusterStatus) -> dict[str, Any]:
-    """The keys that `raydoctor status` and live reports share."""
-    return {
-        "at": round(status.at, 3),
-        "nodes": {"alive": status.nodes, "dead": status.dead_nodes},
-        "workers": status.workers,
-        "drivers": status.drivers,
-        "resources": [asdict(each) for each in status.resources],
-        "tasks": _tasks_as_json(status.tasks) if status.tasks else None,
-        "actors": None if status.actors is None else dict(status.actors),
-        "gauges": [each.as_row() for each in status.gauges],
-        "environments": [_build_as_json(each) for each in status.builds],
-    }
-
-
-def _tasks_as_json(tasks: TaskCounts) -> dict[str, Any]:
-    return {
-        "running": tasks.running,
-        "pending": tasks.pending,
-        "oldest_running": _age_as_json(tasks.oldest_running),
-        "oldest_pending": _age_as_json(tasks.oldest_pending),
-        "waits": [
-            {
-                "kind": each.kind,
-                "name": each.name,
-                "reason": each.reason,
-                "count": each.count,
-                "oldest_s": round(each.oldest, 3),
-            }
-            for each in tasks.waits
-        ],
-        "complete": tasks.is_complete,
-    }
-
-
-def _age_as_json(task: TaskAge | None) -> dict[str, Any] | None:
-    return None if task is None else {"name": task.name, "age_s": round(task.age, 3)}
-
-
-def _build_as_json(build: EnvironmentBuild) -> dict[str, Any]:
-    return {
-        "tool": build.tool or None,
-        "node": build.node or None,
-        "age_s": _rounded(build.age),
-        "timeout_s": build.limit,
-        "attempt": build.attempt,
-        "command": build.command or None,
-        "command_s": _rounded(build.command_age),
-        "last_error": build.last_error or None,
-    }
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 # ------------------------------------------------------------------ pages
@@ -127,21 +70,23 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
     page += _lines(view.status, width, len(_waits(view.status)) if is_whole else _ON_SCREEN)
     for gap in view.gaps:
         style = "dim" if gap.optional else "warning"
-        page += paragraph(f"unknown: {gap.what}: {gap.why}. {gap.hint}".rstrip(), width, 2, 2, style)
+        page += paragraph(
+            f"unknown: {gap.what}: {gap.why}. {gap.hint}".rstrip(), width, 2, 2, style
+        )
     return page
 
 
-def section(status: ClusterStatus, width: int) -> Page:
+def section(status: LiveStatus, width: int) -> Page:
     """The section of a report: at most `SECTION` lines."""
     at = text.moment(status.at, "%H:%M:%S")
     return [line(("Status", "strong"), (f"  {at}", "dim")), *_lines(status, width, _IN_SECTION)]
 
 
-def _waits(status: ClusterStatus) -> tuple[WaitingGroup, ...]:
+def _waits(status: LiveStatus) -> tuple[WaitingGroup, ...]:
     return status.tasks.waits if status.tasks else ()
 
 
-def _lines(status: ClusterStatus, width: int, groups: int) -> Page:
+def _lines(status: LiveStatus, width: int, groups: int) -> Page:
     """One line for each part, and one for each of the largest groups of pending tasks."""
     page = [_row("nodes", _nodes(status)), _row("resources", _resources(status.resources))]
     page.append(_row("tasks", _tasks(status.tasks)))
@@ -167,13 +112,16 @@ def _row(label: str, parts: Iterable[Part]) -> Line:
     return line((f"{label:<{_LABEL}}", "dim"), *parts, indent=2)
 
 
-def _nodes(status: ClusterStatus) -> Iterator[Part]:
+def _nodes(status: LiveStatus) -> Iterator[Part]:
     yield f"{status.nodes:,} alive"
     if status.dead_nodes:
         yield ", "
         yield (f"{status.dead_nodes:,} dead", "warning")
     if status.workers is not None and status.drivers is not None:
-        workers, drivers = text.plural(status.workers, "worker"), text.plural(status.drivers, "driver")
+        workers, drivers = (
+            text.plural(status.workers, "worker"),
+            text.plural(status.drivers, "driver"),
+        )
         yield f"; {workers}, {drivers}"
 
 
@@ -209,7 +157,7 @@ def _wait(group: WaitingGroup) -> list[Part]:
     return [name, text.duration(group.oldest) if group.oldest else "", group.reason]
 
 
-def _counted(states: Any) -> str:
+def _counted(states: Mapping[str, int]) -> str:
     """`3 alive, 1 pending creation, 2 dead`: what has ended last."""
     ordered = sorted(states.items(), key=lambda each: (each[0] == "DEAD", each[0]))
     found = [f"{number:,} {state.lower().replace('_', ' ')}" for state, number in ordered]

@@ -33,7 +33,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.model import text
-from raydoctor.model.status import Gauge
 from raydoctor.render.page import Line, Page, Part, columns, fitted, line
 from raydoctor.render.status import limit, users
 from raydoctor.watch import guard as guards

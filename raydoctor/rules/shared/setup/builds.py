@@ -74,7 +74,7 @@ SIGNALS = (
 
 _WORD = pattern(r"'((?:[^'\\]|\\.){0,4000})'|\"((?:[^\"\\]|\\.){0,4000})\"")
 """A word of a list's `repr`."""
-_SHOWN = 80
+_MOST_WORDS = 40
 _STEPS = {"_clonevirtualenv.py": "the creation of the virtual environment"}
 
 
@@ -116,8 +116,15 @@ class Build:
 
     @property
     def doing(self) -> str:
-        """`python -m pip install -r requirements.txt`; empty if the command is not known."""
+        """`pip install -r requirements.txt`; empty if the command is not known."""
         return _shown(self.command["command"]) if self.command else ""
+
+    @property
+    def step(self) -> str:
+        """`pip install`, `the creation of the virtual environment`: the command without its options."""
+        words = self.doing.split(" ")
+        options = [n for n, word in enumerate(words) if word.startswith("-")]
+        return " ".join(words[: options[0]] if options else words)
 
     def at(self, now: float) -> EnvironmentBuild:
         """The build at a time, in epoch seconds."""
@@ -135,6 +142,17 @@ class Build:
 
 def _age(event: Event, now: float) -> float | None:
     return None if event.at is None else max(0.0, now - event.at)
+
+
+def seen_until(case: Case) -> float:
+    """When the capture ends, or the last job: what a driver left behind has no reader any more."""
+    tables = [e.at for e in case.of("live.table") if e.at is not None]
+    if tables:
+        return max(tables)
+    last = max((e.at for e in case.events if e.at is not None), default=0.0)
+    ends = [job.ended for job in case.ledger.jobs.values()]
+    known = [end for end in ends if end is not None]
+    return min(last, max(known)) if known and len(known) == len(ends) else last
 
 
 def builds(case: Case) -> list[Build]:
@@ -196,7 +214,11 @@ def _shown(command: str) -> str:
     """A command's `repr` without the long folders of Ray's."""
     words = (single or double for single, double in _WORD.findall(command))
     names = [word.rpartition("/")[2] if word.startswith("/") else word for word in words]
-    step = next((_STEPS[name] for name in names if name in _STEPS), "")
+    if step := next((_STEPS[name] for name in names if name in _STEPS), ""):
+        return step
     if "-c" in names:
         return f"{names[0]} -c …"
-    return step or " ".join(names)[:_SHOWN]
+    if "-m" in names:
+        names = names[names.index("-m") + 1 :]
+    # A text that is cut hides its secrets from the redactor: pages cut it later.
+    return " ".join(names[:_MOST_WORDS]).replace("ray_runtime_env_internal_pip_", "")
