@@ -267,6 +267,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
     ),
     Example(
+        "without the driver's output",
+        {"logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF), **QUIET_LOGS},
+        roots=("runtime-env-timeout",),
+    ),
+    Example(
         "Ray 2.9, whose message lacks the limit",
         {
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
