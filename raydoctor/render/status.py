@@ -27,8 +27,8 @@ SCHEMA = "raydoctor/status/1"
 SECTION = 12
 """Lines of the section in a report."""
 _LABEL = 14
-_IN_SECTION, _ON_SCREEN = 3, 10
-"""Groups of pending tasks that are listed."""
+_ON_SCREEN = 10
+"""Lines of pending tasks."""
 _LEVELS = {"ok": "", "near": "warning", "over": "error"}
 _BYTES = ("memory", "object_store_memory")
 
@@ -67,7 +67,9 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
     """The whole page; `is_whole`: with all groups of pending tasks."""
     at = text.moment(view.status.at, "%H:%M:%S")
     page: Page = [line(("Cluster", "strong"), f" {view.address}", (f"  {at}", "dim"))]
-    page += _lines(view.status, width, len(_waits(view.status)) if is_whole else _ON_SCREEN)
+    before, after = _before(view.status), _after(view.status, len(view.status.builds))
+    waits = _waits(view.status, None if is_whole else _ON_SCREEN)
+    page += [fitted(each, width) for each in (*before, *waits, *after)]
     for gap in view.gaps:
         style = "dim" if gap.optional else "warning"
         page += paragraph(
@@ -79,33 +81,43 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
 def section(status: LiveStatus, width: int) -> Page:
     """The section of a report: at most `SECTION` lines."""
     at = text.moment(status.at, "%H:%M:%S")
-    return [line(("Status", "strong"), (f"  {at}", "dim")), *_lines(status, width, _IN_SECTION)]
+    before, after = _before(status), _after(status, 1)
+    waits = _waits(status, SECTION - 1 - len(before) - len(after))
+    page = [fitted(each, width) for each in (*before, *waits, *after)]
+    return [line(("Status", "strong"), (f"  {at}", "dim")), *page]
 
 
-def _waits(status: LiveStatus) -> tuple[WaitingGroup, ...]:
-    return status.tasks.waits if status.tasks else ()
+def _before(status: LiveStatus) -> Page:
+    return [
+        _row("nodes", _nodes(status)),
+        _row("resources", _resources(status.resources)),
+        _row("tasks", _tasks(status.tasks)),
+    ]
 
 
-def _lines(status: LiveStatus, width: int, groups: int) -> Page:
-    """One line for each part, and one for each of the largest groups of pending tasks."""
-    page = [_row("nodes", _nodes(status)), _row("resources", _resources(status.resources))]
-    page.append(_row("tasks", _tasks(status.tasks)))
-    waits = _waits(status)
-    page += columns([_wait(group) for group in waits[:groups]], indent=4)
-    if len(waits) > groups:
-        left = sum(each.count for each in waits[groups:])
-        page.append(line((f"  … and {left:,} more, see raydoctor status -v", "dim"), indent=2))
+def _waits(status: LiveStatus, most: int | None) -> Page:
+    """One line for each of the largest groups of pending tasks, in at most `most` lines."""
+    waits = status.tasks.waits if status.tasks else ()
+    shown = waits if most is None or len(waits) <= most else waits[: most - 1]
+    page = columns([_wait(group) for group in shown], indent=4)
+    if len(shown) < len(waits):
+        left = sum(each.count for each in waits[len(shown) :])
+        page.append(line((f"… and {left:,} more, see raydoctor status -v", "dim"), indent=4))
+    return page
+
+
+def _after(status: LiveStatus, builds: int) -> Page:
+    page = []
     if status.actors is not None:
         page.append(_row("actors", [_counted(status.actors)]))
     for what in ("memory", "disk"):
         of_kind = [each for each in status.gauges if each.what == what]
         if of_kind:
             page.append(_row(what, _fullest(of_kind)))
-    shown = status.builds[:1] if groups == _IN_SECTION else status.builds
-    for build in shown:
-        more = f" (and {len(status.builds) - 1} more)" if len(shown) < len(status.builds) else ""
-        page += _build(build, more)
-    return [fitted(each, width) for each in page]
+    for build in status.builds[:builds]:
+        more = len(status.builds) - builds
+        page += _build(build, f" (and {more} more)" if more > 0 else "")
+    return page
 
 
 def _row(label: str, parts: Iterable[Part]) -> Line:
