@@ -37,6 +37,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.status import EnvironmentBuild
 from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import builds, environments
@@ -75,9 +76,10 @@ def runtime_env_timeout(case: Case) -> Iterator[Finding]:
     for failure in environments.failures(case):
         if failure.error.kind == "timeout":
             yield _finding(case, failure)
-    for build in builds.builds(case):
-        if not build.attempts and (build.at(builds.seen_until(case)).age or 0.0) >= _LONG:
-            yield _unfinished(case, build)
+    for build in builds.unfinished(case):
+        state = build.at((build.left and build.left.at) or builds.seen_until(case))
+        if not build.attempts and (state.age or 0.0) >= _LONG:
+            yield _unfinished(build, state)
 
 
 def _finding(case: Case, failure: SetupFailure) -> Finding:
@@ -98,10 +100,8 @@ def _finding(case: Case, failure: SetupFailure) -> Finding:
     )
 
 
-def _unfinished(case: Case, build: Build) -> Finding:
+def _unfinished(build: Build, state: EnvironmentBuild) -> Finding:
     """A setup that has not ended yet, or had not when its driver left. Its tasks wait, and none has failed."""
-    until = builds.seen_until(case)
-    state = build.at(until)
     part = f"the {build.tool} part of a" if build.tool else "a"
     limit = f"its time limit is {duration(build.limit)}"
     lasts = duration(state.age or 0.0)
@@ -111,6 +111,9 @@ def _unfinished(case: Case, build: Build) -> Finding:
         text += f": it was still in {build.step}"
         took = duration(state.command_age or 0.0)
         links.append(Link(build.command, f"{build.step} has not ended after {took}"))
+    if build.left is not None:
+        text += " when its driver or its tasks ended"
+        links.append(Link(build.left, "nothing needs the environment any more"))
     return Finding(
         text,
         tuple(links),
@@ -292,12 +295,23 @@ EXAMPLES: tuple[Example, ...] = (
         "the driver left while pip waited for its index",
         {
             **QUIET_LOGS,
-            "logs/runtime_env_agent.log": f"{_BEGUN}",
+            "logs/runtime_env_agent.log": f"{_BEGUN}2026-11-21 10:46:31,100\tINFO runtime_env_agent.py:284 -- Unused runtime "
+            f"env {_ENV}.\n",
+            "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
+        },
+        roots=("runtime-env-timeout",),
+        says=("pip part", "90 s", "10 min", "in pip install when its driver"),
+    ),
+    Example(
+        "Ray was killed while pip waited for its index",
+        {
+            **QUIET_LOGS,
+            "logs/runtime_env_agent.log": _BEGUN,
             "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
             "logs/monitor.log": "2026-11-21 10:46:31,100\tINFO monitor.py:243 -- Ray version: 2.60.0\n",
         },
         roots=("runtime-env-timeout",),
-        says=("pip part", "90 s", "10 min", "in pip install"),
+        says=("90 s", "in pip install"),
     ),
     Example(
         "a setup that took long and ended",

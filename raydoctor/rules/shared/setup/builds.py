@@ -88,6 +88,8 @@ class Build:
     """The attempts that failed."""
     command: Event | None = None
     """The command that runs now, if it is known."""
+    left: Event | None = None
+    """The record that nothing needs the environment any more, although it was not set up."""
 
     @property
     def env(self) -> str:
@@ -156,8 +158,14 @@ def seen_until(case: Case) -> float:
 
 
 def builds(case: Case) -> list[Build]:
-    """Every setup that has not ended, oldest first."""
+    """Every setup that goes on, oldest first."""
+    return [build for build in unfinished(case) if build.left is None]
+
+
+def unfinished(case: Case) -> list[Build]:
+    """Every setup that has neither succeeded nor failed, also if nothing waits for it any more; oldest first."""
     found: dict[tuple[str, str], Build] = {}
+    abandoned: list[Build] = []
     kinds = (BEGUN.kind, ATTEMPT.kind, CREATED.kind, KEPT.kind, UNUSED.kind, GAVE_UP.kind)
     for event in case.of(*kinds, AGENT_STARTED.kind):
         node, env = event.source.node, event["env"]
@@ -170,11 +178,12 @@ def builds(case: Case) -> list[Build]:
                 build.attempts.append(event)
         elif event.kind == GAVE_UP.kind:
             _give_up(found, event)
-        else:
-            found.pop((node, env), None)
-    open_builds = list(found.values())
-    _add_commands(case, open_builds)
-    return open_builds
+        elif (ended := found.pop((node, env), None)) and event.kind == UNUSED.kind:
+            ended.left = event
+            abandoned.append(ended)
+    every = sorted([*abandoned, *found.values()], key=lambda build: order(build.begun))
+    _add_commands(case, every)
+    return every
 
 
 def _give_up(found: dict[tuple[str, str], Build], event: Event) -> None:
@@ -190,7 +199,7 @@ def _give_up(found: dict[tuple[str, str], Build], event: Event) -> None:
 
 
 def _add_commands(case: Case, found: list[Build]) -> None:
-    """Give each build its running command, where only one build of the node can run it."""
+    """Give each build its last command without an end, where only one build of the node can run it."""
     running: dict[tuple[str, str], Event] = {}
     for event in case.of(COMMAND.kind, *{each.kind for each in COMMAND_ENDED}) if found else ():
         key = (event.source.path, event["number"])
@@ -199,15 +208,17 @@ def _add_commands(case: Case, found: list[Build]) -> None:
         else:
             running.pop(key, None)
     for build in found:
-        if sum(other.node == build.node for other in found) > 1:
-            continue
-        since = build.last_begin
-        own = [e for e in running.values() if e.source.node == build.node and _follows(e, since)]
-        build.command = max(own, key=order, default=None)
+        others = [b for b in found if b.node == build.node and b.left is None and b is not build]
+        own = [e for e in running.values() if e.source.node == build.node and _runs(build, e)]
+        build.command = None if others else max(own, key=order, default=None)
 
 
-def _follows(event: Event, other: Event) -> bool:
-    return event.at is not None and other.at is not None and event.at >= other.at
+def _runs(build: Build, command: Event) -> bool:
+    """Whether the command began during the current attempt of the build."""
+    since, until = build.last_begin.at, build.left.at if build.left else float("inf")
+    if command.at is None or since is None or until is None:
+        return False
+    return since <= command.at <= until
 
 
 def _shown(command: str) -> str:
