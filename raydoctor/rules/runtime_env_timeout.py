@@ -49,8 +49,6 @@ from raydoctor.rules.shared.traceback import Raised, parse
 
 _DEFAULT = 600
 """`setup_timeout_seconds` (`ray/_private/runtime_env/…`, 2.9 to 2.60)."""
-_LONG = 60.0
-"""Seconds after which a setup that has not ended is reported; pip installs most environments in less."""
 _STEPS = {
     "_install_pip_packages": "pip install",
     "_install_uv_packages": "uv pip install",
@@ -76,10 +74,8 @@ def runtime_env_timeout(case: Case) -> Iterator[Finding]:
     for failure in environments.failures(case):
         if failure.error.kind == "timeout":
             yield _finding(case, failure)
-    for build in builds.unfinished(case):
-        state = build.at((build.left and build.left.at) or builds.seen_until(case))
-        if not build.attempts and (state.age or 0.0) >= _LONG:
-            yield _unfinished(build, state)
+    for build in builds.lasting(case):
+        yield _unfinished(build, build.at(build.ended_by(builds.seen_until(case))))
 
 
 def _finding(case: Case, failure: SetupFailure) -> Finding:
@@ -117,7 +113,7 @@ def _unfinished(build: Build, state: EnvironmentBuild) -> Finding:
     return Finding(
         text,
         tuple(links),
-        explains=(Entity("runtime-env", f"unfinished: {build.env}"),),
+        explains=(build.entity,),
         severity="warning",
         remedies=tuple(_remedies(False, int(build.limit), build.step)),
     )
@@ -301,6 +297,22 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("runtime-env-timeout",),
         says=("pip part", "90 s", "10 min", "in pip install when its driver"),
+    ),
+    Example(
+        "a ray.get gave up while pip waited for its index",
+        {
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "[2026-11-21 10:46:17,100 I 8 8] (gcs_server) gcs_job_manager.cc:12: Finished marking job state, "
+            "job id = 01000000\n",
+            "logs/runtime_env_agent.log": _BEGUN,
+            "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 27, in <module>\n'
+            "    ray.get(train.remote(3), timeout=75)\n"
+            "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
+        },
+        roots=("runtime-env-timeout",),
+        consequences=("get-timeout",),
+        says=("after 76 s",),
     ),
     Example(
         "Ray was killed while pip waited for its index",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.status import EnvironmentBuild
 from raydoctor.model.values import Event
@@ -75,6 +76,8 @@ SIGNALS = (
 _WORD = pattern(r"'((?:[^'\\]|\\.){0,4000})'|\"((?:[^\"\\]|\\.){0,4000})\"")
 """A word of a list's `repr`."""
 _MOST_WORDS = 40
+LONG = 60.0
+"""Seconds after which a setup that has not ended is reported; pip installs most environments in less."""
 _STEPS = {"_clonevirtualenv.py": "the creation of the virtual environment"}
 
 
@@ -122,11 +125,20 @@ class Build:
         return _shown(self.command["command"]) if self.command else ""
 
     @property
+    def entity(self) -> Entity:
+        """The entity that the rule about lasting setups explains."""
+        return Entity("runtime-env", f"unfinished: {self.env}")
+
+    @property
     def step(self) -> str:
         """`pip install`, `the creation of the virtual environment`: the command without its options."""
         words = self.doing.split(" ")
         options = [n for n, word in enumerate(words) if word.startswith("-")]
         return " ".join(words[: options[0]] if options else words)
+
+    def ended_by(self, until: float) -> float:
+        """When nothing needed it any more, or else `until`: epoch seconds."""
+        return (self.left and self.left.at) or until
 
     def at(self, now: float) -> EnvironmentBuild:
         """The build at a time, in epoch seconds."""
@@ -184,6 +196,13 @@ def unfinished(case: Case) -> list[Build]:
     every = sorted([*abandoned, *found.values()], key=lambda build: order(build.begun))
     _add_commands(case, every)
     return every
+
+
+def lasting(case: Case) -> list[Build]:
+    """Unfinished setups without a failed attempt that have lasted for long enough to be reported."""
+    until = seen_until(case)
+    found = [build for build in unfinished(case) if not build.attempts]
+    return [b for b in found if (b.at(b.ended_by(until)).age or 0.0) >= LONG]
 
 
 def _give_up(found: dict[tuple[str, str], Build], event: Event) -> None:
