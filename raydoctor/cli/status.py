@@ -68,6 +68,7 @@ def _view(address: str | None, timeout: float | None) -> StatusView:
     for each in collected.notes:
         options.note(each)
     from raydoctor.diagnosis import status
+    from raydoctor.model import paste
     from raydoctor.model.errors import RaydoctorError
     from raydoctor.read import build
     from raydoctor.redact.report import scrub
@@ -80,9 +81,12 @@ def _view(address: str | None, timeout: float | None) -> StatusView:
         found = status.status(reading.case)
         if found is None:
             causes = [gap.why for gap in gaps if not gap.optional]
-            cause = f": {causes[0]}" if causes else ""
+            gcs = collected.cluster.gcs_address
             raise RaydoctorError(
-                f"the cluster did not report its nodes{cause}", "Diagnose it: raydoctor diagnose"
+                f"the cluster did not report its nodes: {causes[0]}"
+                if causes
+                else "the cluster has no nodes yet",
+                paste.shell("Diagnose it: raydoctor diagnose --address {gcs:address}", gcs=gcs),
             )
         return scrub(StatusView(found, gaps, collected.cluster.gcs_address), capture.secrets)
 

@@ -71,10 +71,9 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
     waits = _waits(view.status, None if is_whole else _ON_SCREEN)
     page += [fitted(each, width) for each in (*before, *waits, *after)]
     for gap in view.gaps:
-        style = "dim" if gap.optional else "warning"
-        page += paragraph(
-            f"unknown: {gap.what}: {gap.why}. {gap.hint}".rstrip(), width, 2, 2, style
-        )
+        if is_whole or not gap.optional:
+            told = f"unknown: {gap.what}: {gap.why}. {gap.hint}".rstrip()
+            page += paragraph(told, width, 2, 2, "dim" if gap.optional else "warning")
     return page
 
 
@@ -112,8 +111,7 @@ def _after(status: LiveStatus, builds: int) -> Page:
         page.append(_row("actors", [_counted(status.actors)]))
     for what in ("memory", "disk"):
         of_kind = [each for each in status.gauges if each.what == what]
-        if of_kind:
-            page.append(_row(what, _fullest(of_kind)))
+        page.append(_row(what, _fullest(of_kind, status.nodes)))
     for build in status.builds[:builds]:
         more = len(status.builds) - builds
         page += _build(build, f" (and {more} more)" if more > 0 else "")
@@ -176,16 +174,20 @@ def _counted(states: Mapping[str, int]) -> str:
     return ", ".join(found) or "none"
 
 
-def _fullest(gauges: list[Gauge]) -> Iterator[Part]:
-    """The gauge that is nearest to its threshold; how many there are."""
-    first = max(gauges, key=lambda each: each.share / each.threshold)
-    yield (f"{first.share:.0%}", _LEVELS[first.level])
-    where = " ".join(part for part in (first.path, first.ip and f"on {first.ip}") if part)
-    yield f" {limit(first)}{f', {where}' if where else ''}"
-    if len(gauges) > 1:
-        yield (f" (the fullest of {len(gauges)})", "dim")
-    if first.level != "ok" and first.users:
-        yield f": {users(first)}"
+def _fullest(gauges: list[Gauge], nodes: int) -> Iterator[Part]:
+    """The gauge that is nearest to its threshold, how many there are, and how many nodes have none."""
+    if gauges:
+        first = max(gauges, key=lambda each: each.share / each.threshold)
+        yield (f"{first.share:.0%}", _LEVELS[first.level])
+        where = " ".join(part for part in (first.path, first.ip and f"on {first.ip}") if part)
+        yield f" {limit(first)}{f', {where}' if where else ''} "
+        if len(gauges) > 1:
+            yield (f"(the fullest of {len(gauges)}) ", "dim")
+        if first.level != "ok" and first.users:
+            yield f"{users(first)} "
+    silent = nodes - len({each.node for each in gauges})
+    if silent > 0:
+        yield (f"unknown on {text.plural(silent, 'node')}", "warning")
 
 
 def limit(gauge: Gauge) -> str:
