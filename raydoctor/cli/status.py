@@ -76,8 +76,9 @@ def _view(address: str | None, timeout: float | None) -> StatusView:
 
     with collected.capture(status.ROLES) as capture:
         reading = build.read(capture, status.SIGNALS)
-        damaged = [gap for gap in reading.gaps if gap.about == "table"]
-        gaps = (*collected.collection.gaps, *damaged)
+        read = {source.path for source in capture.sources}
+        unread = [g for g in reading.gaps if g.about == "table" or g.what in read]
+        gaps = (*collected.collection.gaps, *unread)
         found = status.status(reading.case)
         if found is None:
             causes = [gap.why for gap in gaps if not gap.optional]
