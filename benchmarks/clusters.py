@@ -56,10 +56,14 @@ def thousand(folder: Path, scale: float) -> bool:
         mine = [RAYDOCTOR, "diagnose", "--address", ray.address]
         three = ["sh", "-c", f"{RAY} status && {RAY} list tasks && {RAY} list actors"]
         own, memory, listed = alternate([mine, [RAY, "memory"], three], runs=7)
+        states = [[RAYDOCTOR, "status", "--address", ray.address], [RAY, "status"]]
+        state, of_ray = alternate(states, runs=7)
     name = "diagnose, live, 1,000 tasks"
     met = say(name, own, memory, "ray memory: faster", own.seconds < memory.seconds)
     faster = own.seconds < listed.seconds
-    return met & say(name, own, listed, "status + lists: faster", faster)
+    met &= say(name, own, listed, "status + lists: faster", faster)
+    fast = state.seconds <= 0.6 * of_ray.seconds
+    return met & say("status, 1,000 tasks", state, of_ray, "ray status: 0.6 x", fast)
 
 
 def stuck(folder: Path, scale: float) -> bool:

@@ -43,6 +43,7 @@ Examples:
   ray job logs JOB | raydoctor --driver-log -
   raydoctor collect                          one redacted archive for a bug report
   raydoctor check                            check this machine before a run
+  raydoctor status                           what runs, what waits and why
   raydoctor hung                             which tasks are hung, and what blocks them
   raydoctor attach TASK                      attach a debugger to a running task
   raydoctor zombies --kill                   end leftovers of Ray, and nothing else

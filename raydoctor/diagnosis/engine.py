@@ -20,8 +20,10 @@ from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
 from raydoctor.diagnosis import corroboration, driver_output, plugins, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.diagnosis.status import status
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.status import LiveStatus
 from raydoctor.model.text import duration, headline
 from raydoctor.model.values import (
     SEVERITIES,
@@ -110,16 +112,32 @@ def run(
     left = _left(case, kinds, findings, (since, until), gaps)
     outside = len(incidents) - len(roots)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules), outside)
+    state = _status(capture, case, gaps)
     report = Report(
         _info(capture, case, reading.has_zone),
         _in_original(diagnoses),
         left,
         tuple(dict.fromkeys(gaps)),
         stats,
+        state,
     )
     scrubbed = scrub(report, capture.secrets)
     # After redaction, which does not recognise a secret without its `$`.
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
+
+
+def _status(capture: Capture, case: Case, gaps: list[Gap]) -> LiveStatus | None:
+    """The state of a live cluster; like a rule, it must not prevent the report."""
+    if capture.kind != "live":
+        return None
+    try:
+        with cpu_limit(RULE_SECONDS):
+            return status(case)
+    except CpuTimeSpent:
+        gaps.append(_unfinished("the status", RULE_SECONDS))
+    except Exception as error:
+        gaps.append(Gap("the status", f"failed: {error!r}"[:300], optional=True))
+    return None
 
 
 def _left(

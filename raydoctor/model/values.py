@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raydoctor.model.entities import Entity
+from raydoctor.model.status import LiveStatus
 
 Severity = Literal["critical", "error", "warning", "info"]
 Tier = Literal["root", "cause", "symptom"]
@@ -234,6 +235,8 @@ class Report:
     unexplained: tuple[Unexplained, ...] = ()
     gaps: tuple[Gap, ...] = ()
     stats: Stats = Stats()
+    status: LiveStatus | None = None
+    """The state of the cluster during the diagnosis; None if it was not live."""
 
     def __repr__(self) -> str:
         """One line, for a prompt."""

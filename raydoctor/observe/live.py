@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from raydoctor.observe.machine import (
 )
 from raydoctor.observe.processes import discover, driver_output, processes
 from raydoctor.observe.processes.redact import Redactor, shared
+from raydoctor.observe.watching import gauges
 
 if TYPE_CHECKING:
     from raydoctor.observe.bundle import Bundle
@@ -89,12 +90,14 @@ class Live:
     redactor: Redactor
     notes: list[str] = field(default_factory=list)
 
-    def capture(self) -> Capture:
-        """The session's logs in place, and the collected tables."""
+    def capture(self, roles: Container[str] | None = None) -> Capture:
+        """The session's logs in place, and the collected tables; `roles`: only logs with these roles."""
         capture = _logs(self.cluster)
         capture.kind = "live" if self.cluster.is_up else capture.kind
         capture.notes += self.notes
-        if self.cluster.is_up:
+        if roles is not None:
+            capture.files = {s: file for s, file in capture.files.items() if s.role in roles}
+        elif self.cluster.is_up:
             _add_output_of_drivers(capture, self.cluster)
         driver_output.add_kept(capture, self.cluster.session_dir, self.cluster.is_up)
         for path, data in self.collection.pieces.items():
@@ -121,7 +124,7 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
     of a cluster that runs elsewhere.
     """
     cluster, notes = find(options.address, options.is_typed)
-    redactor = _redactor(cluster, options)
+    redactor = redactor_of(cluster, options.anonymize)
     report("querying the cluster")
     signals: list[Signal] = []
     collection = run(
@@ -133,6 +136,13 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
         _samples(cluster, options, options.samples, collection, report)
     if options.all_nodes and options.logs:
         _other_nodes(cluster, options, signals, collection, report)
+    return redacted(cluster, collection, redactor, notes)
+
+
+def redacted(
+    cluster: Cluster, collection: Collection, redactor: Redactor, notes: list[str]
+) -> Live:
+    """A collection without secrets."""
     pieces = collection.pieces
     collection.pieces = {
         path: redactor.redact_rows(data)
@@ -253,10 +263,11 @@ def _choice(cluster: Cluster, others: list[Cluster]) -> str:
     )
 
 
-def _redactor(cluster: Cluster, options: CollectOptions) -> Redactor:
+def redactor_of(cluster: Cluster, anonymize: bool = False) -> Redactor:
+    """A redactor that knows the cluster's token; `anonymize`: it also replaces names of this machine."""
     secrets = [cluster.token.value] if cluster.token else []
     hosts = {os.uname().nodename, os.uname().nodename.partition(".")[0]} - {"", "localhost"}
-    return shared(secrets, options.anonymize, sorted(hosts, key=len, reverse=True))
+    return shared(secrets, anonymize, sorted(hosts, key=len, reverse=True))
 
 
 def _collectors(cluster: Cluster, options: CollectOptions) -> list[Collector]:
@@ -269,6 +280,7 @@ def _collectors(cluster: Cluster, options: CollectOptions) -> list[Collector]:
         ("where drivers connect", lambda: addresses.tables(cluster), True),
         ("Ray's settings", lambda: settings.tables(cluster), True),
         ("this machine's memory and limits", lambda: host.tables(cluster), True),
+        ("memory and disks", lambda: gauges.tables(cluster), True),
         ("the clocks", lambda: clocks.tables(cluster), True),
         ("the kernel log", lambda: kernel.tables(cluster, since), True),
         ("the GPUs", lambda: gpus.tables(cluster), True),

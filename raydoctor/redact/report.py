@@ -11,15 +11,15 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from raydoctor.model.paste import Pasted
-from raydoctor.model.values import Event, Remedy, Report, Source
+from raydoctor.model.values import Event, Remedy, Source
 from raydoctor.redact import Redactor
 
 _T = TypeVar("_T")
 
 
-def scrub(report: Report, secrets: Iterable[str] = ()) -> Report:
-    """The report without secrets; `secrets`: known literals, such as the cluster's token."""
-    return _clean(report, Redactor(secrets), {})
+def scrub(value: _T, secrets: Iterable[str] = ()) -> _T:
+    """A report or a status without secrets; `secrets`: known literals, such as the cluster's token."""
+    return _clean(value, Redactor(secrets), {})
 
 
 def _clean(value: _T, redactor: Redactor, seen: dict[int, Any]) -> _T:

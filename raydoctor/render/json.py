@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from raydoctor.model.status import EnvironmentBuild, LiveStatus, TaskAge, TaskCounts
 from raydoctor.model.values import (
     CaptureInfo,
     Diagnosis,
@@ -38,6 +40,7 @@ def render(report: Report) -> str:
             "unexplained": [_unexplained(u) for u in report.unexplained],
             "gaps": [gap(g) for g in report.gaps],
             "stats": _stats(report.stats),
+            **({} if report.status is None else {"status": status(report.status)}),
         }
     )
 
@@ -65,6 +68,62 @@ def remedy(value: Remedy) -> dict[str, Any]:
         "risk": value.risk,
         "doc": value.doc or None,
     }
+
+
+def status(value: LiveStatus) -> dict[str, Any]:
+    """The state of a cluster, as live reports and `raydoctor status` show it."""
+    return {
+        "at": round(value.at, 3),
+        "nodes": {"alive": value.nodes, "dead": value.dead_nodes},
+        "workers": value.workers,
+        "drivers": value.drivers,
+        "resources": [asdict(each) for each in value.resources],
+        "tasks": _tasks(value.tasks) if value.tasks else None,
+        "actors": None if value.actors is None else dict(value.actors),
+        "gauges": [each.as_row() for each in value.gauges],
+        "environments": [_build(each) for each in value.builds],
+    }
+
+
+def _tasks(tasks: TaskCounts) -> dict[str, Any]:
+    return {
+        "running": tasks.running,
+        "pending": tasks.pending,
+        "oldest_running": _task_age(tasks.oldest_running),
+        "oldest_pending": _task_age(tasks.oldest_pending),
+        "waits": [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "reason": each.reason,
+                "count": each.count,
+                "oldest_s": round(each.oldest, 3),
+            }
+            for each in tasks.waits
+        ],
+        "complete": tasks.is_complete,
+    }
+
+
+def _task_age(task: TaskAge | None) -> dict[str, Any] | None:
+    return None if task is None else {"name": task.name, "age_s": round(task.age, 3)}
+
+
+def _build(build: EnvironmentBuild) -> dict[str, Any]:
+    return {
+        "tool": build.tool or None,
+        "node": build.node or None,
+        "age_s": _seconds(build.age),
+        "timeout_s": build.limit,
+        "attempt": build.attempt,
+        "command": build.command or None,
+        "command_s": _seconds(build.command_age),
+        "last_error": build.last_error or None,
+    }
+
+
+def _seconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _capture(info: CaptureInfo) -> dict[str, Any]:

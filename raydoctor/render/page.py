@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from raydoctor.model.text import cells, one_line, wrap
+from raydoctor.model.text import cells, cut, one_line, wrap
 
 MAX_WIDTH = 100
 MIN_WIDTH = 40
@@ -90,6 +90,20 @@ def columns(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 2) -> Pa
             spans.append(StyledText(span.text + fill, span.style))
         page.append(tuple(spans))
     return page
+
+
+def fitted(spans: Line, width: int) -> Line:
+    """A line of at most `width` columns."""
+    kept: list[StyledText] = []
+    room = width
+    for span in spans:
+        if cells(span.text) > room:
+            if room > 0:
+                kept.append(StyledText(cut(span.text, room), span.style))
+            break
+        kept.append(span)
+        room -= cells(span.text)
+    return tuple(kept)
 
 
 def trimmed(spans: Line) -> Line:

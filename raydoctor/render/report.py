@@ -78,6 +78,7 @@ def render(
     page += _symptoms(view)
     page += _verdict(view)
     page += _not_seen(view)
+    page += _status(view)
     return page + _foot(view, onward)
 
 
@@ -382,6 +383,15 @@ def _verdict(view: _View) -> Page:
     else:
         said = ("NOTHING FOUND", "warning"), "  Inconclusive: some evidence is missing, see below."
     return [line(*said), ()]
+
+
+def _status(view: _View) -> Page:
+    """The state of a live cluster."""
+    if view.report.status is None:
+        return []
+    from raydoctor.render import status
+
+    return [*status.section(view.report.status, view.width), ()]
 
 
 def _not_seen(view: _View) -> Page:

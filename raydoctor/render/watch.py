@@ -33,10 +33,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.model import text
-from raydoctor.observe.watching.gauges import Gauge
-from raydoctor.render.page import Line, Page, Part, StyledText, columns, line
+from raydoctor.render.page import Line, Page, Part, columns, fitted, line
+from raydoctor.render.status import limit, users
 from raydoctor.watch import guard as guards
-from raydoctor.watch.changes import gauge_facts
 from raydoctor.watch.controls import HELP, Controls, PaneOutput, row_of, shown
 from raydoctor.watch.event import WatchEvent
 from raydoctor.watch.rounds import Watch
@@ -122,7 +121,7 @@ def _known(view: WatchView) -> dict[str, Any]:
             {"resources": dict(d.resources), "count": d.number} for d in snapshot.demands
         ],
         "slowest": [_row(each, snapshot.at) for each in view.lines[:_SLOWEST]],
-        "gauges": [gauge_facts(each) for each in view.gauges],
+        "gauges": [each.as_row() for each in view.gauges],
         "leftovers": view.leftovers,
         "diagnoses": [
             {key: each.get(key) for key in ("rule", "severity", "headline")}
@@ -179,7 +178,7 @@ def page(
     wanted = [s for s in sections if s.rows]
     body = [each for part in _fitted(wanted, room) for each in part]
     whole = [*head[: height - 1], *body, _foot(watch, controls)]
-    return [_cut(each, width) for each in whole[-height:]]
+    return [fitted(each, width) for each in whole[-height:]]
 
 
 def _title(text: str) -> Line:
@@ -289,21 +288,10 @@ def _gauges(view: WatchView) -> Page:
     for each in sorted(view.gauges, key=lambda g: -g.share / g.threshold):
         name = f"{each.what} {each.path}".strip()
         share = (f"{each.share:.0%}", _LEVELS[each.level])
-        rows.append((name, each.ip or "here", share, _limit(each), (_users(each), "dim")))
+        rows.append((name, each.ip or "here", share, limit(each), (users(each), "dim")))
     if view.leftovers:
         rows.append(("leftovers", "here", (f"{view.leftovers}", "warning"), "raydoctor zombies"))
     return columns(rows, 2)
-
-
-def _limit(gauge: Gauge) -> str:
-    of = f"of {text.size(gauge.limit)}"
-    if gauge.is_assumed:
-        return f"{of}, limit unknown (Ray's default: {gauge.threshold:.0%})"
-    return f"{of}, Ray's limit {gauge.threshold:.0%}"
-
-
-def _users(gauge: Gauge) -> str:
-    return ", ".join(f"{each.name} {text.size(each.bytes)}" for each in gauge.users)
 
 
 def _diagnoses(view: WatchView) -> Page:
@@ -371,17 +359,3 @@ def _fitted(sections: Sequence[_Section], room: int) -> list[Page]:
         if not grew:
             break
     return [each.fitted(count) for each, count in zip(sections, given, strict=True) if count]
-
-
-def _cut(spans: Line, width: int) -> Line:
-    """A line of at most `width` columns."""
-    kept: list[StyledText] = []
-    room = width
-    for span in spans:
-        if text.cells(span.text) > room:
-            if room > 0:
-                kept.append(StyledText(text.cut(span.text, room), span.style))
-            break
-        kept.append(span)
-        room -= text.cells(span.text)
-    return tuple(kept)

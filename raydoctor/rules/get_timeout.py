@@ -36,11 +36,12 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared.setup import builds
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 
 CALL = Signal(
-    "get.call", "ray.get(", r"^\s+(?P<code>\S.*\bray\.get\(.*)", DRIVER,
+    "get.call", "ray.get(", r"^\s+(?P<code>(?:\S.*)?\bray\.get\(.*)", DRIVER,
     '    print("trained", ray.get(train.remote(3), timeout=45))',
 )  # fmt: skip
 """A frame's line in a traceback: what the program waited for, and for how long. (Parsing the whole traceback
@@ -66,9 +67,9 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
     severity="error",
     rank=86,
     explains=(),
-    caused_by=("gcs", "waiting"),
+    caused_by=("gcs", "runtime-env", "waiting"),
     fallback=True,
-    looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
+    looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT, *builds.SIGNALS),
 )  # fmt: skip
 def get_timeout(case: Case) -> Iterator[Finding]:
     """One finding for all timeouts at the same `ray.get`."""
@@ -184,7 +185,10 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link]]:
 
 
 def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
-    """The shortage that keeps the cluster waiting; else nodes and workers that died during the wait."""
+    """The shortage that keeps the cluster waiting; else what else may explain it.
+
+    That are nodes and workers that died during the wait, and an environment whose setup began before it.
+    """
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
     if case.is_explained(_CLUSTER) or not wait.seconds or not ends:
         return (_CLUSTER,)
@@ -194,7 +198,8 @@ def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
     nodes = [n for e in died if (n := e["node"] or e["node_a"] or e["node_b"])]
     exits = [e for e in case.exits if e.at is not None and begin <= e.at <= end]
     lost = (*(Entity("node", n) for n in nodes), *evidence.exit_entities(exits))
-    return (_CLUSTER, *dict.fromkeys(lost))
+    setups = [b for b in builds.lasting(case) if (b.begun.at or end) <= begin + 2 * _SLACK]
+    return (_CLUSTER, *(b.entity for b in setups), *dict.fromkeys(lost))
 
 
 def _remedies(wait: _TimedOutGet) -> tuple[Remedy, ...]:

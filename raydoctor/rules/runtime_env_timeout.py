@@ -3,7 +3,8 @@
 ## What you see
 - `RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
   timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`).
-- The error arrives after three attempts, so after three times the limit.
+- The error arrives after three attempts, so after three times the limit. A setup that has not ended for a minute is
+  reported as a warning: nothing has failed yet, or the driver left before it could.
 
 ## Why
 The node's agent cancels an attempt after `setup_timeout_seconds` (600) and starts again. The second and third attempt
@@ -36,8 +37,11 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.status import EnvironmentBuild
+from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.setup import environments
+from raydoctor.rules.shared.setup import builds, environments
+from raydoctor.rules.shared.setup.builds import Build
 from raydoctor.rules.shared.setup.environments import SetupFailure
 from raydoctor.rules.shared.setup.errors import read
 from raydoctor.rules.shared.setup.remedies import DOC, IMAGE, KEPT
@@ -60,16 +64,18 @@ _STEPS = {
     tier="root",
     severity="error",
     rank=69,
-    explains=("runtime-env",),
+    explains=("runtime-env", "waiting"),
     caused_by=(),
     daemons_record=True,
-    looks_for=environments.SIGNALS,
+    looks_for=(*environments.SIGNALS, *builds.SIGNALS),
 )  # fmt: skip
 def runtime_env_timeout(case: Case) -> Iterator[Finding]:
-    """At most one finding, for all cancelled attempts."""
+    """At most one finding for all cancelled attempts, and one for each setup that has not ended."""
     for failure in environments.failures(case):
         if failure.error.kind == "timeout":
             yield _finding(case, failure)
+    for build in builds.lasting(case):
+        yield _unfinished(build, build.at(build.ended_by(builds.seen_until(case))))
 
 
 def _finding(case: Case, failure: SetupFailure) -> Finding:
@@ -85,8 +91,31 @@ def _finding(case: Case, failure: SetupFailure) -> Finding:
         subjects=tuple(Subject("task", None, name) for name in names[:10]),
         count=max(1, evidence.total(failure.seen), evidence.total(failure.refused)),
         severity="warning" if recovered else None,
-        remedies=tuple(_remedies(failure, seconds, step)),
+        remedies=tuple(_remedies(bool(failure.kept), seconds, step)),
         covers=(*failure.events, *_wrappers(case)),
+    )
+
+
+def _unfinished(build: Build, state: EnvironmentBuild) -> Finding:
+    """A setup that has not ended yet, or had not when its driver left. Its tasks wait, and none has failed."""
+    part = f"the {build.tool} part of a" if build.tool else "a"
+    limit = f"its time limit is {duration(build.limit)}"
+    lasts = duration(state.age or 0.0)
+    text = f"Ray had not set up {part} runtime environment after {lasts} ({limit})"
+    links = [Link(build.begun, f"the setup begins; {limit}, and it has not ended after {lasts}")]
+    if build.command is not None and build.step:
+        text += f": it was still in {build.step}"
+        took = duration(state.command_age or 0.0)
+        links.append(Link(build.command, f"{build.step} has not ended after {took}"))
+    if build.left is not None:
+        text += " when its driver or its tasks ended"
+        links.append(Link(build.left, "nothing needs the environment any more"))
+    return Finding(
+        text,
+        tuple(links),
+        explains=(build.entity,),
+        severity="warning",
+        remedies=tuple(_remedies(False, int(build.limit), build.step)),
     )
 
 
@@ -159,7 +188,7 @@ def _step(failure: SetupFailure) -> str:
     return ""
 
 
-def _remedies(failure: SetupFailure, seconds: int, step: str) -> Iterator[Remedy]:
+def _remedies(is_kept: bool, seconds: int, step: str) -> Iterator[Remedy]:
     yield Remedy(
         f"Find why {step or 'the setup'} takes so long on that node",
         (
@@ -179,7 +208,7 @@ def _remedies(failure: SetupFailure, seconds: int, step: str) -> Iterator[Remedy
         ),
         doc=DOC,
     )
-    if failure.kept:
+    if is_kept:
         yield from KEPT
 
 
@@ -211,6 +240,11 @@ _HINT = (
     'config. For example: \n    runtime_env={"config": {"setup_timeout_seconds": 1800}, ...}\n'
     "If not provided, the default timeout is 600 seconds. "
 )
+_BEGUN = f"2026-11-21 10:45:01,100\tINFO runtime_env_agent.py:543 -- Creating runtime env: {_ENV} with timeout 600 seconds.\n"
+_RUNS_PIP = (
+    "2026-11-21 10:45:05,100\tINFO utils.py:76 -- Run cmd[3] ['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', "
+    "'-m', 'pip', 'install', '-r', '/tmp/ray/ray_runtime_env_internal_pip_requirements.txt']\n"
+)
 _RAISED = "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
 
 
@@ -232,6 +266,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
     ),
     Example(
+        "without the driver's output",
+        {"logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF), **QUIET_LOGS},
+        roots=("runtime-env-timeout",),
+    ),
+    Example(
         "Ray 2.9, whose message lacks the limit",
         {
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
@@ -247,6 +286,54 @@ EXAMPLES: tuple[Example, ...] = (
             "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n"
         },
         roots=("runtime-env-failed",),
+    ),
+    Example(
+        "the driver left while pip waited for its index",
+        {
+            **QUIET_LOGS,
+            "logs/runtime_env_agent.log": f"{_BEGUN}2026-11-21 10:46:31,100\tINFO runtime_env_agent.py:284 -- Unused runtime "
+            f"env {_ENV}.\n",
+            "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
+        },
+        roots=("runtime-env-timeout",),
+        says=("pip part", "90 s", "10 min", "in pip install when its driver"),
+    ),
+    Example(
+        "a ray.get gave up while pip waited for its index",
+        {
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "[2026-11-21 10:46:17,100 I 8 8] (gcs_server) gcs_job_manager.cc:12: Finished marking job state, "
+            "job id = 01000000\n",
+            "logs/runtime_env_agent.log": _BEGUN,
+            "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 27, in <module>\n'
+            "    ray.get(train.remote(3), timeout=75)\n"
+            "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
+        },
+        roots=("runtime-env-timeout",),
+        consequences=("get-timeout",),
+        says=("after 76 s",),
+    ),
+    Example(
+        "Ray was killed while pip waited for its index",
+        {
+            **QUIET_LOGS,
+            "logs/runtime_env_agent.log": _BEGUN,
+            "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
+            "logs/monitor.log": "2026-11-21 10:46:31,100\tINFO monitor.py:243 -- Ray version: 2.60.0\n",
+        },
+        roots=("runtime-env-timeout",),
+        says=("90 s", "in pip install"),
+    ),
+    Example(
+        "a setup that took long and ended",
+        {
+            **QUIET_LOGS,
+            "logs/runtime_env_agent.log": f"{_BEGUN}2026-11-21 10:46:21,100\tINFO runtime_env_agent.py:593 -- Successfully "
+            f'created runtime env: {_ENV}, context: {{"command_prefix": []}}\n',
+            "logs/runtime_env_setup-01000000.log": f"{_RUNS_PIP}2026-11-21 10:46:20,100\tINFO utils.py:103 -- No output for cmd[3]\n",
+            "logs/monitor.log": "2026-11-21 10:46:31,100\tINFO monitor.py:243 -- Ray version: 2.60.0\n",
+        },
     ),
     Example(
         "a task prints the advice",

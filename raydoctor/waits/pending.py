@@ -202,7 +202,8 @@ def _taken(scene: Scene, picture: now.Picture, request: now.Request) -> Waiting 
 
 def _moves(scene: Scene, homes: set[str]) -> bool:
     """Whether tasks have begun on these nodes lately: then its turn is still to come."""
-    return any(w.runs and w.node in homes and w.age < _LATELY for w in scene.candidates.values())
+    tasks = (w for w in scene.candidates.values() if w.runs and w.kind != "driver")
+    return any(w.node in homes and w.age < _LATELY for w in tasks)
 
 
 def _holds(work: UnfinishedTask, request: now.Request) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from raydoctor.model import text as _text
-from raydoctor.observe.watching.gauges import Gauge
+from raydoctor.model.status import Gauge
 from raydoctor.observe.watching.watching import Node
 from raydoctor.watch.event import Level, WatchEvent, event
 from raydoctor.watch.view import WatchProblem
@@ -42,23 +42,7 @@ def levels(before: Sequence[Gauge], now: Sequence[Gauge]) -> Iterator[WatchEvent
             limit = f"Ray's default threshold of {gauge.threshold:.0%} (the node's own setting is unknown)"
         subject = f"{gauge.what[:1].upper()}{gauge.what[1:]}{where}{on}"
         text = f"{subject} at {gauge.share:.0%} {position} {limit}"
-        yield event("gauge", _GAUGES[gauge.level], text, **gauge_facts(gauge))
-
-
-def gauge_facts(gauge: Gauge) -> dict[str, Any]:
-    """A gauge as a JSON object."""
-    return {
-        "node_id": gauge.node,
-        "ip": gauge.ip or None,
-        "what": gauge.what,
-        "path": gauge.path or None,
-        "used": gauge.used,
-        "limit": gauge.limit,
-        "threshold": gauge.threshold,
-        "threshold_assumed": gauge.is_assumed,
-        "level": gauge.level,
-        "users": [each._asdict() for each in gauge.users],
-    }
+        yield event("gauge", _GAUGES[gauge.level], text, **gauge.as_row())
 
 
 def _key(diagnosis: Mapping[str, Any]) -> tuple[str, ...]:

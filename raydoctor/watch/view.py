@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from raydoctor.model.status import Gauge
 from raydoctor.observe.watching.clocks import RunningClock
-from raydoctor.observe.watching.gauges import Gauge
 from raydoctor.observe.watching.watching import Peers, Snapshot
 
 PEERS_AGE = 10.0

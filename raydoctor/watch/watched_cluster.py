@@ -14,12 +14,13 @@ from typing import Any
 from raydoctor.act.tracking.lineage import ClusterLineage
 from raydoctor.model import paste
 from raydoctor.model import text as _text
+from raydoctor.model.status import Gauge, ResourceUser
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.machine import storage
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.watching import gauges as watch_gauges
 from raydoctor.observe.watching.clocks import Clocks, RunningClock
-from raydoctor.observe.watching.gauges import Gauge, Metrics, ResourceUser
+from raydoctor.observe.watching.gauges import Metrics
 from raydoctor.observe.watching.logs import Logs
 from raydoctor.observe.watching.process_table import ProcessTable
 from raydoctor.observe.watching.watching import Peers, Snapshot, Watcher

@@ -567,7 +567,7 @@ def test_metrics_are_sums_of_what_owner_and_executor_say() -> None:
         host, _, port = address.partition(":")
         answers = {"ip": host, "port": int(port), "node_id": "n1"}
         without = {"ip": "127.0.0.2", "port": 0, "node_id": "n2"}
-        counts, silent = metrics.counts([answers, without])
+        counts, _, silent = metrics.counts([answers, without])
     assert silent == ["127.0.0.2:0"]
     assert metrics.blocked(counts) == [
         {

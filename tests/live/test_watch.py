@@ -27,12 +27,13 @@ import pytest
 from raydoctor.cli import execute
 from raydoctor.cli._lines import LineWriter
 from raydoctor.model import text as _text
+from raydoctor.model.status import Gauge
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.stacks import rests
 from raydoctor.observe.watching.clocks import Clocks
-from raydoctor.observe.watching.gauges import Gauge, metrics
+from raydoctor.observe.watching.gauges import metrics
 from raydoctor.observe.watching.watching import Attempt, ReportedTask, Snapshot, Watcher
 from raydoctor.render import watch as render
 from raydoctor.render.page import plain_line

@@ -22,7 +22,12 @@ BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARG
 _NODES = 200
 """Nodes that are queried: a node's metrics are up to 1 MB."""
 _LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
-_TASKS = "ray_tasks"
+TASKS = "ray_tasks"
+WANTED = (
+    *(TASKS, "ray_node_mem_used", "ray_node_mem_total"),
+    *("ray_node_disk_usage", "ray_node_disk_free"),
+)
+"""Tasks by name and state; memory and disk of the node, in bytes."""
 _TIMEOUT = 1.0
 _OWN = Access()
 
@@ -36,23 +41,36 @@ class Count(NamedTuple):
     node_id: str
 
 
-def counts(
-    nodes: Sequence[dict[str, Any]], access: Access = _OWN
-) -> tuple[Counter[Count], list[str]]:
-    """The nodes' counts, and the addresses that did not answer; `nodes` are rows of `metrics`."""
+class NodeMetrics(NamedTuple):
+    """The replies of the nodes' metrics ports."""
+
+    tasks: Counter[Count]
+    usage: list[dict[str, Any]]
+    """Rows of `node-usage`: memory and disk of each node that replied."""
+    silent: list[str]
+    """The addresses that did not reply."""
+
+
+def counts(nodes: Sequence[dict[str, Any]], access: Access = _OWN) -> NodeMetrics:
+    """The nodes' tasks and usage; `nodes` are rows of `metrics`."""
     asked = {_address(node): node for node in nodes[:_NODES] if node["port"]}
     calls = {
         address: lambda address=address: get(address, "/metrics", _TIMEOUT, access)
         for address in asked
     }
     total: Counter[Count] = Counter()
-    heard = set()
+    usage: dict[str, dict[str, Any]] = {}
     for address, answer in parallel(calls, _TIMEOUT + 0.1):
         if isinstance(answer, DashboardReply) and answer.outcome == "ok":
-            heard.add(address)
-            for count, amount in _tasks(answer.body, str(asked[address]["node_id"])):
-                total[count] += amount
-    return total, [address for address in map(_address, nodes) if address not in heard]
+            node = asked[address]
+            row = usage[address] = {"node_id": node["node_id"], "ip": node["ip"]}
+            for name, labels, amount in readings(answer.body, WANTED):
+                if name == TASKS:
+                    total[_count(labels, str(node["node_id"]))] += int(amount)
+                else:
+                    row[name] = row.get(name, 0) + int(amount)
+    silent = [address for address in map(_address, nodes) if address not in usage]
+    return NodeMetrics(total, list(usage.values()), silent)
 
 
 def _address(node: dict[str, Any]) -> str:
@@ -81,10 +99,9 @@ def by_state(total: Counter[Count]) -> list[dict[str, Any]]:
     ]
 
 
-def _tasks(body: bytes, node_id: str) -> Iterator[tuple[Count, int]]:
-    for _, labels, amount in readings(body, (_TASKS,)):
-        job = labels.get("JobId", "")
-        yield Count(labels.get("Name", ""), labels.get("State", ""), job, node_id), int(amount)
+def _count(labels: dict[str, str], node_id: str) -> Count:
+    job = labels.get("JobId", "")
+    return Count(labels.get("Name", ""), labels.get("State", ""), job, node_id)
 
 
 def readings(body: bytes, wanted: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str], float]]:

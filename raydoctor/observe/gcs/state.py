@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydoctor.model.values import Gap
@@ -30,8 +30,9 @@ WHAT = "the cluster's state"
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
 _QUICK = ("metrics", "resources", "demands", "worker-stats")
 """Tables that are always requested from the child; the tasks come after them, as they may take a second."""
-_ALL = (*dashboard.TABLES, "resources", "demands", "worker-stats")
-_OF_METRICS = ("ray-get", "task-counts")
+_OF_GCS = ("tasks", "resources", "demands", "worker-stats")
+_BRIEF = ("nodes", "actors", "placement-groups")
+_OF_METRICS = ("ray-get", "task-counts", "node-usage")
 _PEERS = ("finished",)
 """Duration of finished tasks, by function: requested only if a task has been running for long."""
 _OPTIONAL = ("objects", *_PEERS)
@@ -70,6 +71,16 @@ def tables(
             child.end()
 
 
+def brief(cluster: Cluster, child: Child, timeout: float) -> Iterator[Piece | Gap]:
+    """The tables of the cluster's nodes and of its pending work, from the GCS and the workers alone.
+
+    `child`: already started; it is not ended here.
+    """
+    without = replace(cluster, dashboard_address="")
+    inquiry = _Inquiry(without, child, timeout * _MARGIN, float("inf"), of_both=_BRIEF)
+    yield from inquiry.items()
+
+
 @dataclass(slots=True)
 class _Inquiry:
     """One query of one cluster."""
@@ -78,6 +89,8 @@ class _Inquiry:
     child: Child | None
     timeout: float
     peers_after: float = PEERS_AFTER
+    of_both: tuple[str, ...] = _OF_DASHBOARD
+    """Wanted tables that the dashboard and the GCS hold."""
     deadline: float = 0.0
     door: dashboard.Door = field(default_factory=lambda: dashboard.Door(()))
     door_known: threading.Event = field(default_factory=threading.Event)
@@ -124,7 +137,7 @@ class _Inquiry:
         self.door_known.set()
         if self.door.is_open:
             patience = min(self._left(), self.timeout * _ENDPOINT)
-            self._keep(dashboard.tables(address, self._access(), _OF_DASHBOARD, patience))
+            self._keep(dashboard.tables(address, self._access(), self.of_both, patience))
 
     def _by_gcs(self) -> None:
         self.door_known.wait(_PATIENCE)
@@ -135,7 +148,7 @@ class _Inquiry:
         counting = self._start("the metrics", lambda: self._count(nodes.rows)) if nodes else None
         if not self.door.refusal:
             if self.door_known.is_set() and not self.door.is_open:
-                self._ask_gcs(_OF_DASHBOARD)
+                self._ask_gcs(self.of_both)
             self._ask_gcs(("tasks",))
             if self._is_something_old():
                 self._ask_gcs(_PEERS)
@@ -160,11 +173,12 @@ class _Inquiry:
 
     def _count(self, nodes: list[dict[str, Any]]) -> None:
         """Query the metrics of the nodes."""
-        total, silent = metrics.counts(nodes, self.cluster.access(False))
+        total, usage, silent = metrics.counts(nodes, self.cluster.access(False))
         now = time.time()
         for name, rows in (
             ("ray-get", metrics.blocked(total)),
             ("task-counts", metrics.by_state(total)),
+            ("node-usage", usage),
         ):
             if len(silent) < len(nodes):
                 self.found[name] = Reply(name, rows, len(rows), at=now, source="metrics")
@@ -174,7 +188,8 @@ class _Inquiry:
 
     def _second_way(self) -> None:
         """Request each missing table from the other source."""
-        missing = [name for name in dashboard.TABLES if name in self.why or name not in self.found]
+        wanted = (*self.of_both, "tasks")
+        missing = [name for name in wanted if name in self.why or name not in self.found]
         if self._gcs_answers():
             self._ask_gcs([name for name in missing if name != "tasks"])
         elif self.door.is_open and "tasks" in missing:
@@ -239,14 +254,15 @@ class _Inquiry:
             yield _about_token(self.cluster, refusal)
             return
         found = dict(self.found)
-        why = {name: self._reason(name) for name in _ALL if name not in found}
+        wanted = (*self.of_both, *_OF_GCS)
+        why = {name: self._reason(name) for name in wanted if name not in found}
         partial = (*found, *_OF_METRICS, *_PEERS)
         why |= {name: reason for name, reason in self.why.items() if name in partial}
         names: dict[str, list[str]] = {}
         for name, reason in why.items():
             names.setdefault(reason, []).append(name)
         for reason, group in names.items():
-            what = WHAT if len(group) == len(_ALL) else f"{WHAT}: {', '.join(group)}"
+            what = WHAT if len(group) == len(wanted) else f"{WHAT}: {', '.join(group)}"
             optional = set(group) <= {*_OPTIONAL, *_OF_METRICS}
             yield Gap(what, reason, optional=optional, about="tasks")
         yield from _about_version(self.child.about if self.child is not None else {})

@@ -15,76 +15,32 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from raydoctor.cluster import gauges as cluster_gauges
+from raydoctor.cluster.gauges import Thresholds
+from raydoctor.model.status import Gauge, ResourceUser
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.parallel import parallel
-from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.gcs.dashboard import DashboardReply, get
-from raydoctor.observe.gcs.metrics import readings
+from raydoctor.observe.gcs.metrics import TASKS, WANTED, readings
 from raydoctor.observe.machine import cgroups, disk_usage, disks, storage
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.watching.watching import Node
 
-MEMORY_THRESHOLD = 0.95
-"""Ray's default for `memory_usage_threshold` (`ray_config_def.h`, Ray 2.9 to 2.60)."""
-NEAR = 0.9
-"""Share of the threshold from which a gauge is `near`."""
 _MEMORY, _DISK = "memory_usage_threshold", "local_fs_capacity_threshold"
 _TOP = 3
 _READ = 8
 """Processes whose private memory is read: those with the largest total memory."""
 _TIMEOUT = 1.0
 _NODES = 100
-_WANTED = (
-    *("ray_tasks", "ray_node_mem_used", "ray_node_mem_total"),
-    *("ray_node_disk_usage", "ray_node_disk_free"),
-)
 
 
 Config = Mapping[str, object]
 """The head's `--system-config`."""
-
-
-class ResourceUser(NamedTuple):
-    """A process that uses much memory, or content that fills a disk."""
-
-    pid: int
-    """0 for a folder."""
-    name: str
-    bytes: int
-    path: str = ""
-
-
-class Gauge(NamedTuple):
-    """One memory or one file system of one node."""
-
-    node: str
-    ip: str
-    what: Literal["memory", "disk"]
-    path: str
-    """Mount point of a disk, if known."""
-    used: int
-    limit: int
-    threshold: float
-    """The share at which Ray kills workers, or stops writing."""
-    users: tuple[ResourceUser, ...] = ()
-    is_assumed: bool = False
-    """Whether the threshold is Ray's default because the node's setting is unknown."""
-
-    @property
-    def share(self) -> float:
-        """Usage as a share of the limit."""
-        return self.used / self.limit if self.limit else 0.0
-
-    @property
-    def level(self) -> Literal["ok", "near", "over"]:
-        """Whether usage has reached the threshold, or is near it."""
-        if self.share >= self.threshold:
-            return "over"
-        return "near" if self.share >= self.threshold * NEAR else "ok"
 
 
 class Metrics(NamedTuple):
@@ -101,6 +57,15 @@ class Metrics(NamedTuple):
 # ------------------------------------------------------------------ this machine
 
 
+def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
+    """Tables `gauges`, of this machine, and `thresholds`, of the whole cluster."""
+    config = storage.system_config(cluster)
+    found = memory(cluster, proc.table(), memory_threshold(cluster, config))
+    found += disks_here(cluster, config) if found else []
+    yield table("gauges", [each.as_row() for each in found], source="proc")
+    yield table("thresholds", [thresholds(config)._asdict()], source="proc")
+
+
 def memory_threshold(cluster: Cluster, config: Config) -> float:
     """The share at which Ray's memory monitor kills workers on this machine."""
     settings: dict[str, object] = {}
@@ -109,7 +74,12 @@ def memory_threshold(cluster: Cluster, config: Config) -> float:
             name.removeprefix("RAY_"): value
             for name, value in (proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) or {}).items()
         }
-    return _threshold(settings | dict(config), _MEMORY) or MEMORY_THRESHOLD
+    return _threshold(settings | dict(config), _MEMORY) or cluster_gauges.THRESHOLD
+
+
+def thresholds(config: Config) -> Thresholds:
+    """The thresholds that hold on all nodes."""
+    return Thresholds(_threshold(config, _MEMORY), _threshold(config, _DISK))
 
 
 def _threshold(config: Config, name: str) -> float | None:
@@ -229,23 +199,12 @@ def metrics(cluster: Cluster, nodes: Sequence[Node], config: Config) -> Metrics:
             continue
         heard += 1
         values: Counter[str] = Counter()
-        for name, labels, amount in readings(answer.body, _WANTED):
-            if name == "ray_tasks":
+        for name, labels, amount in readings(answer.body, WANTED):
+            if name == TASKS:
                 tasks[labels.get("State", ""), labels.get("Name", "")] += int(amount)
             else:
                 values[name] += int(amount)
         if asked[address].node not in cluster.node_ids:
-            gauges += _gauges(asked[address], values, config)
+            node = asked[address]
+            gauges += cluster_gauges.of_metrics(node.node, node.ip, values, thresholds(config))
     return Metrics(tasks, tuple(gauges), heard)
-
-
-def _gauges(node: Node, values: Mapping[str, int], config: Config) -> Iterator[Gauge]:
-    memory, disk = _threshold(config, _MEMORY), _threshold(config, _DISK)
-    if total := values.get("ray_node_mem_total", 0):
-        used = values.get("ray_node_mem_used", 0)
-        limit = memory or MEMORY_THRESHOLD
-        yield Gauge(node.node, node.ip, "memory", "", used, total, limit, (), memory is None)
-    used, free = values.get("ray_node_disk_usage", 0), values.get("ray_node_disk_free", 0)
-    if used + free:
-        limit = disk or storage.THRESHOLD
-        yield Gauge(node.node, node.ip, "disk", "", used, used + free, limit, (), disk is None)

@@ -16,14 +16,14 @@ from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED, T
 from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.setup.errors import SetupError, read, tool_of
 
-_AGENT = ("runtime-env-agent", "dashboard-agent")
+AGENT = ("runtime-env-agent", "dashboard-agent")
 """Up to 2.6 the dashboard's agent set environments up."""
 
 ATTEMPT = Signal(
     "runtime_env.attempt_failed",
     "Failed to create runtime env {",
     r"^Failed to create runtime env (?P<env>\{[^\n]*\})\.\n(?P<what>.*)",
-    _AGENT,
+    AGENT,
     'Failed to create runtime env {"pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}.\n'
     "Traceback (most recent call last):\nValueError: …",
     extent="record",
@@ -33,7 +33,7 @@ CREATED = Signal(
     "runtime_env.created",
     "Successfully created runtime env: ",
     r"^Successfully created runtime env: (?P<env>\{.*?\}), (?:the )?context: ",
-    _AGENT,
+    AGENT,
     'Successfully created runtime env: {"env_vars": {"A": "1"}}, the context: {"command_prefix": []}',
     fold=("env",),
 )
@@ -41,7 +41,7 @@ KEPT = Signal(
     "runtime_env.failure_kept",
     "Runtime env already failed. Env: ",
     r"^Runtime env already failed\. Env: (?P<env>\{[^\n]*\}), err: (?P<what>.*)",
-    _AGENT,
+    AGENT,
     'Runtime env already failed. Env: {"pip": {"packages": ["acme-features==1.4.2"]}}, err: Traceback (most recent call last):',
     extent="record",
     fold=("env",),

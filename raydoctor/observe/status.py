@@ -1,0 +1,46 @@
+"""The collection behind `raydoctor status`: only what the GCS, the workers and this machine report at once.
+
+The dashboard is not queried: it would be slower, and it may be dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.run import Collector, run, usual_timeout
+from raydoctor.observe.gcs.gcs import Child
+
+if TYPE_CHECKING:
+    from raydoctor.observe.live import Live
+
+
+def collect(
+    address: str | None, timeout: float | None, meanwhile: Callable[[], object] = lambda: None
+) -> Live:
+    """Query a cluster for at most `timeout` seconds; `meanwhile` runs while it replies.
+
+    Raises RaydoctorError if no cluster runs here.
+    """
+    child = Child()  # it loads gRPC while this process imports the rest
+    try:
+        from raydoctor.observe import live
+        from raydoctor.observe.gcs import state
+        from raydoctor.observe.watching import gauges
+
+        cluster, notes = live.find(address)
+        if not cluster.is_up or not cluster.gcs_address:
+            raise RaydoctorError(
+                "no cluster runs on this machine",
+                "Name one: --address HOST:PORT of its GCS. For the latest session: raydoctor diagnose",
+            )
+        seconds = usual_timeout() if timeout is None else timeout
+        collectors = [
+            Collector(state.WHAT, lambda: state.brief(cluster, child, seconds), about="tasks"),
+            Collector("memory and disks", lambda: gauges.tables(cluster)),
+        ]
+        collection = run(collectors, seconds, meanwhile)
+        return live.redacted(cluster, collection, live.redactor_of(cluster), notes)
+    finally:
+        child.end()
