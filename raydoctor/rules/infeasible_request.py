@@ -20,8 +20,9 @@ amounts. The usual causes:
 - `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`, `label_selector`.
 
 ## Fix
-Request less, correct the name, or start a node that has the resource. With `RAY_enable_infeasible_task_early_exit=true`
-(Ray 2.44 and later) such tasks fail instead of waiting.
+Request less, correct the name, or start a node that has the resource. With
+`RAY_enable_infeasible_task_early_exit=true` and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such tasks fail after half a
+minute instead of waiting.
 
 ## Not this when
 The request fits on a node that is merely busy (`cluster-starved`). A placement group waits (`placement-group-pending`).
@@ -410,7 +411,7 @@ def _remedies(
         Remedy(
             "Let such requests fail instead of waiting",
             (
-                "export RAY_enable_infeasible_task_early_exit=true   # where the head is started: before ray start, or before your program with ray.init()",
+                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start, or before the program that calls ray.init()",
             ),
             risk="disruptive",
             since=(2, 44),

@@ -201,7 +201,9 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
     if first is None or first["seconds"]:
         yield Remedy(
             "Raise the time limit to 1800 s, if a large environment or a cluster that scales up needs longer",
-            ("RAY_JOB_START_TIMEOUT_SECONDS=1800 ray start --head   # plus your other options",),
+            (
+                "export RAY_JOB_START_TIMEOUT_SECONDS=1800   # before ray start, or before the program that calls ray.init()",
+            ),
             risk="disruptive",
             since=(2, 5),
         )

@@ -116,7 +116,10 @@ def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
 
 
 def _by_memory(fit: Fit, total: float) -> Iterator[str]:
-    """An equal share of the node's `memory` resource (bytes) for each of `fit.most` tasks."""
+    """A share of the node's `memory` resource (bytes) of which it holds `fit.most`, and half a share.
+
+    The half leaves a margin: Ray measures anew what is free when it starts.
+    """
     if not total:
         yield paste.python(
             "nodes = [n['Resources']['memory'] for n in ray.nodes() if n['Alive']]   # {name}: at most {most} at once on each",
@@ -124,15 +127,15 @@ def _by_memory(fit: Fit, total: float) -> Iterator[str]:
             most=fit.most,
         )
         yield paste.python(
-            "{function:name}.options(memory=max(nodes) // {most}).remote(ARGUMENTS)",
+            "{function:name}.options(memory=int(max(nodes) / {shares})).remote(ARGUMENTS)",
             function=fit.name,
-            most=fit.most,
+            shares=fit.most + 0.5,
         )
         return
     mebibytes = int(total / 2**20)
-    if share := mebibytes // fit.most:
+    if share := int(mebibytes / (fit.most + 0.5)):
         yield paste.python(
-            "@ray.remote(memory={share} * 1024**2)   # {name}: Ray counts {total} MiB on this node, so that at most {most} run at once",
+            "@ray.remote(memory={share} * 1024**2)   # {name}: of the {total} MiB that Ray counts on this node; at most {most} at once",
             share=share,
             name=fit.name,
             total=mebibytes,
