@@ -326,7 +326,7 @@ def _fewer(actors: list[waiting.DumpedHolder], demand: _Demand) -> Iterator[Reme
         most = min(int(room / each + 1e-9), _slots(demand, resource, each))
         if 0 < most < wanted:
             yield serve.replicas(name, most, wanted) or Remedy(
-                f"Start at most {most} {name} actors instead of {wanted}",
+                f"Start at most {evidence.many(most, f'{name} actor')} instead of {wanted}",
                 (paste.python("actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=most),),
                 doc=_DOC,
             )  # fmt: skip

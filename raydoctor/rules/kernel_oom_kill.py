@@ -412,7 +412,9 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
         doc=_DOC,
     )
     if math.isfinite(offered):
-        need = max(need, math.ceil(offered / evidence.GB * 10 + 1) / 10)  # no longer fits on this node
+        need = max(
+            need, math.ceil(offered / evidence.GB * 10 + 1) / 10
+        )  # no longer fits on this node
     yield Remedy(
         f"Or run {name} on a machine with more memory, on which Ray offers at least {need:.1f} GiB to tasks",
         (

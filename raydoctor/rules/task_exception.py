@@ -17,7 +17,7 @@ table of tasks while the cluster runs. In that table, an exception that the prog
 - `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` while the cluster runs.
 
 ## Fix
-Fix that line or its input. Retry failures that pass by themselves (network, files) with
+Fix that line, or pass arguments that it accepts. Retry failures that pass by themselves (network, files) with
 `@ray.remote(retry_exceptions=[ConnectionError])`: by default Ray retries lost workers, not exceptions.
 
 ## Not this when
