@@ -4,10 +4,10 @@
     python -m benchmarks.remedies oom-tasks-memory …    # some kinds
     python -m benchmarks.remedies --show infeasible-gpu # with the report's remedies
 
-Each kind is a program of `broken_programs.py`. `raydoctor run` runs and diagnoses it. The kind's function then
-changes the program with a step of the report, as a user who pastes it would, and fills in only what the step
-leaves open (a folder, an argument). A kind ends well if the changed program exits with 0. *Missing* are kinds
-whose report does not print the step. Kinds of Serve need `ray[serve]`; those of memory need 6 GB.
+Each kind is a program of `broken_programs.py`. `raydoctor run` runs and diagnoses it. The kind's function
+then changes the program with a step of the report, as a user who pastes it would, and fills in only what the
+step leaves open (a folder, an argument). A kind ends well if the changed program exits with 0. *Missing* are
+kinds whose report does not print the step. Kinds of Serve need `ray[serve]`; those of memory need 6 GB.
 """
 
 from __future__ import annotations
@@ -133,6 +133,20 @@ def _swapped(rule: str, old: str, *words: str) -> Callable[[Trial], None]:
     return lambda t: t.swap(old, _code(t.step(rule, *words)))
 
 
+def _fewer(actors: int) -> Callable[[Trial], None]:
+    old = f"actors = [Simulator.remote() for _ in range({actors})]"
+    return _swapped("cluster-starved", old, "actors = [")
+
+
+def _looser(strategy: str) -> Callable[[Trial], None]:
+    old = f'placement_group(bundles, strategy="{strategy}")'
+    return _swapped("placement-group-pending", old, "placement_group(bundles")
+
+
+def _bundles(old: str) -> Callable[[Trial], None]:
+    return _swapped("placement-group-pending", f"placement_group({old})", "placement_group([")
+
+
 def _given(rule: str) -> Callable[[Trial], None]:
     return lambda t: t.init(t.step(rule, "ray.init("))
 
@@ -157,9 +171,10 @@ def _limited_parents(t: Trial) -> None:
         if any("ray.wait(running)" in s for s in r["steps"])
     )
     loop = "\n".join(step.partition("   #")[0] for step in remedy["steps"])
+    loop = loop.replace("done, running", "some, running")
     t.swap(
         "running = [whole.remote(case) for case in cases]\ndone = []\ndone += running",
-        f"finished = []\n{loop.replace('done, running', 'some, running')}\n    finished += some\ndone = finished + running",
+        f"ended = []\n{loop}\n    ended += some\ndone = ended + running",
     )
 
 
@@ -276,7 +291,8 @@ def _raising(t: Trial) -> None:
     t.swap("sys.exit(3)", 'raise RuntimeError("cannot read .csv")')
     t.swap(
         'assert ray.get(convert.remote("a.csv")) == "a.csv"',
-        "try:\n    ray.get(convert.remote('a.csv'))\nexcept RuntimeError as error:\n    assert '.csv' in str(error)",
+        "try:\n    ray.get(convert.remote('a.csv'))\n"
+        "except RuntimeError as error:\n    assert '.csv' in str(error)",
     )
 
 
@@ -352,18 +368,18 @@ KINDS: dict[str, Kind] = {
     "infeasible-label": Kind(_decorated("infeasible-request", "infer", "label_selector=")),
     "infeasible-actor-cpus": Kind(_decorated("infeasible-request", "Trainer", "num_cpus=")),
     "infeasible-fail-early": Kind(_exported("infeasible-request", "early_exit=true"), 40),
-    "starved-fewer": Kind(_swapped("cluster-starved", "actors = [Simulator.remote() for _ in range(3)]", "actors = [")),
+    "starved-fewer": Kind(_fewer(3)),
     "starved-less": Kind(_decorated("cluster-starved", "Simulator", "num_cpus=")),
     "starved-add": Kind(_given("cluster-starved")),
-    "starved-more-actors": Kind(_swapped("cluster-starved", "actors = [Simulator.remote() for _ in range(5)]", "actors = [")),
+    "starved-more-actors": Kind(_fewer(5)),
     "starved-more-less": Kind(_decorated("cluster-starved", "Simulator", "num_cpus=")),
     "starved-more-add": Kind(_given("cluster-starved")),
     "starved-resource": Kind(_decorated("cluster-starved", "Reader", "resources=")),
-    "group-strict-spread": Kind(_swapped("placement-group-pending", 'placement_group(bundles, strategy="STRICT_SPREAD")', "placement_group(bundles")),
-    "group-strict-pack": Kind(_swapped("placement-group-pending", 'placement_group(bundles, strategy="STRICT_PACK")', "placement_group(bundles")),
-    "group-too-large": Kind(_swapped("placement-group-pending", 'placement_group([{"CPU": 2}] * 3)', "placement_group([")),
-    "group-bundle-too-large": Kind(_swapped("placement-group-pending", 'placement_group([{"CPU": 8}])', "placement_group([")),
-    "group-held": Kind(_swapped("placement-group-pending", 'placement_group([{"CPU": 1}] * 2)', "placement_group([")),
+    "group-strict-spread": Kind(_looser("STRICT_SPREAD")),
+    "group-strict-pack": Kind(_looser("STRICT_PACK")),
+    "group-too-large": Kind(_bundles('[{"CPU": 2}] * 3')),
+    "group-bundle-too-large": Kind(_bundles('[{"CPU": 8}]')),
+    "group-held": Kind(_bundles('[{"CPU": 1}] * 2')),
     "group-held-add": Kind(_given("placement-group-pending")),
     "nested-get-fewer": Kind(_limited_parents, 45),
     "nested-get-return": Kind(_returned, 45),

@@ -52,7 +52,8 @@ def test_survivors_of_a_kill_tell_how_large_a_task_grows() -> None:
     first, last = _report([0.7] * 4, 0.4, 3.2), _report([1.3] * 2, 0.4, 3.2)
     title = remedies([first, last], _NODE)[0].title
     assert title.startswith("Limit train to 1 concurrent task")
-    assert "1.30 GiB" in title and "0.70" not in title
+    assert "1.30 GiB" in title
+    assert "0.70" not in title
 
 
 def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
