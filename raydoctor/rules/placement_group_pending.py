@@ -182,7 +182,7 @@ def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
         subjects=(Subject("pg", group.id, group.name or None),),
         severity=waiting.severity(case, over=over),
         remedies=_remedies(
-            group.strategy, lack, _each(demand), waiting.totals(case, group.registered.at)
+            group.strategy, lack, _each(demand), _logged_room(case, group, lack)
         ),
         covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
     )  # fmt: skip
@@ -219,15 +219,22 @@ def _live_finding(
         severity="info" if found.at_work else "error",
         remedies=(
             *live_groups.remove(found.holders),
-            *_remedies(found.strategy, lack, [b.needs for b in found.bundles], _left(snapshot, found), actors=_actors(found)),
+            *_remedies(found.strategy, lack, [b.needs for b in found.bundles], _room(snapshot, found), actors=_actors(found)),
         ),
         covers=tuple(merged),
     )  # fmt: skip
 
 
-def _left(snapshot: now.Picture, found: live_groups.Pending) -> list[resources.Needs]:
+def _room(snapshot: now.Picture, found: live_groups.Pending) -> _Room:
     """What the nodes have left beside the holders that the group waits for."""
-    return [starving.left(node, found.holders) for node in snapshot.nodes]
+    left = [starving.left(node, found.holders) for node in snapshot.nodes]
+    return _Room(left, [node.total for node in snapshot.nodes])
+
+
+def _logged_room(case: Case, group: _LoggedGroup, lack: _Lack) -> _Room:
+    """The nodes of the raylets' dumps; what holders leave is unknown."""
+    totals = waiting.totals(case, group.registered.at)
+    return _Room(totals if lack.infeasible else (), totals)
 
 
 def _each(demand: waiting.ListedGroup | None) -> list[resources.Needs]:
@@ -292,7 +299,7 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
             explains=(Entity("pg", shape), Entity("waiting", "cluster")),
             count=1,
             severity=None if lasts else "warning",
-            remedies=_remedies("STRICT_PACK" if packed else "", lack, (), ()),
+            remedies=_remedies("STRICT_PACK" if packed else "", lack, (), _Room((), ())),
             covers=tuple(e for e in case.of("request.no_node_type") if e["asked"] == shape),
         )
 
@@ -328,7 +335,7 @@ def _of_status(case: Case) -> Iterator[Finding]:
                 group.strategy,
                 _Lack(reason, infeasible=True),
                 bundles,
-                [table.total] if table.nodes == 1 else (),
+                _Room([table.total], [table.total]) if table.nodes == 1 else _Room((), ()),
             ),
         )
 
@@ -393,25 +400,32 @@ def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
 # ---------------------------------------------------------------- remedies
 
 
+class _Room(NamedTuple):
+    """The nodes' resources; empty if they are unknown."""
+
+    left: Sequence[resources.Needs]
+    """What each has for the group."""
+    totals: Sequence[resources.Needs]
+
+
 def _remedies(
     strategy: str,
     lack: _Lack,
     bundles: Sequence[resources.Needs],
-    nodes: Sequence[resources.Needs],
+    room: _Room,
     *,
     actors: bool = True,
 ) -> tuple[Remedy, ...]:
-    """`nodes`: what is left on each for the group; empty if it is unknown."""
     free = Remedy(
         "End the actors that hold the resources",
         waiting.END_ACTORS,
         risk="destructive",
     )
     return (
-        *_less_strict(strategy, lack, bundles, nodes),
+        *_less_strict(strategy, lack, bundles, room.left),
         *((free,) if actors and bundles and not lack.infeasible else ()),
-        *_smaller(strategy, bundles, nodes),
-        _more(strategy, bundles, nodes),
+        *_smaller(strategy, bundles, room.left),
+        _more(strategy, bundles, room),
         Remedy(
             "Wait with a timeout, and report what is missing",
             (
@@ -467,17 +481,20 @@ def _smaller(
 
 
 def _more(
-    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+    strategy: str,
+    bundles: Sequence[resources.Needs],
+    room: _Room,
 ) -> Remedy:
     """Nodes with room for the bundles that find none."""
     title = "Or add a node that has room for the bundles"
+    nodes, totals = room
     if not bundles or not nodes:
         return Remedy(title, ("ray start --address=HEAD:6379   # on another machine",), doc=_DOC)
     if strategy == "STRICT_SPREAD":
         missing = evidence.many(len(_unplaced(strategy, bundles, nodes)), "node")
         return waiting.add(f"Or add {missing}, each with room for a bundle", bundles[0])
     needs = _sum(bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes))
-    local = {n: nodes[0].get(n, 0.0) + v for n, v in needs.items()} if len(nodes) == 1 else None
+    local = {n: totals[0].get(n, 0.0) + v for n, v in needs.items()} if len(totals) == 1 else None
     return waiting.add(title, needs, local)
 
 
