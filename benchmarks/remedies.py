@@ -281,7 +281,7 @@ def _excluded(t: Trial) -> None:
 
 
 def _more_files(t: Trial) -> None:
-    found = re.search(r"ulimit -n (\d+)", t.step("file-descriptor-limit", "ulimit -n"))
+    found = re.search(r"ulimit -n (\d+)", t.step("task-exception", "ulimit -n"))
     assert found
     t.files = int(found[1])
 

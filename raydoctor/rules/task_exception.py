@@ -392,6 +392,8 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
             ),
             doc=_DOC,
         )
+    if failure.raised and "[Errno 24]" in failure.raised.message:
+        yield _MORE_FILES
     alone = paste.python(
         "{function:name}._function(ARGUMENTS)   # repeats it in this process, without Ray",
         function=function,
@@ -414,6 +416,14 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         doc=_DEBUGGER_DOC,
         since=(2, 39),
     )
+
+
+_MORE_FILES = Remedy(
+    "Close files that are no longer needed, or allow more: workers inherit the limit of the shell that starts Ray",
+    (
+        "ulimit -n 65536   # in that shell, before ray start, or before the program that calls ray.init()",
+    ),
+)
 
 
 def _install(module: str, *, of_driver: bool = False) -> Remedy:
