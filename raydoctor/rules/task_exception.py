@@ -421,7 +421,7 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
 _MORE_FILES = Remedy(
     "Close files that are no longer needed, or allow more: workers inherit the limit of the shell that starts Ray",
     (
-        "ulimit -n 65536   # in that shell, before ray start, or before the program that calls ray.init()",
+        "ulimit -n $(ulimit -Hn)   # the hard limit; in that shell, before ray start, or before the program that calls ray.init()",
     ),
 )
 
