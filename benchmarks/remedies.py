@@ -17,6 +17,7 @@ import ast
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,8 +41,8 @@ class Trial:
 
     text: str
     environment: dict[str, str] = field(default_factory=dict)
-    files: str = ""
-    """The limit of open files; empty for the machine's own."""
+    files: int = 0
+    """The hard limit of open files; 0 for the machine's own."""
     report: dict[str, Any] = field(default_factory=dict)
 
     def step(self, rule: str, *words: str) -> str:
@@ -281,7 +282,8 @@ def _excluded(t: Trial) -> None:
 
 
 def _more_files(t: Trial) -> None:
-    t.files = _code(t.step("task-exception", "ulimit -n")).removeprefix("ulimit -n ")
+    asked = int(_code(t.step("task-exception", "ulimit -n")).removeprefix("ulimit -n "))
+    t.files = min(asked, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def _raising(t: Trial) -> None:
@@ -349,7 +351,7 @@ def _with(name: str, value: str) -> Callable[[Trial], None]:
 
 
 def _few_files(t: Trial) -> None:
-    t.files = "1024"
+    t.files = 1024
 
 
 KINDS: dict[str, Kind] = {
@@ -441,7 +443,7 @@ def _run(trial: Trial, seconds: int) -> int:
         (app := ray.folder / "app").mkdir()
         (app / "app.py").write_text(trial.text)
         report = ray.folder / "report.json"
-        limit = f"ulimit -S -n {trial.files} && " if trial.files else ""
+        limit = f"ulimit -n {trial.files} && " if trial.files else ""
         command = [
             *("bash", "-c", f'{limit}exec "$@"', "run", sys.executable, "-m", "raydoctor", "run"),
             *("--timeout", str(seconds), "--format", "json", "-o", str(report)),
