@@ -534,15 +534,6 @@ def train():
     return 1
 assert ray.get(train.remote()) == 1
 """,
-    "job-entrypoint": """
-import ray, shlex, subprocess, sys
-ray.init(num_cpus=2, include_dashboard=True)
-url = f"http://{ray._private.worker.global_worker.node.webui_url}"
-command = "ray job submit --entrypoint-num-cpus 8 -- python your_script.py"
-words = shlex.split(command.replace("your_script.py", "-c 'print(1)'"))
-words[3:3] = ["--address", url]
-sys.exit(subprocess.run(words).returncode)
-""",
     "serve-replicas": """
 import ray
 from ray import serve

@@ -321,13 +321,6 @@ def _one_reference(t: Trial) -> None:
     t.swap("join.remote(*parts)", "join.remote(ray.put(parts))")
 
 
-def _submitted(t: Trial) -> None:
-    t.swap(
-        '"ray job submit --entrypoint-num-cpus 8 -- python your_script.py"',
-        repr(_code(t.step("infeasible-request", "ray job submit", "entrypoint-num-cpus"))),
-    )
-
-
 def _setup_time(t: Trial) -> None:
     found = re.search(
         r'"setup_timeout_seconds": (\d+)', t.step("runtime-env-timeout", "setup_timeout_seconds")
@@ -407,7 +400,6 @@ KINDS: dict[str, Kind] = {
     "pending-calls": Kind(_waiting_calls),
     "message-too-large": Kind(_one_reference, prepare=_with("RAY_max_grpc_message_size", "10000000")),
     "address-of-nothing": Kind(_no_address, 60, _with("RAY_ADDRESS", "127.0.0.1:1")),
-    "job-entrypoint": Kind(_submitted, 45),
     "serve-replicas": Kind(_decorated("infeasible-request", "Generator", "num_cpus"), 60),
     "serve-many-replicas": Kind(_decorated("cluster-starved", "Generator", "num_replicas="), 60),
     "setup-timeout": Kind(_setup_time, 60),
