@@ -49,6 +49,11 @@ def named(event: Event) -> str:
     return name.removesuffix(".__init__")
 
 
+def is_actor(event: Event) -> bool:
+    """Whether a waiting row is an actor or its creation task."""
+    return not event["task_id"] or event["type"] == "ACTOR_CREATION_TASK"
+
+
 def listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:
     """`2 Simulator actors, 1 plan task and 4 more`, of (name, kind) -> how many."""
     items = sorted(counts.items(), key=lambda item: -item[1])

@@ -271,8 +271,8 @@ def who(waiters: Iterable[Event]) -> str:
     """`3 train tasks and 1 Evaluator actor`."""
     counts: dict[tuple[str, str], int] = {}
     for event in waiters:
-        is_actor = not event["task_id"] or event["type"] == "ACTOR_CREATION_TASK"
-        key = (rows.named(event), "request" if event["shape"] else "actor" if is_actor else "task")
+        kind = "request" if event["shape"] else "actor" if rows.is_actor(event) else "task"
+        key = (rows.named(event), kind)
         counts[key] = counts.get(key, 0) + (live.whole(event, "count") or 1)
     return rows.listed(counts)
 

@@ -104,6 +104,8 @@ class Link:
 
     event: Event
     shows: str
+    code: str = ""
+    """The line of the user's program that failed, and in a second line a caret below the place."""
 
 
 @dataclass(frozen=True, slots=True)

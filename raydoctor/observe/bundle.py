@@ -5,6 +5,7 @@ The format follows from the archive's name: `.tar.gz` (`.tgz`), `.tar.zst`, `.ta
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tarfile
@@ -85,9 +86,11 @@ def write(
         partial = ""
         return written
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        elsewhere = "on another disk" if is_full else "in an existing folder that you may write to"
         raise RaydoctorError(
             f"cannot write {target}: {error.strerror or error}",
-            "Choose a file on another disk with -o. `raydoctor diagnose` needs no disk space.",
+            f"Choose a file {elsewhere} with -o. `raydoctor diagnose` writes no file.",
         ) from None
     finally:
         if partial and os.path.exists(partial):

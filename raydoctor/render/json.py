@@ -179,6 +179,7 @@ def _link(link: Link) -> dict[str, Any]:
         "at": number(event.at),
         "text": event.text,
         "shows": link.shows,
+        **({"code": link.code} if link.code else {}),
         "count": event.count,
         "also": [{"file": e.source.path, "line": e.line} for e in event.sightings],
     }

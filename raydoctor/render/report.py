@@ -150,7 +150,13 @@ def _link(view: _View, link: Link, quoted: int = 1) -> Page:
     else:
         told = paragraph(shows, view.width, indent=6)
         page = [head, *(told if view.verbose else shortened(told, 2, view.width))]
-    return page + (_record(event) if view.verbose else _quote(event, view.width, quoted))
+    if view.verbose:
+        return page + _record(event)
+    code = [
+        line((_text.cut(_text.printable(row), view.width - 6), "code"), indent=6)
+        for row in link.code.splitlines()
+    ]
+    return [*page, *code, *_quote(event, view.width, 1 if code else quoted)]
 
 
 def _quote(event: Event, width: int, quoted: int) -> Page:

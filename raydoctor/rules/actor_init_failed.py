@@ -261,7 +261,7 @@ def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
                 if first.is_import
                 else f"the worker of {name} exited because __init__ raised {_exception(first.raised)}"
             )
-            links.append(Link(event, shows))
+            links.append(Link(event, shows, first.raised.code if first.raised else ""))
             break
     given_up = [
         e for e in case.actor(first.actor).failures if e["context"] == "CreationTaskFailureContext"
@@ -273,7 +273,8 @@ def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
     seen = [e for f in failures for e in f.events if e.kind == "driver.exception"]
     if seen:
         often = f"{len(seen)} calls" if len(seen) > 1 else "a call"
-        links.append(Link(seen[0], f"{often} on {name} failed with {seen[0]['type']}"))
+        code = "" if any(link.code for link in links) or not first.raised else first.raised.code
+        links.append(Link(seen[0], f"{often} on {name} failed with {seen[0]['type']}", code))
     return tuple(links)
 
 

@@ -17,8 +17,8 @@ repeat the failure and hide it.
 - The report lists the cause of the single deaths as the root, if the logs record it.
 
 ## Fix
-Fix the cause of the deaths. Until then let the call fail instead of repeating it: set a finite `max_task_retries`, or 0 for the call
-that kills the actor.
+Fix the cause of the deaths. Until then let the call that kills the actor fail instead of repeating it: `max_task_retries=0`. A limit
+of `max_restarts` only ends the loop with a dead actor.
 
 ## Not this when
 Each restart had another reason, such as nodes that joined and left (`node-died`). If `__init__` raised, Ray does not
@@ -84,6 +84,11 @@ class _Loop(NamedTuple):
     @property
     def used_up(self) -> bool:
         return self.failures[-1]["remaining"] == "0"
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether `max_restarts` is infinite."""
+        return self.failures[-1]["remaining"] == "-1"
 
 
 @rule(
@@ -174,12 +179,13 @@ def _restarts_left(event: Event) -> str:
 
 
 def _severity(case: Case, loops: list[_Loop], restarts: int) -> Severity:
-    """Lower if no call failed for good: the last restart may have solved the problem."""
+    """Lower if no call failed for good and the restarts are limited: the last one may have solved the problem."""
     ids_ = {loop.actor.id for loop in loops}
     failed = any(ids.actor_of_task(task) in ids_ for task in case.ledger.tasks) or any(
         case.about(Entity("actor", actor), "driver.exception") for actor in ids_
     )
-    lost = failed or any(loop.used_up for loop in loops) or restarts >= _BEYOND_HEALING
+    final = any(loop.used_up or loop.is_endless for loop in loops)
+    lost = failed or final or restarts >= _BEYOND_HEALING
     return "error" if lost else "warning"
 
 
@@ -235,11 +241,10 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
             since=_METHOD_RETRIES,
         ),
         Remedy(
-            f"Limit {cls} to 1 restart, so that the loop ends with the error",
+            f"Or let every call of {cls} fail that its process does not survive",
             (
                 paste.python(
-                    "{actor:name}.options(max_restarts=1, max_task_retries=1).remote(ARGUMENTS)",
-                    actor=cls,
+                    "{actor:name}.options(max_task_retries=0).remote(ARGUMENTS)", actor=cls
                 ),
             ),
             doc=_DOC,

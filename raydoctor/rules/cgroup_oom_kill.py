@@ -112,15 +112,11 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
 
 def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
     name = next((e.names[-1] for e in exits if e.names), "the function that needs most memory")
-    share = f"{limit / evidence.GB / 2:.1f}" if limit else ""
     yield Remedy(
-        f"Run fewer tasks of {name} at once: reserve the memory that each needs",
+        f"Run fewer tasks of {name} at once, or give each one less to hold",
         (
             paste.python(
-                "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}: at most two run at once here"
-                if limit
-                else "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}: what one task needs",
-                gigabytes=share,
+                "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",
                 name=name,
             ),
         ),
@@ -146,7 +142,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
     yield Remedy(
         "Let Ray's memory monitor act before the kernel does",
         (
-            "RAY_memory_usage_threshold=0.85 ray start   # plus your other options; default 0.95; on every node",
+            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(); default 0.95; on every node",
         ),
         risk="disruptive",
         doc=_DOC,

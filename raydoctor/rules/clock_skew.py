@@ -266,7 +266,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             ),
             Remedy(
                 "Or allow 10 failed health checks of 30 s each (set on the head, before ray start)",
-                ("RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head   # plus your other options",),
+                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before the program that calls ray.init()",),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),

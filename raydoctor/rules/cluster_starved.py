@@ -31,8 +31,11 @@ Actors that are busy are reported only after a minute, as a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
@@ -46,7 +49,7 @@ from raydoctor.cluster import waiting as now
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared import serve, waiting
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
@@ -73,7 +76,7 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
         shapes = {resources.key(needs) for r in one.requests for needs in (r.needs, r.plain)}
         logged = [e for shape in sorted(shapes, key=sorted) for e in by_needs.pop(shape, [])]
         if not one.parents and (not one.at_work or one.age >= now.QUEUE):
-            yield _live_finding(case, one, logged)
+            yield _live_finding(case, seen, one, logged)
     for logged in by_needs.values():
         if lasting := _lasting(case, logged, live=now.tasks_known(case)):
             over = now.tasks_known(case)
@@ -142,12 +145,14 @@ def _finding(
         subjects=tuple(Subject("actor" if h.is_actor else "task", None, h.name, h.pid) for h in holders[:10]),
         count=max(_waiters(logged), 1),
         severity=waiting.severity(case, over=over),
-        remedies=_remedies(holders, needs, total),
+        remedies=_remedies(holders, _logged_demand(case, holders, needs, logged)),
         covers=(*logged, *claimed, *waiting.abandoned(case)),
     )  # fmt: skip
 
 
-def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Finding:
+def _live_finding(
+    case: Case, seen: now.Picture | None, one: starving.Starved, logged: list[Event]
+) -> Finding:
     return Finding(
         f"{one.wait}: not enough is free, because {one.hold}",
         (
@@ -163,7 +168,7 @@ def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Fin
         subjects=tuple(h.subject for h in holding.each_once(one.holders)[:10]),
         count=len(one.waiters),
         severity="warning" if one.at_work else "error",
-        remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), one.needs, one.total)),
+        remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), _live_demand(seen, one))),
         covers=(*logged, *case.of("request.claimed")),
     )  # fmt: skip
 
@@ -179,6 +184,31 @@ def _as_dumped(one: starving.Starved) -> list[waiting.DumpedHolder]:
         for h in one.holders
         if h.kind != "placement group"
     ]
+
+
+def _live_demand(seen: now.Picture | None, one: starving.Starved) -> _Demand:
+    first = one.requests[0]
+    waiters = [e for r in one.requests for e in r.waiters]
+    actors = Counter(live_rows.named(e) for e in waiters if live_rows.is_actor(e))
+    nodes = [one.total] if first.group or not seen else [node.total for node in seen.nodes]
+    most = {n: max(r.plain.get(n, 0.0) for r in one.requests) for n in one.short}
+    return _Demand(most, sum(actors.values()) < len(waiters), actors, nodes)
+
+
+def _logged_demand(
+    case: Case,
+    holders: list[waiting.DumpedHolder],
+    needs: resources.Needs,
+    logged: list[Event],
+) -> _Demand:
+    """The raylets' counts do not name the actors that wait: they may be of any class."""
+    nodes = waiting.totals(case, logged[0].at)
+    held = {n: sum(h.held.get(n, 0.0) for h in holders) for n in needs}
+    total = _total(case, needs, logged[0].at)
+    short = {n: v for n, v in needs.items() if total[n] - held[n] < v} or needs
+    number = max((int(e["actors"] or 0) for e in logged), default=0)
+    tasks = not number or any(e["tasks"] not in ("", "0") for e in logged)
+    return _Demand(short, tasks, {"": number} if number else {}, nodes)
 
 
 def _waiting(logged: list[Event]) -> str:
@@ -247,62 +277,81 @@ def _ids(logged: list[Event]) -> Iterator[Entity]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(
-    holders: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
-) -> tuple[Remedy, ...]:
+class _Demand(NamedTuple):
+    """What waits for the holders' resources, and what the cluster has of them."""
+
+    needs: resources.Needs
+    """Of one request, for the resources that are short."""
+    tasks: bool
+    """Whether tasks wait: each needs its share only for a while."""
+    actors: Mapping[str, int]
+    """Actors that wait, by class: each keeps its share."""
+    nodes: Sequence[resources.Needs]
+
+    def total(self, name: str) -> float:
+        """What all nodes have."""
+        return sum(node.get(name, 0.0) for node in self.nodes)
+
+    def room(self, name: str, taken: float) -> float:
+        """What is left for a class of actors beside this much, if one task must run as well."""
+        return self.total(name) - taken - (self.needs[name] if self.tasks else 0.0)
+
+
+def _remedies(holders: list[waiting.DumpedHolder], demand: _Demand) -> tuple[Remedy, ...]:
     actors = [h for h in holders if h.is_actor]
     return (
-        *(_fewer(actors, needs, total) if actors else ()),
+        *(_fewer(actors, demand) if actors else ()),
         *((_NESTED_GET,) if holders and not actors else ()),
         Remedy(
             "List all actors that hold resources, those of other jobs included, and end the ones no longer needed",
             waiting.END_ACTORS,
             risk="destructive",
         ),
-        Remedy(
-            f"Or add {' and '.join(needs)}", tuple(_add(needs, total)), risk="disruptive", doc=_DOC
-        ),
+        _add(demand),
     )
 
 
-def _fewer(
-    actors: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
-) -> Iterator[Remedy]:
-    """How many of these actors leave room for one request."""
+def _fewer(actors: list[waiting.DumpedHolder], demand: _Demand) -> Iterator[Remedy]:
+    """How many actors of the largest class leave room for what waits, or how much each may hold."""
     name = actors[0].name.removesuffix(".__init__")
     same = [a for a in actors if a.name == actors[0].name]
-    for resource, amount in needs.items():
+    wanted = len(same) + demand.actors.get(name, 0)
+    for resource, amount in demand.needs.items():
         each = same[0].held.get(resource, 0.0)
-        if not each or not total.get(resource):
+        if not each or not demand.total(resource):
             continue
-        others = sum(a.held.get(resource, 0.0) for a in actors) - each * len(same)
-        room = max(int((total[resource] - others - amount) / each), 0)
-        option = {"CPU": "num_cpus", "GPU": "num_gpus"}.get(resource)
-        if room:
-            yield Remedy(
-                f"Start at most {room} of {len(same)} {name} actors",
-                (paste.python("actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=room),),
+        taken = sum(a.held.get(resource, 0.0) for a in actors) - each * len(same)
+        taken += amount * sum(n for other, n in demand.actors.items() if other != name)
+        room = demand.room(resource, taken)
+        most = min(int(room / each + 1e-9), _slots(demand, resource, each))
+        if 0 < most < wanted:
+            yield serve.replicas(name, most, wanted) or Remedy(
+                f"Start at most {evidence.many(most, f'{name} actor')} instead of {wanted}",
+                (paste.python("actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=most),),
                 doc=_DOC,
             )  # fmt: skip
-        yield Remedy(
-            f"{'Or let' if room else 'Let'} each {name} hold less than {each:g} {resource}",
-            (
-                paste.python(
-                    "@ray.remote({option:name}={less:g})"
-                    if option
-                    else "@ray.remote(resources={{{resource}: {less:g}}})",
-                    option=option or "",
-                    resource=resource,
-                    less=each / 2,
-                ),
-                *(
-                    ("# num_cpus=0 for actors that only coordinate or wait",)
-                    if option == "num_cpus"
-                    else ()
-                ),
-            ),
-            doc=_DOC,
-        )
+        less = _rounded(room / wanted, resource)
+        if 0 < less < each and len(demand.nodes) == 1:
+            title = f"{'Or let' if 0 < most < wanted else 'Let'} each {name} hold at most {resources.describe({resource: less})}"
+            if deployment := serve.deployment_of(name):
+                yield serve.request(
+                    title.replace(name, f"replica of {deployment}"), {resource: less}
+                )
+            else:
+                yield waiting.request(title, {resource: less}, f"class {name}")
+
+
+def _slots(demand: _Demand, resource: str, each: float) -> int:
+    """How many requests of this size the nodes hold, beside one waiting task."""
+    slots = sum(int(node.get(resource, 0.0) / each + 1e-9) for node in demand.nodes)
+    beside = math.ceil(demand.needs[resource] / each) if demand.tasks else 0
+    return slots - beside if len(demand.nodes) > 1 else slots
+
+
+def _rounded(amount: float, resource: str) -> float:
+    """Rounded down to what Ray accepts: hundredths below 1, whole numbers above it, MiB of memory."""
+    unit = 2.0**20 if resource == "memory" else 0.01 if amount < 1 else 1.0
+    return round(math.floor(amount / unit + 1e-9) * unit, 2)
 
 
 _NESTED_GET = Remedy(
@@ -315,16 +364,14 @@ _NESTED_GET = Remedy(
 )
 
 
-def _add(needs: resources.Needs, total: resources.Needs) -> Iterator[str]:
-    for name, amount in needs.items():
-        if name == "CPU":
-            yield paste.python(
-                "ray.init(num_cpus={more:g})   # if the program starts Ray",
-                more=total.get(name, 0.0) + amount,
-            )
-        elif name == "GPU":
-            yield paste.shell("ray start --address=HEAD:6379 --num-gpus={amount:g}", amount=amount)
-    yield "ray start --address=HEAD:6379   # otherwise start a node on another machine"
+def _add(demand: _Demand) -> Remedy:
+    """What one task and all actors that wait need in addition."""
+    more = {
+        name: amount * (sum(demand.actors.values()) + demand.tasks)
+        for name, amount in demand.needs.items()
+    }
+    local = {name: demand.total(name) + amount for name, amount in more.items()}
+    return waiting.add(f"Or add {' and '.join(demand.needs)}", more, local)
 
 
 # ------------------------------------------------------------------ examples

@@ -385,7 +385,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2 ray start   # plus your other options; default: 512 MB and 5",
+            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start, or before the program that calls ray.init(); default: 512 MB and 5",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,
@@ -428,7 +428,7 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
         step = "unset RAY_local_fs_capacity_threshold        # default: 0.95; before ray start, on every node"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
-        step = "RAY_local_fs_capacity_threshold=0.99 ray start   # plus your other options; on every node"
+        step = "export RAY_local_fs_capacity_threshold=0.99   # before ray start, or before the program that calls ray.init(); on every node"
     else:
         return ()
     return (Remedy(title, (step,), risk="disruptive", doc=_DOC),)

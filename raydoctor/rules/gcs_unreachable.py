@@ -570,7 +570,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (
             paste.shell(
-                "RAY_gcs_rpc_server_reconnect_timeout_s={seconds} ray start   # plus your other options",
+                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # before ray start, or before the program that calls ray.init()",
                 seconds=4 * waited,
             ),
         ),

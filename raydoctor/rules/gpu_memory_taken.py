@@ -163,7 +163,7 @@ def _end_leftovers() -> Remedy:
         "List the processes on the GPU, and end those of an earlier run",
         (
             "nvidia-smi --query-compute-apps=pid,used_memory --format=csv   # on its node",
-            "ps -eo pid,ppid,lstart,args | grep -E 'EngineCore|ray::|VLLM'   # ray::IDLE and old engines are leftovers",
+            "ps -eo pid,ppid,lstart,args | grep -E '[E]ngineCore|[r]ay::|[V]LLM'   # ray::IDLE and old engines are leftovers",
         ),
     )
 

@@ -234,7 +234,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             "Let the GCS keep at most 10000 task events",
             (
-                "RAY_task_events_max_num_task_in_gcs=10000 ray start --head   # plus your other options; default 100000",
+                "export RAY_task_events_max_num_task_in_gcs=10000   # before ray start, or before the program that calls ray.init(); default 100000",
             ),
             risk="disruptive",
             doc=_DOC,
@@ -243,7 +243,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             "Let the dashboard cache at most 1000 events",
             (
-                "RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head   # plus your other options",
+                "export RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000   # before ray start, or before the program that calls ray.init()",
             ),
             risk="disruptive",
             doc=_DOC,

@@ -22,8 +22,9 @@ amounts. The usual causes:
 - `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`, `label_selector`.
 
 ## Fix
-Request less, correct the name, or start a node that has the resource. With `RAY_enable_infeasible_task_early_exit=true`
-(Ray 2.44 and later) such tasks fail instead of waiting.
+Request less, correct the name, or start a node that has the resource. With
+`RAY_enable_infeasible_task_early_exit=true` and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such tasks fail after half a
+minute instead of waiting.
 
 ## Not this when
 The request fits on a node that is merely busy (`cluster-starved`). A placement group waits (`placement-group-pending`).
@@ -45,15 +46,12 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import serve, waiting
+from raydoctor.rules.shared import jobs, serve, waiting
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
 _LESS = "Request what a node has"
-_LABELS_OF = (
-    "@ray.remote(label_selector={…})          # with an existing label, or without a selector"
-)
 UNSCHEDULABLE = Signal(
     "request.unschedulable", " is not schedulable: ",
     r"^ray\.exceptions\.(?:RayTaskError\()?(?P<type>Actor|Task)UnschedulableError\)?: The (?:actor|task) is not schedulable: "
@@ -62,6 +60,8 @@ UNSCHEDULABLE = Signal(
     "exist any more or is infeasible, and soft=False was specified.", symptom=True,
 )  # fmt: skip
 """`exceptions.py`, 2.9 to 2.60: Ray fails a call only if it is bound to a node."""
+_SURE = 0.9
+"""Share of a node's memory that it will also have after a restart: Ray measures what is free when it starts."""
 _APART = 20.0
 """Seconds between two reports that prove a lasting request; the autoscaler repeats it every 30 s."""
 
@@ -86,7 +86,7 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
     waiting_now = {resources.key(r.needs) for r in seen.requests} if seen else set()
     for request in _requests(case, seen):
         if request.live and seen:
-            yield _finding(case, request, [node.total for node in seen.nodes], seen.lost)
+            yield _finding(case, request, [node.total for node in seen.nodes], seen)
         if resources.key(request.needs) in waiting_now:
             continue  # the live tables are newer than the logs
         nodes = waiting.totals(case, request.shown[0].at)
@@ -224,11 +224,11 @@ def _finding(
     case: Case,
     request: _Request,
     nodes: list[resources.Needs],
-    lost: Sequence[now.ClusterNode] = (),
+    seen: now.Picture | None = None,
     *,
     over: bool = False,
 ) -> Finding:
-    """`lost`: nodes that a live cluster no longer has; `over`: nothing waits for this request any more."""
+    """`seen`: the live cluster in which it waits; `over`: nothing waits for this request any more."""
     requester, cancelled = _requester(case, request)
     short = resources.short_of(nodes, request.needs) if nodes else []
     by_autoscaler = waiting.one_role(request.autoscaler)
@@ -254,11 +254,11 @@ def _finding(
             *(Link(e, f"{e['name']} was cancelled while it waited, before it was created") for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
-        caused_by=(*_lost_nodes(case, request, lost), *_not_provided(request)),
+        caused_by=(*_lost_nodes(case, request, seen.lost if seen else ()), *_not_provided(request)),
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
-        remedies=_remedies(request, nodes, short, is_replica=is_replica),
+        remedies=_remedies(request, nodes, short, seen, is_replica=is_replica),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip
 
@@ -428,21 +428,29 @@ def _lost_nodes(
 
 
 def _remedies(
-    request: _Request, nodes: list[resources.Needs], short: list[str], *, is_replica: bool
+    request: _Request,
+    nodes: list[resources.Needs],
+    short: list[str],
+    seen: now.Picture | None,
+    *,
+    is_replica: bool,
 ) -> tuple[Remedy, ...]:
     needs = request.needs
-    if request.live and request.live.selectors and not short:
-        return _label_remedies(request.live)
-    missing = short or list(needs)
+    if seen and request.live and request.live.selectors and not short:
+        return _label_remedies(request.live, seen)
     given = _given(needs, nodes)
     return (
-        *_spelling(missing, nodes, needs),
-        serve.request(_LESS, given) if is_replica else Remedy(_LESS, (_option(given),), doc=_DOC),
-        Remedy("Or add a node that has the resources", tuple(_starts(missing, needs)), doc=_DOC),
+        *_spelling(short or list(needs), nodes, needs),
+        _less(request, given, is_replica=is_replica),
+        waiting.add(
+            "Or add a node that has the resources",
+            needs,
+            {n: needs[n] for n in short} if len(nodes) == 1 else None,
+        ),
         Remedy(
             "Let such requests fail instead of waiting",
             (
-                "RAY_enable_infeasible_task_early_exit=true ray start --head   # plus your other options",
+                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start, or before the program that calls ray.init()",
             ),
             risk="disruptive",
             since=(2, 44),
@@ -450,14 +458,36 @@ def _remedies(
     )
 
 
-def _label_remedies(request: now.Request) -> tuple[Remedy, ...]:
+def _less(request: _Request, given: resources.Needs, *, is_replica: bool) -> Remedy:
+    """The request, limited to what a node has, in the words of what made it."""
+    if is_replica:
+        return serve.request(_LESS, given)
+    if request.live and {live_rows.named(e) for e in request.live.waiters} == {"JobSupervisor"}:
+        return jobs.entrypoint(given)
+    names = {live_rows.named(e) for e in request.live.waiters} if request.live else set()
+    return waiting.request(_LESS, given, evidence.join_names(filter(None, names)) or "what waits")
+
+
+def _label_remedies(request: now.Request, seen: now.Picture) -> tuple[Remedy, ...]:
     """A node with the resources lacks the label, or the label is misspelt."""
     exact = {n: v for n, v in request.selectors[0].items() if not v.startswith(("!", "in("))}
     labels = ",".join(f"{name}={value}" for name, value in exact.items())
+    others = {
+        name: node.labels[name]
+        for node in seen.nodes
+        for name in request.selectors[0]
+        if name in node.labels
+    }
+    existing = [
+        paste.python("@ray.remote(label_selector={{{name}: {value}}})", name=name, value=value)
+        for name, value in others.items()
+    ]
     return (
         Remedy(
-            "Compare the requested labels with the labels of the nodes",
-            ("ray list nodes --detail                  # labels", _LABELS_OF),
+            "Select a label that a node has"
+            if others
+            else "Compare the requested labels with the labels of the nodes",
+            (*existing, "ray list nodes --detail   # labels"),
             doc=_LABELS,
         ),
         Remedy(
@@ -497,50 +527,8 @@ def _spelling(
 def _given(needs: resources.Needs, nodes: list[resources.Needs]) -> resources.Needs:
     """What the closest node could give."""
     best = _largest(nodes, needs) if nodes else {}
-    return {n: min(v, best.get(n, 0.0)) if nodes else v for n, v in needs.items()}
-
-
-def _option(given: resources.Needs) -> str:
-    """The decorator of a task or actor that requests these resources."""
-    parts = [
-        paste.python(template, amount=given[name])
-        for name, template in _OPTIONS.items()
-        if name in given
-    ]
-    custom = [
-        paste.python("{name}: {amount:g}", name=name, amount=amount)
-        for name, amount in given.items()
-        if name not in _OPTIONS and amount
-    ]
-    if custom:
-        parts.append(paste.python("resources={{{custom}}}", custom=custom))
-    return paste.python("@ray.remote({parts})", parts=parts)
-
-
-_OPTIONS = {
-    "CPU": "num_cpus={amount:g}",
-    "GPU": "num_gpus={amount:g}",
-    "memory": "memory={amount:.0f}",
-}
-
-
-def _starts(missing: list[str], needs: resources.Needs) -> Iterator[str]:
-    for name in missing:
-        amount = needs[name]
-        if name == "GPU":
-            yield paste.shell(
-                "ray start --address=HEAD:6379 --num-gpus={amount:g}   # first check nvidia-smi and CUDA_VISIBLE_DEVICES there",
-                amount=amount,
-            )
-        elif name == "CPU":
-            yield paste.shell("ray start --address=HEAD:6379 --num-cpus={amount:g}", amount=amount)
-        elif name == "memory":
-            yield paste.shell("ray start --address=HEAD:6379 --memory={amount:.0f}", amount=amount)
-        else:
-            wanted = paste.python("{{{name}: {amount:g}}}", name=name, amount=amount)
-            yield paste.shell(
-                "ray start --address=HEAD:6379 --resources={resources}", resources=str(wanted)
-            )
+    limits = {**best, "memory": best.get("memory", 0.0) * _SURE}
+    return {n: min(v, limits.get(n, 0.0)) if nodes else v for n, v in needs.items()}
 
 
 # ------------------------------------------------------------------ examples
@@ -599,7 +587,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("infeasible-request",),
         consequences=("get-timeout",),
-        says=("1 GPU and 1 CPU", "no node has any GPU", "2 CPU", "--num-gpus"),
+        says=("1 GPU and 1 CPU", "no node has any GPU", "2 CPU", "on another machine with 1 GPU"),
     ),
     Example(
         "a misspelt custom resource, in the ten-thousandths that Ray 2.9 prints",
@@ -684,7 +672,7 @@ EXAMPLES: tuple[Example, ...] = (
             "2 train tasks need 1 GPU and 1 CPU",
             "no node has any GPU",
             "they wait forever",
-            "--num-gpus",
+            "on another machine with 1 GPU",
         ),
     ),
     Example(

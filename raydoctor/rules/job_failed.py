@@ -259,6 +259,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
             Link(
                 ending,
                 f"{name} ends with this traceback, and the program printed nothing after it",
+                raised.code,
             ),
         ),
         explains=(Entity("program", ending.source.path),),
@@ -326,11 +327,11 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
         )
     elif place := _place(raised):
         if place.is_user_code:
-            yield Remedy(f"Fix {place} or its input: it raised {raised.name}")
+            in_function = place.function not in ("", "<module>")
+            where = str(place) if in_function else f"line {place.line} of {place.short_file}"
+            yield Remedy(f"Fix {where}, which raises {raised.name}")
         else:
-            yield Remedy(
-                f"Check the input of {place}, which is library code: it raised {raised.name}"
-            )
+            yield Remedy(f"Check what the program passes to {place}: it raises {raised.name}")
 
 
 # ------------------------------------------------------------------ examples

@@ -210,18 +210,13 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
             doc=jobs.JOBS_DOC,
         )
         return
-    yield Remedy(
-        "Request entrypoint resources that one node has, or none: then the program runs on the head",
-        (
-            "ray job submit -- python your_script.py",
-            "ray job submit --entrypoint-num-cpus 1 -- python your_script.py   # on any node with a free CPU",
-        ),
-        doc=jobs.JOBS_DOC,
-    )
+    yield jobs.entrypoint({})
     if first is None or first["seconds"]:
         yield Remedy(
             "Raise the time limit to 1800 s, if a large environment or a cluster that scales up needs longer",
-            ("RAY_JOB_START_TIMEOUT_SECONDS=1800 ray start --head   # plus your other options",),
+            (
+                "export RAY_JOB_START_TIMEOUT_SECONDS=1800   # before ray start, or before the program that calls ray.init()",
+            ),
             risk="disruptive",
             since=(2, 5),
         )

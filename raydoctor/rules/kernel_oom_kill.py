@@ -379,35 +379,50 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
     name = exit_.names[-1] if exit_.names else kill.comm.removeprefix("ray::")
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
-    reserve = paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what)
     held = f"it held {size(kill.held)} when it was killed"
-    if need * evidence.GB > offered:
+    running = len(kill.alike())
+    if running > 1 and kill.limit and math.isfinite(offered):
+        most = max(1, min(int(kill.limit / (_HEADROOM * kill.held)), running - 1))
         yield Remedy(
-            f"Make each {name} smaller: {held}, and its node offers tasks {size(offered)} of memory in all",
-            (paste.python("# {name}: read less data at once (smaller batches, streaming)", name=name),),
-            doc=_DOC,
-        )  # fmt: skip
-        yield Remedy(
-            f"Or run {name} on a machine with more memory, on which Ray offers at least {need:.1f} GiB to tasks",
+            f"Run at most {most} of {name} at once instead of {running}: {held}, and the limit is {size(kill.limit)}",
             (
-                paste.shell(
-                    "ray start --address=HEAD:6379 --memory={amount:.0f}   # on that machine, plus your other options",
-                    amount=math.ceil(need * evidence.GB),
+                paste.python(
+                    "@ray.remote(memory={share} * 1024**2)   # {what}: of the {offered} MiB that Ray counts on its node",
+                    share=int(offered / 2**20 / (most + 0.5)),
+                    what=what,
+                    offered=int(offered / 2**20),
                 ),
-                reserve,
             ),
             doc=_DOC,
         )
         return
-    steps = [reserve]
-    if kill.limit and len(kill.alike()) < 2 and kill.held * _HEADROOM > kill.limit * 0.75:
-        steps.append(
+    offers = (
+        f", and its node offers tasks {size(offered)} of memory in all"
+        if need * evidence.GB > offered
+        else ""
+    )
+    yield Remedy(
+        f"Make each {name} smaller: {held}{offers}",
+        (
             paste.python(
-                "# the limit of {limit} leaves no room for a second one: also read less data at once",
-                limit=size(kill.limit),
-            )
-        )
-    yield Remedy(f"Reserve at least {need:.1f} GiB for each {name}: {held}", tuple(steps), doc=_DOC)
+                "# {name}: read less data at once (smaller batches, streaming); memory= does not limit what it uses",
+                name=name,
+            ),
+        ),
+        doc=_DOC,
+    )
+    if math.isfinite(offered):
+        need = max(
+            need, math.ceil(offered / evidence.GB * 10 + 1) / 10
+        )  # no longer fits on this node
+    yield Remedy(
+        f"Or run {name} on a machine with more memory, on which Ray offers at least {need:.1f} GiB to tasks",
+        (
+            "ray start --address=HEAD:6379   # on that machine",
+            paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what),
+        ),
+        doc=_DOC,
+    )
 
 
 def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
@@ -433,7 +448,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
                     size=int(kill.limit * 0.7),
                 ),
                 paste.shell(
-                    "RAY_memory_usage_threshold={share:.2f} ray start   # plus your other options",
+                    "export RAY_memory_usage_threshold={share:.2f}   # before ray start, or before the program that calls ray.init()",
                     share=0.9 * kill.limit / max(seen),
                 ),
             ),
@@ -444,7 +459,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
     yield Remedy(
         "Let Ray's memory monitor act before the kernel does",
         (
-            "RAY_memory_usage_threshold=0.85 ray start   # plus your other options; default 0.95; on every node",
+            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(); default 0.95; on every node",
         ),
         risk="disruptive",
         doc=_DOC,
@@ -518,7 +533,11 @@ EXAMPLES: tuple[Example, ...] = (
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
         roots=("kernel-oom-kill",),
-        says=("offers tasks 1.8 GiB of memory", "Make each load_embeddings smaller", "--memory="),
+        says=(
+            "offers tasks 1.8 GiB of memory",
+            "Make each load_embeddings smaller",
+            "on a machine with more memory",
+        ),
     ),
     Example(
         "the node offers more than the process held, in ten-thousandths as up to 2.40",
@@ -529,7 +548,7 @@ EXAMPLES: tuple[Example, ...] = (
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
         roots=("kernel-oom-kill",),
-        says=("Reserve at least 2.8 GiB for each load_embeddings",),
+        says=("Make each load_embeddings smaller: it held 2.4 GiB", "memory=3.9 * 1024**3"),
     ),
     Example(
         "the kernel logs the host's pids: name and time match",

@@ -132,13 +132,13 @@ _OWNER = Remedy(
     "Check the owner (the process that called .remote() or ray.put): resume it, or reduce its load",
     (
         "ray stack                                   # on its node, while a process waits for the object",
-        "ps -eo pid,stat,etime,cmd | grep ray::      # T: stopped by a signal or a debugger",
+        "ps -eo pid,stat,etime,cmd | grep '[r]ay::'    # T: stopped by a signal or a debugger",
     ),
 )
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "RAY_fetch_fail_timeout_milliseconds=1800000 ray start   # plus your other options; on every node, and for the driver",
+        "export RAY_fetch_fail_timeout_milliseconds=1800000   # before ray start, or before the program that calls ray.init(); on every node, and for the driver",
     ),
     risk="disruptive",
 )

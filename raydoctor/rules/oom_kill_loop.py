@@ -31,7 +31,8 @@ from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, OomReport, reports
-from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
+from raydoctor.rules.shared.oom.remedies import DOC, fullest, gib, hungriest, largest, remedies
+from raydoctor.rules.shared.waiting import resources_of
 
 _ENOUGH = 3
 """Kills of one task from which on they count as a loop."""
@@ -110,8 +111,10 @@ def _finding(
     label = f"task {name}" if name else "a task"
     held = ""
     if mine:
-        top, holders = hungriest(mine[-1])
-        held = f", and {top} held {gib(sum(h.gb for h in holders))} of the {gib(mine[-1].limit_gb)} at the last kill"
+        worst = fullest(mine)
+        top, holders = hungriest(worst)
+        each = f"{len(holders)} × {top} held up to" if len(holders) > 1 else f"{top} held"
+        held = f", and {each} {gib(largest(mine, top))} where {gib(worst.threshold_gb)} is the threshold"
     chain = [
         Link(attempts[0], f"an attempt of {label} was killed for memory"),
         Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries it"),
@@ -134,11 +137,11 @@ def _finding(
         subjects=(Subject("task", attempts[0]["task"] or None, name or None),),
         count=kills,
         remedies=(
-            *(remedies(mine[-1]) if mine else ()),
+            *(remedies(mine, resources_of(case, mine[-1].node)) if mine else ()),
             Remedy(
                 "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
                 (
-                    "RAY_task_oom_retries=3 ray start   # plus your other options; on every node, and for the driver",
+                    "export RAY_task_oom_retries=3   # before ray start, or before the program that calls ray.init(); on every node, and for the driver",
                 ),
                 doc=DOC,
             ),

@@ -215,7 +215,11 @@ def _folder(case: Case, events: list[Event]) -> str:
 
 
 def _inside(folder: str, path: str) -> str:
-    return path.removeprefix(f"{folder}/") if folder else path.rpartition("/")[2]
+    """The path as `excludes` needs it, relative to the folder: Ray prints the folder as the program wrote it."""
+    if path.startswith(f"{folder}/"):
+        return path.removeprefix(f"{folder}/")
+    _, found, inside = path.partition(f"/{folder.removeprefix('./')}/")
+    return inside if found else path.rpartition("/")[2]
 
 
 def _raised(case: Case, refused: Event) -> list[Event]:

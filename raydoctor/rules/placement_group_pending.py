@@ -37,6 +37,7 @@ from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import groups as live_groups
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import starved as starving
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -180,7 +181,9 @@ def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
         explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
         subjects=(Subject("pg", group.id, group.name or None),),
         severity=waiting.severity(case, over=over),
-        remedies=_remedies(group.strategy, lack, _bundles(demand)),
+        remedies=_remedies(
+            group.strategy, lack, _each(demand), _logged_room(case, group, lack)
+        ),
         covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
     )  # fmt: skip
 
@@ -214,9 +217,28 @@ def _live_finding(
         caused_by=(*(Entity("node", n.id) for n in live_groups.missed(snapshot, found)), Entity("autoscaler", "launch")),
         subjects=(Subject("pg", found.id, found.name or None),),
         severity="info" if found.at_work else "error",
-        remedies=(*live_groups.remove(found.holders), *_remedies(found.strategy, lack, shape, actors=_actors(found))),
+        remedies=(
+            *live_groups.remove(found.holders),
+            *_remedies(found.strategy, lack, [b.needs for b in found.bundles], _room(snapshot, found), actors=_actors(found)),
+        ),
         covers=tuple(merged),
     )  # fmt: skip
+
+
+def _room(snapshot: now.Picture, found: live_groups.Pending) -> _Room:
+    """What the nodes have left beside the holders that the group waits for."""
+    left = [starving.left(node, found.holders) for node in snapshot.nodes]
+    return _Room(left, [node.total for node in snapshot.nodes])
+
+
+def _logged_room(case: Case, group: _LoggedGroup, lack: _Lack) -> _Room:
+    """The nodes of the raylets' dumps; what holders leave is unknown."""
+    totals = waiting.totals(case, group.registered.at)
+    return _Room(totals if lack.infeasible else (), totals)
+
+
+def _each(demand: waiting.ListedGroup | None) -> list[resources.Needs]:
+    return [dict(b) for b, times in demand.bundles for _ in range(times)] if demand else []
 
 
 def _actors(found: live_groups.Pending) -> bool:
@@ -277,7 +299,7 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
             explains=(Entity("pg", shape), Entity("waiting", "cluster")),
             count=1,
             severity=None if lasts else "warning",
-            remedies=_remedies("STRICT_PACK" if packed else "", lack, ""),
+            remedies=_remedies("STRICT_PACK" if packed else "", lack, (), _Room((), ())),
             covers=tuple(e for e in case.of("request.no_node_type") if e["asked"] == shape),
         )
 
@@ -292,7 +314,7 @@ def _of_status(case: Case) -> Iterator[Finding]:
     for group in waiting.pending_groups(case):
         if group.event.source is not table.event.source or group.event.line < table.event.line:
             continue
-        bundles = [dict(bundle) for bundle, times in group.bundles for _ in range(times)]
+        bundles = _each(group)
         every = _sum(bundles)
         reason = _misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
         if not reason and waiting.is_beyond(case, every):
@@ -309,7 +331,12 @@ def _of_status(case: Case) -> Iterator[Finding]:
             f"A placement group ({shape}) is pending: {reason}",
             (Link(group.event, "ray status lists the group as pending, and no node is starting"),),
             explains=(Entity("pg", shape), Entity("waiting", "cluster")),
-            remedies=_remedies(group.strategy, _Lack(reason, infeasible=True), _bundles(group)),
+            remedies=_remedies(
+                group.strategy,
+                _Lack(reason, infeasible=True),
+                bundles,
+                _Room([table.total], [table.total]) if table.nodes == 1 else _Room((), ()),
+            ),
         )
 
 
@@ -329,7 +356,7 @@ class _Lack(NamedTuple):
         nodes = waiting.totals(case, group.registered.at)
         if demand is None or not nodes:
             return cls("the GCS's log does not show what is missing")
-        bundles = [dict(bundle) for bundle, times in demand.bundles for _ in range(times)]
+        bundles = _each(demand)
         if reason := _misfit(group.strategy, bundles, nodes):
             return cls(reason, infeasible=True)
         found, _ = waiting.holders(case)
@@ -373,46 +400,128 @@ def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
 # ---------------------------------------------------------------- remedies
 
 
+class _Room(NamedTuple):
+    """The nodes' resources; empty if they are unknown."""
+
+    left: Sequence[resources.Needs]
+    """What each has for the group."""
+    totals: Sequence[resources.Needs]
+
+
 def _remedies(
-    strategy: str, lack: _Lack, bundles: str, *, actors: bool = True
+    strategy: str,
+    lack: _Lack,
+    bundles: Sequence[resources.Needs],
+    room: _Room,
+    *,
+    actors: bool = True,
 ) -> tuple[Remedy, ...]:
-    looser = strategy.removeprefix("STRICT_")
-    less_strict = Remedy(
-        f"Use {looser} instead of {strategy}: it prefers the same placement, but does not require it",
-        (paste.python("placement_group(bundles, strategy={strategy})", strategy=looser),),
-        doc=_DOC,
-    )
-    smaller = Remedy(
-        "Make the bundles smaller or fewer, or add a node that has room for them",
-        (
-            paste.python(
-                "placement_group([…])                    # now: {bundles}",
-                bundles=bundles or "see ray list placement-groups --detail",
-            ),
-            "ray start --address=HEAD:6379           # on another machine",
-        ),
-        doc=_DOC,
-    )
     free = Remedy(
         "End the actors that hold the resources",
         waiting.END_ACTORS,
         risk="destructive",
     )
-    deadline = Remedy(
-        "Wait with a timeout, and report what is missing",
-        (
-            "if not pg.wait(timeout_seconds=60):",
-            "    remove_placement_group(pg); raise RuntimeError(…)",
-        ),
-        doc=_DOC,
-    )
-    strict = (less_strict,) if strategy.startswith("STRICT_") and lack.infeasible else ()
     return (
-        *strict,
+        *_less_strict(strategy, lack, bundles, room.left),
         *((free,) if actors and bundles and not lack.infeasible else ()),
-        smaller,
-        deadline,
+        *_smaller(strategy, bundles, room.left),
+        _more(strategy, bundles, room),
+        Remedy(
+            "Wait with a timeout, and report what is missing",
+            (
+                "if not pg.wait(timeout_seconds=60):",
+                "    remove_placement_group(pg); raise RuntimeError(…)",
+            ),
+            doc=_DOC,
+        ),
     )
+
+
+def _less_strict(
+    strategy: str, lack: _Lack, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+) -> Iterator[Remedy]:
+    """The strategy without `STRICT_`, unless the nodes have no room for the bundles then either."""
+    looser = strategy.removeprefix("STRICT_")
+    if looser != strategy and lack.infeasible and (not nodes or _places(looser, bundles, nodes)):
+        yield Remedy(
+            f"Use {looser} instead of {strategy}: it prefers the same placement, but does not require it",
+            (paste.python("placement_group(bundles, strategy={strategy})", strategy=looser),),
+            doc=_DOC,
+        )
+
+
+def _smaller(
+    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+) -> Iterator[Remedy]:
+    """As many equal bundles, each as large as possible, and as many of the same size as fit."""
+    if not bundles or not nodes or any(bundle != bundles[0] for bundle in bundles):
+        return
+    every, count = bundles[0], len(bundles)
+    short = [n for n in every if sum(node.get(n, 0.0) for node in nodes) < every[n] * count] or [
+        *every
+    ]
+    sizes = ({**every, **{n: float(size) for n in short}} for size in range(int(max(every[n] for n in short)) - 1, 0, -1))  # fmt: skip
+    shrunk = next((each for each in sizes if _places(strategy, [each] * count, nodes)), None)
+    fewer = next((n for n in range(count - 1, 0, -1) if _places(strategy, [every] * n, nodes)), 0)
+    for each, times in ((shrunk, count), (every, fewer)):
+        if each and times:
+            room = "there is room for" if times == count else "there is room for only"
+            yield Remedy(
+                f"Request {times} x {resources.describe(each)} instead of {count} x {resources.describe(every)}: {room} that",
+                (
+                    paste.python(
+                        "placement_group([{{{bundle}}}] * {times}, strategy={strategy})",
+                        bundle=[paste.python("{n}: {v:g}", n=n, v=v) for n, v in each.items()],
+                        times=times,
+                        strategy=strategy or "PACK",
+                    ),
+                ),
+                doc=_DOC,
+            )
+
+
+def _more(
+    strategy: str,
+    bundles: Sequence[resources.Needs],
+    room: _Room,
+) -> Remedy:
+    """Nodes with room for the bundles that find none."""
+    title = "Or add a node that has room for the bundles"
+    nodes, totals = room
+    if not bundles or not nodes:
+        return Remedy(title, ("ray start --address=HEAD:6379   # on another machine",), doc=_DOC)
+    if strategy == "STRICT_SPREAD":
+        missing = evidence.many(len(_unplaced(strategy, bundles, nodes)), "node")
+        return waiting.add(f"Or add {missing}, each with room for a bundle", bundles[0])
+    needs = _sum(bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes))
+    local = {n: totals[0].get(n, 0.0) + v for n, v in needs.items()} if len(totals) == 1 else None
+    return waiting.add(title, needs, local)
+
+
+def _places(
+    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+) -> bool:
+    return not _unplaced(strategy, bundles, nodes)
+
+
+def _unplaced(
+    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+) -> list[resources.Needs]:
+    """Bundles for which these nodes have no room; like Ray's scheduler, this places the largest first."""
+    if strategy == "STRICT_PACK":
+        every = _sum(bundles)
+        return [] if any(resources.fits(node, every) for node in nodes) else list(bundles)
+    free, homeless = [dict(node) for node in nodes], []
+    for bundle in sorted(bundles, key=lambda b: -sum(b.values())):
+        home = next((node for node in free if resources.fits(node, bundle)), None)
+        if home is None:
+            homeless.append(bundle)
+        elif strategy == "STRICT_SPREAD":
+            free.remove(home)
+        else:
+            for name, amount in bundle.items():
+                home[name] -= amount
+    return homeless
 
 
 # ------------------------------------------------------------------ examples
@@ -468,7 +577,14 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("placement-group-pending",),
         consequences=("get-timeout",),
-        says=("ranks", "2 x 4 CPU", "STRICT_PACK", "8 CPU on one node", "4 CPU", 'strategy="PACK"'),
+        says=(
+            "ranks",
+            "2 x 4 CPU",
+            "STRICT_PACK",
+            "8 CPU on one node",
+            "4 CPU",
+            '[{"CPU": 2}] * 2',
+        ),
     ),
     Example(
         "the group would fit, but an actor holds the CPUs",

@@ -17,8 +17,8 @@ since 2.56 it kills as many as it takes to get below the threshold.
 - Run `ray list tasks --filter error_type=OUT_OF_MEMORY` while the cluster is up.
 
 ## Fix
-- Run fewer of the largest tasks at once: raise their `memory=` or `num_cpus=`. `memory=` does not limit a process; it
-  limits how many tasks Ray starts.
+- Run fewer of the largest tasks at once: raise their `memory=` or `num_cpus=`. `memory=` does not limit a process: Ray
+  starts as many tasks as its `memory` resource (`ray status`) holds, whatever they use.
 - Give each task smaller batches, and free what an actor keeps.
 - Give the node more memory. A higher threshold only makes the kernel kill instead of Ray.
 
@@ -52,7 +52,8 @@ from raydoctor.rules.shared.oom.kills import (
     reports,
     summaries,
 )
-from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
+from raydoctor.rules.shared.oom.remedies import DOC, fullest, gib, hungriest, largest, remedies
+from raydoctor.rules.shared.waiting import resources_of
 
 _READ_REPORT = Remedy(
     "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
@@ -88,7 +89,7 @@ def ray_oom_kill(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, episode: list[OomReport]) -> Finding:
-    worst = max(episode, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
+    worst = fullest(episode)
     victims = [v for r in episode for v in r.victims]
     exits = exits_of(case, episode, victims)
     repeats = tuple(e for r in episode for e in r.others if e.kind != "worker.exit")
@@ -102,7 +103,7 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
     if driver := next((e for e in repeats if e.kind == "driver.exception"), None):
         chain.append(Link(driver, f"the driver got {driver['type']}"))
     return Finding(
-        _headline(worst, victims, killed),
+        _headline(episode, victims, killed),
         tuple(chain),
         explains=(
             *evidence.exit_entities(exits),
@@ -115,7 +116,10 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
         ),
         count=killed,
         severity=evidence.severity(case, exits) if exits else None,
-        remedies=(*(data.memory_remedy(use) for use in uses[:2]), *remedies(worst)),
+        remedies=(
+            *(data.memory_remedy(use) for use in uses[:2]),
+            *remedies(episode, resources_of(case, worst.node)),
+        ),
         caused_by=tuple(Entity("oom-loop", v.function) for v in victims),
         covers=(
             *(r.event for r in episode),
@@ -137,7 +141,8 @@ def _victim_entities(victims: list[MemoryUser]) -> tuple[Entity, ...]:
 # ---------------------------------------------------------------- sentences
 
 
-def _headline(worst: OomReport, victims: list[MemoryUser], killed: int) -> str:
+def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) -> str:
+    worst = fullest(episode)
     names = evidence.join_names(v.label for v in victims)
     text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
     text += f" ({names})" if names else ""
@@ -146,7 +151,7 @@ def _headline(worst: OomReport, victims: list[MemoryUser], killed: int) -> str:
     name, holders = hungriest(worst)
     if not holders:
         return text
-    each = gib(max(h.gb for h in holders))
+    each = gib(largest(episode, name))
     spared = victims and all(name not in (v.function, v.name) for v in victims)
     subject = f"{name}, which was not killed," if spared else name
     if len(holders) > 1:
@@ -306,7 +311,8 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "3 × train",
             "15.00 GiB",
-            "2 × 7.12 GiB fit in the 14.25 GiB",
+            "Limit train to 1 concurrent task instead of 3",
+            "leave 14.25 GiB",
             "memory=",
         ),
     ),

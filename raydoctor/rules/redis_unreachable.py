@@ -186,7 +186,7 @@ def _remedies(address: str) -> Iterator[Remedy]:
     yield Remedy(
         "Correct the address, the password or TLS, and restart the head",
         (
-            "RAY_REDIS_ADDRESS=HOST:PORT ray start --head   # plus your other options; TLS: rediss://HOST:PORT; password: the option redis-password",
+            "export RAY_REDIS_ADDRESS=HOST:PORT   # before ray start, or before the program that calls ray.init(); TLS: rediss://HOST:PORT; password: the option redis-password",
         ),
         risk="disruptive",
         doc=GCS_DOC,

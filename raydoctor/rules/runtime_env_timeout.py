@@ -189,6 +189,7 @@ def _step(failure: SetupFailure) -> str:
 
 
 def _remedies(is_kept: bool, seconds: int, step: str) -> Iterator[Remedy]:
+    more = max(3 * (seconds or _DEFAULT), _DEFAULT)
     yield Remedy(
         f"Find why {step or 'the setup'} takes so long on that node",
         (
@@ -199,11 +200,11 @@ def _remedies(is_kept: bool, seconds: int, step: str) -> Iterator[Remedy]:
     )
     yield IMAGE
     yield Remedy(
-        f"Raise the time limit from {seconds or _DEFAULT} s to {3 * (seconds or _DEFAULT)} s",
+        f"Raise the time limit from {seconds or _DEFAULT} s to {more} s",
         (
             paste.python(
                 'runtime_env={{"config": {{"setup_timeout_seconds": {seconds}}}}}   # plus your other entries',
-                seconds=3 * (seconds or _DEFAULT),
+                seconds=more,
             ),
         ),
         doc=DOC,
@@ -263,7 +264,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
         },
         roots=("runtime-env-timeout",),
-        says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
+        says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 600'),
     ),
     Example(
         "without the driver's output",

@@ -108,7 +108,7 @@ def _remedies() -> tuple[Remedy, ...]:
         Remedy(
             "Give proxies more time to start",
             (
-                "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60 ray start --head ...   # or in the environment of the program that calls ray.init",
+                "export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60   # before ray start, or before the program that calls ray.init()",
             ),
             doc=_DOC,
         ),

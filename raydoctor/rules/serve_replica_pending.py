@@ -109,9 +109,16 @@ def _remedies(deployment: str, starting: bool, last: Event) -> Iterator[Remedy]:
             ("py-spy dump --pid PID   # of the replica, on its node",),
         )
         return
-    yield serve.request(
-        f"Request no more resources for a replica of {deployment} than a node has", _possible(last)
-    )
+    given = _possible(last)
+    if all(given.values()):
+        yield serve.request(
+            f"Request no more resources for a replica of {deployment} than a node has", given
+        )
+    else:
+        yield Remedy(
+            f"Start fewer replicas of {deployment} (num_replicas), or add nodes: what runs holds what it waits for",
+            ("serve status   # how many replicas run",),
+        )
 
 
 def _possible(last: Event) -> resources.Needs:

@@ -31,7 +31,6 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -84,7 +83,7 @@ def _finding(place: str, found: list[tuple[Event, Raised]]) -> Finding:
     where = f", in {raised.place}" if raised.place else ""
     return Finding(
         f"{evidence.many(count, 'request')} to Serve failed because the deployment's code raised {text}{where}",
-        (Link(event, "a replica logs the exception of a request"),),
+        (Link(event, "a replica logs the exception of a request", raised.code),),
         explains=(Entity("serve-replicas", f"request {place}"),),
         subjects=(Subject("deployment", None, None, event.pid),),
         count=count,
@@ -94,20 +93,8 @@ def _finding(place: str, found: list[tuple[Event, Raised]]) -> Finding:
 
 
 def _remedies(raised: Raised) -> Iterator[Remedy]:
-    place = raised.place
-    steps = [
-        paste.shell(
-            "sed -n '{first},{last}p' {file:path}",
-            first=max(each.line - 5, 1),
-            last=each.line + 3,
-            file=each.file,
-        )
-        for each in (place,)
-        if each and not each.file.startswith("<")
-    ]
     yield Remedy(
-        f"Fix {place or 'the line that raises ' + raised.name}, or refuse such requests with a 4xx response",
-        tuple(steps),
+        f"Fix {raised.place or 'the line that raises ' + raised.name}, or refuse such requests with a 4xx response",
         doc="https://docs.ray.io/en/latest/serve/http-guide.html",
     )
 

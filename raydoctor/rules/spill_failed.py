@@ -224,6 +224,8 @@ def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
         for word in ("read-only", "permission", "not a directory", "could not be created")
     ):
         return (_writable(error), *_ELSEWHERE)
+    if "no such file" in lowered or "filenotfound" in lowered:
+        return (_missing(error), *_ELSEWHERE)
     return (_room(error), *_ELSEWHERE)
 
 
@@ -263,6 +265,20 @@ def _writable(error: str) -> Remedy:
                 directory=directory,
             ),
             paste.shell("chown OWNER {directory:path}", directory=directory),
+        ),
+    )
+
+
+def _missing(error: str) -> Remedy:
+    """For the directory that Python's error names."""
+    found = _QUOTED.search(error)
+    return Remedy(
+        "Create the directory for spilled objects on every node, as Ray's user",
+        (
+            paste.shell(
+                "mkdir -p {directory:path}   # or mount its disk",
+                directory=found["directory"] if found else "DIRECTORY",
+            ),
         ),
     )
 

@@ -17,7 +17,7 @@ table of tasks while the cluster runs. In that table, an exception that the prog
 - `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` while the cluster runs.
 
 ## Fix
-Fix that line or its input. Retry failures that pass by themselves (network, files) with
+Fix that line, or pass arguments that it accepts. Retry failures that pass by themselves (network, files) with
 `@ray.remote(retry_exceptions=[ConnectionError])`: by default Ray retries lost workers, not exceptions.
 
 ## Not this when
@@ -58,6 +58,8 @@ _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed
 _DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
+_UNPICKLES = "ray/cloudpickle/"
+"""Where a worker imports the modules that a pickled function refers to."""
 _MODULE = pattern(r"No module named '(?P<module>[\w.]+)'")
 _NO_MODULE = Signal(
     "task.no_module", "No module named ",
@@ -318,7 +320,9 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
     own = [*group.raised, *group.unhandled, *group.text, *group.recorded, *group.retried]
     for seen in own[:1]:
         yield Link(
-            seen.event, f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}"
+            seen.event,
+            f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}",
+            _code(seen.failure),
         )
     if len(own) > 1:
         yield Link(
@@ -334,7 +338,12 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
         yield Link(
             seen.event,
             f"{path} {why} in {function}: {kind}{_where(function, seen.failure)}",
+            "" if own else _code(seen.failure),
         )
+
+
+def _code(failure: TaskFailure) -> str:
+    return failure.raised.code if failure.raised else ""
 
 
 def _how(seen: Printed) -> str:
@@ -368,7 +377,8 @@ def _records(group: _SameError) -> Iterator[Event]:
 def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy]:
     place = failure.raised.place if failure.raised else None
     if found := _MODULE.search(failure.raised.message if failure.raised else ""):
-        yield _install(found["module"])
+        yield _install(found["module"], of_driver=bool(place and _UNPICKLES in place.file))
+        return
     is_task = failure.is_remote and "." not in function
     if kind in _PASSING and is_task:
         yield Remedy(
@@ -382,24 +392,22 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
             ),
             doc=_DOC,
         )
-    steps = []
-    if place and not place.file.startswith("<"):  # `<string>` (`python -c`), `<stdin>`: no file
-        steps.append(
-            paste.shell(
-                "sed -n '{first},{last}p' {file:path}",
-                first=max(place.line - 5, 1),
-                last=place.line + 3,
-                file=place.file,
-            )
-        )
-    if is_task and function.isidentifier():
-        steps.append(
-            paste.python(
-                "{function:name}._function(...)   # runs it in this process, without Ray, with the same arguments",
-                function=function,
-            )
-        )
-    yield Remedy(f"Fix {place or function}, or its input", tuple(steps), doc=_DOC)
+    if failure.raised and "[Errno 24]" in failure.raised.message:
+        yield _MORE_FILES
+    alone = paste.python(
+        "{function:name}._function(ARGUMENTS)   # repeats it in this process, without Ray",
+        function=function,
+    )
+    where = (
+        f"{place} so that it does not raise"
+        if place and place.is_user_code
+        else f"what {function} passes to {place}: it raises"
+    )
+    yield Remedy(
+        f"Fix {where if place else f'{function} so that it does not raise'} {kind} for these arguments",
+        (alone,) if is_task and function.isidentifier() else (),
+        doc=_DOC,
+    )
     yield Remedy(
         "Attach the debugger at the exception",
         (
@@ -410,19 +418,31 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
     )
 
 
-def _install(module: str) -> Remedy:
+_MORE_FILES = Remedy(
+    "Close files that are no longer needed, or raise the hard limit: Ray raises each worker's own limit to it",
+    (
+        "ulimit -n 65536   # before ray start, or before the program that calls ray.init(); if refused: nofile in /etc/security/limits.conf",
+        "docker run --ulimit nofile=65536:65536   # plus your other options",
+    ),
+)
+
+
+def _install(module: str, *, of_driver: bool = False) -> Remedy:
+    """`of_driver`: the worker failed to unpickle a reference to the module, so the driver has imported it."""
     package = module.partition(".")[0]
-    return Remedy(
-        f"Install {package} for the workers, which cannot import it",
-        (
-            paste.python(
-                'ray.init(runtime_env={{"pip": [{package}]}})   # a package; or install it on every node',
-                package=package,
-            ),
-            'ray.init(runtime_env={"working_dir": "."})   # a module of your own project',
-        ),
-        doc=_DEPENDENCIES_DOC,
+    own = paste.python(
+        'ray.init(runtime_env={{"working_dir": FOLDER}})   # the folder with {package}.py or {package}/, if it is your own module',
+        package=package,
     )
+    installed = paste.python(
+        'ray.init(runtime_env={{"pip": [PACKAGE]}})   # the package on PyPI that has {package}; or install it on every node',
+        package=package,
+    )
+    if of_driver:
+        title = f"Send {package} to the workers: the driver has imported it, and the workers cannot find it"
+        return Remedy(title, (own, installed), doc=_DEPENDENCIES_DOC)
+    title = f"Install {package} for the workers, which cannot import it"
+    return Remedy(title, (installed, own), doc=_DEPENDENCIES_DOC)
 
 
 def _rebuild(kind: str, group: _SameError) -> Iterator[Remedy]:

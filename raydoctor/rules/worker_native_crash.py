@@ -278,7 +278,7 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 (
                     "df -h /dev/shm",
                     "docker run --shm-size=SIZE   # plus your other options; a third of the memory; Kubernetes: an emptyDir with medium: Memory",
-                    "RAY_preallocate_plasma_memory=1 ray start   # plus your other options; fails when Ray starts instead of later",
+                    "export RAY_preallocate_plasma_memory=1   # before ray start, or before the program that calls ray.init(); fails when Ray starts instead of later",
                 ),
                 risk="disruptive",
             ),
@@ -296,21 +296,29 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
 
 
 def _library(crash: Crash) -> Remedy:
-    if not crash.modules:
+    top = crash.frames[0] if crash.frames else None
+    if top and "/ctypes/" in top.file:
         return Remedy(
-            "Upgrade or roll back the native library that the last frame calls",
+            f"Check the ctypes call in {crash.place or top}: its pointers, argtypes and restype, and how long their memory lives"
+        )
+    blamed = [m for m in crash.modules if top and f"-packages/{m}/" in top.file]
+    if not blamed:
+        return Remedy(
+            f"Upgrade or roll back the native library that {top} calls"
+            if top
+            else "Upgrade or roll back the native library that crashed",
             (
                 "python -m pip list   # compare with an environment without the crash",
                 "python -m pip check",
             ),
         )
     return Remedy(
-        f"Reinstall or upgrade the native packages that the process loaded: {', '.join(crash.modules[:4])}",
+        f"Reinstall or upgrade {blamed[0]}, whose native code the last Python frame called",
         (
             "python -m pip check",
             paste.shell(
                 "python -m pip install --upgrade --force-reinstall {packages:package}",
-                packages=crash.modules[:4],
+                packages=blamed,
             ),
         ),
         risk="disruptive",
@@ -399,7 +407,7 @@ EXAMPLES: tuple[Example, ...] = (
             "(Shard pid=412) Extension modules: msgpack._cmsgpack, ray._raylet, torch._C (total: 3) [repeated 3x across cluster]\n"
         },
         roots=("worker-native-crash",),
-        says=("3 workers of Shard crashed: SIGSEGV", "torch"),
+        says=("3 workers of Shard crashed: SIGSEGV", "native library"),
     ),
     Example(
         "only Ray's handler is echoed",

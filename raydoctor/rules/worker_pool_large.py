@@ -76,7 +76,7 @@ def _finding(node: str, most: Event, events: list[Event]) -> Finding:
                 "Count the actors and the tasks that wait in ray.get on this node",
                 (
                     "ray list actors --filter state=ALIVE --limit 1000",
-                    "ray summary tasks",
+                    "raydoctor hung   # which tasks wait in ray.get, and for what",
                 ),
             ),
             Remedy(

@@ -137,7 +137,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
         f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
             paste.shell(
-                "RAY_worker_register_timeout_seconds={seconds:.0f} ray start   # plus your other options; every node; or in the environment of ray.init()",
+                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # before ray start, or before the program that calls ray.init(); every node; or in the environment of ray.init()",
                 seconds=4 * waited,
             ),
         ),

@@ -88,10 +88,11 @@ _FIND = Remedy(
     (
         "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
         "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
+        "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
     ),
     doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
 )
-_UNTIL_THEN = "Until then, make Ray retry the work"
+_UNTIL_THEN = "Until then, make Ray retry the work, if it does not end its process each time"
 
 
 @rule(

@@ -105,6 +105,37 @@ time.sleep(9999)
 """
 
 
+FIXED = """
+import ray
+from ray.util.placement_group import placement_group
+ray.init()
+
+@ray.remote(num_cpus=0, resources={{"seat": 1}})
+class Simulator:
+    def ping(self): return 1
+
+{fewer}
+ray.get([actor.ping.remote() for actor in actors])
+
+@ray.remote(num_cpus=0, resources={{"seat": 1}})
+def train(): pass
+
+ray.get([train.remote() for _ in range(3)])
+for actor in actors: ray.kill(actor)
+ray.get({group}.ready())
+
+{less}
+def render(): pass
+
+@ray.remote(num_cpus=0, {name})
+class Typist:
+    def ping(self): return 1
+
+ray.get([render.remote(), Typist.remote().ping.remote()])
+print("well", flush=True)
+"""
+"""What waited, changed as the report advises."""
+
 RULES = (
     *("infeasible-request", "nested-get-deadlock", "placement-group-pending", "cluster-starved"),
     "actor-deadlock",
@@ -137,7 +168,27 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
         ray.run(STUCK)
         ray.wait_for("stuck", "driver-1.txt")
         time.sleep(now.AGE + 3)
-        yield Clinic(busy, look(ray, tmp_path_factory.mktemp("stuck")))
+        found = Clinic(busy, look(ray, tmp_path_factory.mktemp("stuck")))
+        for driver in ray.drivers:
+            driver.kill()
+        ray.run(fixed(found))
+        ray.wait_for("well", "driver-2.txt")
+        yield found
+
+
+def fixed(clinic: Clinic) -> str:
+    """The program with the steps of the report."""
+
+    def step(rule: str, words: str) -> str:
+        steps = (s for d in clinic.of(rule) for r in d.remedies for s in r.steps if words in s)
+        return next(steps).partition("   #")[0].rstrip()
+
+    return FIXED.format(
+        fewer=step("cluster-starved", "actors = ["),
+        group=step("placement-group-pending", "placement_group([{"),
+        less=step("infeasible-request", "# render"),
+        name=step("infeasible-request", "not licenc"),
+    )
 
 
 def look(ray: RealRay, folder: Path) -> Report:

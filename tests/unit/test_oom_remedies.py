@@ -12,7 +12,7 @@ from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 from raydoctor.rules.shared.oom.remedies import remedies
 
 _EVENT = Event("oom.kill", Source("logs/raylet.out", "raylet-out"), 1, 0, "")
-_NUMBER = re.compile(r"(\d+\.\d\d) GiB")
+_NODE = {"CPU": 4.0, "memory": 14.0 * 2**30}
 
 
 def _report(
@@ -29,58 +29,67 @@ def _report(
     )
 
 
-def test_limit_shows_what_each_task_reserves() -> None:
-    """Three would fit by the measured 0.68 GiB, two fit with growth; title and steps have one number."""
-    title = remedies(_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2))[0].title
-    assert title == (
-        "Limit train to 2 concurrent tasks instead of 4: 2 × 1.12 GiB fit in the 2.24 GiB that the other "
-        "processes leave below Ray's threshold (the largest held 0.68 GiB when Ray killed)"
+def test_memory_makes_ray_start_fewer_tasks() -> None:
+    """Ray counts 14 GiB of memory: the 0.68 GiB that a task held would let 20 start."""
+    remedy = remedies([_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2)], _NODE)[0]
+    assert remedy.title == (
+        "Limit train to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing, and the "
+        "other processes leave 2.24 GiB below Ray's threshold"
     )
+    assert "memory=9557 * 1024**2" in remedy.steps[0]
+    assert "num_cpus=4)" in remedy.steps[1]
+
+
+def test_a_lowered_threshold_is_not_answered_with_more_memory() -> None:
+    report = _report([0.9], 0.6, 1.5)._replace(limit_gb=24.0)
+    titles = [remedy.title for remedy in remedies([report], _NODE)]
+    assert titles[0] == "Let Ray use more of node 10.0.0.2: its threshold is set to 6% of 24.00 GiB"
+    assert not any("more memory" in title for title in titles)
+
+
+def test_survivors_of_a_kill_tell_how_large_a_task_grows() -> None:
+    """The last report has the largest process: every sentence has its size."""
+    first, last = _report([0.7] * 4, 0.4, 3.2), _report([1.3] * 2, 0.4, 3.2)
+    title = remedies([first, last], _NODE)[0].title
+    assert title.startswith("Limit train to 1 concurrent task")
+    assert "1.30 GiB" in title
+    assert "0.70" not in title
 
 
 def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
-    title = remedies(_report([1.77], 0.64, 2.4, actor=True))[0].title
+    title = remedies([_report([1.77], 0.64, 2.4, actor=True)], _NODE)[0].title
     assert title == (
         "Keep actor Cache below 1.76 GiB, the memory left for it: it had grown to 1.77 GiB"
     )
 
 
 def test_an_actor_at_the_limit_has_grown_beyond_it() -> None:
-    title = remedies(_report([1.47], 0.93, 2.4, actor=True))[0].title
+    title = remedies([_report([1.47], 0.93, 2.4, actor=True)], _NODE)[0].title
     assert title == (
         "Keep actor Cache below 1.47 GiB, the memory left for it: it had grown beyond that"
     )
-
-
-def test_cpus_are_a_way_only_if_they_allow_the_same_number() -> None:
-    three_of_four = remedies(_report([0.7] * 4, 0.4, 3.2))[0]
-    two_of_four = remedies(_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2))[0]
-    assert "num_cpus" not in " ".join(three_of_four.steps)
-    assert "num_cpus=2)   # or by CPUs: at most 2 at once" in " ".join(two_of_four.steps)
 
 
 _GIB = st.integers(1, 6400).map(lambda n: n / 100)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(_GIB, min_size=1, max_size=6), _GIB, st.floats(0.85, 1.0), st.booleans())
-def test_numbers_agree(each: list[float], others: float, share: float, actor: bool) -> None:
-    threshold = round((sum(each) + others) * share, 2)
-    remedy = remedies(_report(each, others, threshold, actor=actor))[0]
-    title = remedy.title
-    numbers = [float(n) for n in _NUMBER.findall(title)]
-    if found := re.match(r"Limit \w+ to (\d+) concurrent \w+ instead of (\d+)", title):
-        fitting, running = int(found[1]), int(found[2])
-        share, room, largest = numbers
-        assert fitting * share <= room + 1e-9
-        assert share >= largest * 1.15 - 1e-9
-        assert fitting < running
-        assert fitting == running - 1 or (fitting + 1) * largest * 1.15 > room - 0.01 * running
-        steps = " ".join(remedy.steps)
-        assert f"{share:.2f} GiB" in steps
-        assert {int(n) for n in re.findall(r"at most (\d+)", steps)} == {fitting}
-    elif title.startswith("Keep"):
-        assert title.endswith("beyond that") or numbers[0] < numbers[-1]
-    else:
-        need, _, room, *_ = numbers
-        assert need > room
+@given(st.lists(_GIB, min_size=1, max_size=8), _GIB, st.integers(1, 64), st.floats(0.1, 500))
+def test_numbers_agree(each: list[float], others: float, cpus: int, memory: float) -> None:
+    """As many tasks as the title says, and no more, fit in what Ray counts."""
+    report = _report(each, others, round(sum(each) + others, 2))
+    node = {"CPU": float(cpus), "memory": memory * 2**30}
+    remedy = remedies([report], node)[0]
+    steps = " ".join(remedy.steps)
+    found = re.match(r"Limit train to (\d+) concurrent tasks? instead of (\d+)", remedy.title)
+    if not found:
+        assert "memory=" not in steps.replace("memory= does not", "")
+        return
+    most, running = int(found[1]), int(found[2])
+    assert 1 <= most < running == len(each)
+    assert most == 1 or most * 2 * max(each) <= sum(each) + 0.011
+    for share in re.findall(r"memory=(\d+) \*", steps):
+        assert int(memory * 1024) // int(share) == most
+    for share in re.findall(r"num_cpus=(\d+)", steps):
+        assert cpus // int(share) == most
+    assert {int(n) for n in re.findall(r"at most (\d+)", steps)} <= {most}

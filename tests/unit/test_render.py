@@ -34,6 +34,7 @@ from raydoctor.model.values import (
 from raydoctor.read.story import Alias, Story, StoryLine
 from raydoctor.render import json as json_report
 from raydoctor.render import markdown, page, report, rules, story, terminal
+from raydoctor.rules.shared.traceback import parse
 
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 RAYLET = Source("logs/raylet.out", "raylet-out", size=1000)
@@ -276,6 +277,21 @@ def test_verbose_shows_records_sightings_hints_and_cost() -> None:
     ):
         assert told not in short
         assert told in full
+
+
+def test_the_line_that_raised_stands_below_its_record() -> None:
+    """With Python's marks; a hostile line of code acts as little as other evidence."""
+    raised = parse(
+        'Traceback (most recent call last):\n  File "/app/mean.py", line 7, in mean\n    return total / len(\x1b[31mvalues)\n'
+        "           ~~~~~~^~~~~~~~~~~~~\nZeroDivisionError: division by zero\n"
+    )
+    assert raised
+    text = text_of(reported(diagnosis(chain=(Link(event(), "mean raised it", raised.code),))))
+    line = next(row for row in text.splitlines() if "return total" in row)
+    marks = text.splitlines()[text.splitlines().index(line) + 1]
+    assert "\\x1b[31mvalues" in line
+    assert line.index("total") == marks.index("~")
+    assert line.index("/") == marks.index("^")
 
 
 def test_the_same_advice_is_told_once() -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
-from raydoctor.model import ids
-from raydoctor.model.values import Event, Source
+from raydoctor.cluster.resources import Needs
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Event, Remedy, Source
 
 JOBS_DOC = (
     "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/quickstart.html"
@@ -125,3 +126,28 @@ def signal_of(code: int) -> str:
     """The signal that an exit code means: `-9` and, from a shell, `137` are SIGKILL."""
     number = -code if code < 0 else code - _SHELL
     return signal.Signals(number).name if number in set(signal.Signals) else ""
+
+
+def entrypoint(given: Needs) -> Remedy:
+    """The submission with entrypoint resources that a node has; empty if unknown: then with those of the head."""
+    asked = {name: given[name] for name in _ENTRYPOINT if given.get(name)}
+    options = " ".join(_ENTRYPOINT[name] for name in asked)
+    return Remedy(
+        "Request entrypoint resources that one node has, or none: then the program runs on the head",
+        (
+            "ray job submit -- python your_script.py",
+            *(
+                (paste.shell(f"ray job submit {options} -- python your_script.py", **asked),)
+                if asked
+                else ()
+            ),
+        ),
+        doc=JOBS_DOC,
+    )
+
+
+_ENTRYPOINT = {
+    "CPU": "--entrypoint-num-cpus {CPU:g}",
+    "GPU": "--entrypoint-num-gpus {GPU:g}",
+    "memory": "--entrypoint-memory {memory:.0f}",
+}

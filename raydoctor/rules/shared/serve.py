@@ -259,6 +259,22 @@ def deployment_of(class_name: str) -> str:
 _ACTOR_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
+def replicas(class_name: str, most: int, wanted: int) -> Remedy | None:
+    """Fewer replicas, for the class of a replica's actor; None for other classes."""
+    deployment = deployment_of(class_name)
+    if not deployment:
+        return None
+    return Remedy(
+        f"Start at most {most} replicas of {deployment} instead of {wanted}",
+        (
+            paste.python(
+                "@serve.deployment(num_replicas={most})   # {of}", most=most, of=deployment
+            ),
+        ),
+        doc=_DOC,
+    )
+
+
 def request(title: str, given: Mapping[str, float]) -> Remedy:
     """The decorator of a deployment whose replicas request these resources."""
     parts = [

@@ -13,6 +13,9 @@ from typing import NamedTuple
 from raydoctor.model.patterns import pattern
 
 _FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_CODE = pattern(r"(?P<indent> {4})(?P<code>\S.{0,300})")
+_MARKS = pattern(r"[ ~^]{5,400}")
+"""Since Python 3.11, unless the whole line failed."""
 _RAISED = pattern(r"^(?P<type>[A-Za-z_][\w.]{0,300})(?:\([\w.]+\))?(?:: ?(?P<message>.*))?$")
 _USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
 _HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.{0,300}\(pid=\d+")
@@ -38,6 +41,8 @@ class TracebackFrame(NamedTuple):
     file: str
     line: int
     function: str
+    code: str = ""
+    """The line of the program, if the traceback contains it, with Python's marks below its part that failed."""
 
     @property
     def is_user_code(self) -> bool:
@@ -87,6 +92,11 @@ class Raised(NamedTuple):
         return own[-1] if own else self.frames[-1] if self.frames else None
 
     @property
+    def code(self) -> str:
+        """The line of the user's program that raised, with marks; empty if the traceback has none."""
+        return self.place.code if self.place and self.place.is_user_code else ""
+
+    @property
     def first(self) -> Raised:
         """The first exception of the chain."""
         return self.cause.first if self.cause else self
@@ -109,10 +119,12 @@ def parse(text: str) -> Raised | None:
     raised: Raised | None = None
     frames: list[TracebackFrame] = []
     begun = False
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         if match := _FRAME.match(line):
+            code = _code(lines[number : number + 2])
             frames.append(
-                TracebackFrame(match["file"], int(match["line"]), match["function"] or "")
+                TracebackFrame(match["file"], int(match["line"]), match["function"] or "", code)
             )
             begun = True
         elif _HEADER.match(line) and not line.startswith(_RAYS_OWN):
@@ -125,6 +137,15 @@ def parse(text: str) -> Raised | None:
         elif raised and not begun and line.strip() and not line.startswith(_CHAINED):
             break
     return raised
+
+
+def _code(below: list[str]) -> str:
+    """The program's line below a frame, and a caret below the part that failed: at its start if Python marks none."""
+    found = _CODE.fullmatch(below[0]) if below else None
+    if not found:
+        return ""
+    marks = below[1] if len(below) > 1 and _MARKS.fullmatch(below[1]) and "^" in below[1] else ""
+    return f"{found['code']}\n{marks[len(found['indent']) :] or '^'}"
 
 
 def cut_off(text: str) -> Raised | None:

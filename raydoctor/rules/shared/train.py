@@ -394,7 +394,7 @@ def _part_followers(attempt: TrainAttempt) -> None:
 def _like(rank: Rank, first: Rank) -> bool:
     if rank.error and first.error:
         one, other = rank.error.failure.raised, first.error.failure.raised
-        return bool(one and other and (one.name, one.place) == (other.name, other.place))
+        return bool(one and other and (one.name, str(one.place)) == (other.name, str(other.place)))
     return rank.exit is not None and first.exit is not None
 
 

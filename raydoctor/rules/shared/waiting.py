@@ -5,8 +5,9 @@ Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, TRACEBACK, WORKER_DISCONNECTED
 from raydoctor.cluster import resources
+from raydoctor.cluster import waiting as now
+from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event, Severity
+from raydoctor.model.values import Event, Remedy, Severity
 
 _WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
 _TASK = "ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
@@ -250,12 +253,21 @@ def _is_monitors_last(case: Case, event: Event) -> bool:
 
 def had(case: Case, node: str, needs: resources.Needs) -> bool:
     """Whether a node's own last dump shows that a request would have fitted."""
+    return any(resources.fits(own, needs) for own in _dumped(case, node))
+
+
+def resources_of(case: Case, node: str) -> resources.Needs:
+    """A node's total resources: from a live collection, else from its raylet's last dump; empty if unknown."""
+    snapshot = now.picture(case)
+    live = (n.total for n in (*snapshot.nodes, *snapshot.lost) if n.id == node) if snapshot else ()
+    return next((total for total in live if total), next(_dumped(case, node), {}))
+
+
+def _dumped(case: Case, node: str) -> Iterator[resources.Needs]:
     for state in case.of("debug.state"):
         totals_ = dict(_NODE_TOTAL.findall(state["local_id"])) if state["node"] == node else {}
-        own = totals_.get(state["local_id"].partition(" ")[0], "")
-        if own and resources.fits(resources.ten_thousandths(own), needs):
-            return True
-    return False
+        if own := totals_.get(state["local_id"].partition(" ")[0], ""):
+            yield resources.ten_thousandths(own)
 
 
 def deaths(case: Case) -> list[tuple[str, float]]:
@@ -475,3 +487,64 @@ def one_role(events: Iterable[Event]) -> list[Event]:
         if chosen:
             return chosen
     return []
+
+
+# ---------------------------------------------------------------- remedies
+
+DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
+_OPTIONS = {"CPU": "num_cpus={amount:g}", "GPU": "num_gpus={amount:g}"}
+
+
+def request(title: str, given: resources.Needs, of: str) -> Remedy:
+    """The decorator of a task or actor that requests these resources; `of`: its name, for a comment."""
+    step = paste.python("@ray.remote({parts})   # {of}", parts=_arguments(given), of=of)
+    return Remedy(title, (step,), doc=DOC)
+
+
+def add(title: str, more: resources.Needs, local: resources.Needs | None = None) -> Remedy:
+    """Another node with these resources, or the program's own Ray with `local` ones.
+
+    `ray start` finds CPUs, GPUs and memory itself. `ray.init` has no option for memory, and a GPU cannot be made up.
+    """
+    steps = []
+    if local and "GPU" not in local and set(local) != {"memory"}:
+        given = {name: amount for name, amount in local.items() if name != "memory"}
+        steps.append(
+            paste.python("ray.init({parts})   # if the program starts Ray", parts=_arguments(given))
+        )
+    custom = {n: v for n, v in more.items() if n not in _OPTIONS and n != "memory"}
+    if custom:
+        table = json.dumps({n: int(v) if v == int(v) else v for n, v in custom.items()})
+        steps.append(
+            paste.shell(
+                "ray start --address=HEAD:6379 --resources={table}   # on another machine",
+                table=table,
+            )
+        )
+    else:
+        steps.append(
+            paste.shell(
+                "ray start --address=HEAD:6379   # on another machine with {needs}",
+                needs=resources.describe(more),
+            )
+        )
+    return Remedy(title, tuple(steps), risk="disruptive", doc=DOC)
+
+
+def _arguments(given: resources.Needs) -> list[str]:
+    """The arguments of `@ray.remote` and `ray.init` for these resources; memory in whole MiB, rounded down."""
+    parts: list[str] = [
+        paste.python(template, amount=given[name])
+        for name, template in _OPTIONS.items()
+        if name in given
+    ]
+    if "memory" in given:
+        parts.append(paste.python("memory={mib} * 1024**2", mib=int(given["memory"] / 2**20)))
+    custom = [
+        paste.python("{name}: {amount:g}", name=name, amount=amount)
+        for name, amount in given.items()
+        if name not in _OPTIONS and name != "memory" and amount
+    ]
+    if custom:
+        parts.append(paste.python("resources={{{custom}}}", custom=custom))
+    return parts

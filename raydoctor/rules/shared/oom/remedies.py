@@ -1,14 +1,17 @@
-"""The numbers of a memory monitor's report and the remedies made of them: `memory=`, `num_cpus=`, node sizes.
+"""The numbers of a memory monitor's reports and the remedies made of them: `memory=`, `num_cpus=`, node sizes.
 
-Every number of a remedy comes from one `Fit`, rounded once to hundredths of a GiB as Ray prints them, so that a reader
-who checks a sentence gets the same result.
+Every number of a remedy comes from one `Fit`, in hundredths of a GiB as Ray prints them, so that a reader who checks a
+sentence gets the same result. `memory=` is a number that Ray's scheduler adds up: it starts as many tasks as its
+`memory` resource holds, which a lowered threshold does not lower and which no task's real use changes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from raydoctor.cluster.resources import Needs
 from raydoctor.model import paste
 from raydoctor.model.values import Remedy
 from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
@@ -16,10 +19,8 @@ from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
-_GROWTH = 15
-"""Percent added to a killed worker's memory: it was still growing, so its measured size is a lower bound."""
-_ALONE = 50
-"""The same for a single process that does not fit: how far it would have grown is unknown."""
+_GROWTH = 2
+"""A killed worker was still growing, so its measured size is a lower bound: twice as much is left for each."""
 
 
 def gib(amount: float) -> str:
@@ -44,9 +45,7 @@ class Fit(NamedTuple):
     name: str
     holders: list[MemoryUser]
     each: float
-    """The largest of its processes."""
-    need: float
-    """The same with `_GROWTH`, rounded up."""
+    """The largest of its processes in all reports: the survivors of a kill grow on."""
     others: float
     """What everything else on the node used."""
     room: float
@@ -59,89 +58,102 @@ class Fit(NamedTuple):
 
     @property
     def most(self) -> int:
-        """How many of them fit; 0 where a single one does not."""
-        return min(_hundredths(self.room) // _hundredths(self.need), self.running - 1)
-
-    @property
-    def share(self) -> float:
-        """What each of them may use, rounded down."""
-        return math.floor(self.room / self.most * 100 + 1e-6) / 100
-
-    @property
-    def alone(self) -> float:
-        """What the largest may need where a single one does not fit, rounded up."""
-        return _grown(self.each, _ALONE)
+        """How many of them to run at once; 0 where a single one may not fit."""
+        if self.running < 2 or self.each >= self.room:
+            return 0
+        return max(min(int(self.room / (_GROWTH * max(self.each, 0.01))), self.running - 1), 1)
 
 
-def _fit(name: str, holders: list[MemoryUser], worst: OomReport) -> Fit:
-    each = max(h.gb for h in holders)
-    need = _grown(each, _GROWTH)
+def _fit(name: str, holders: list[MemoryUser], worst: OomReport, each: float) -> Fit:
     others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
     # Usage had reached Ray's threshold: if the report does not contain it, the default may be too high.
     room = max(min(worst.threshold_gb, worst.used_gb) - others, 0.0)
-    return Fit(name, holders, each, max(need, 0.01), others, math.floor(room * 100 + 1e-6) / 100)
+    return Fit(name, holders, each, others, math.floor(room * 100 + 1e-6) / 100)
 
 
-def _grown(amount: float, percent: int) -> float:
-    """The amount plus these percent, rounded up to hundredths."""
-    return math.ceil(round(amount * (100 + percent), 6)) / 100
+def fullest(episode: Sequence[OomReport]) -> OomReport:
+    """The report with the most memory in its largest processes."""
+    return max(episode, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
 
 
-def _hundredths(amount: float) -> int:
-    return round(amount * 100)
+def largest(episode: Sequence[OomReport], name: str) -> float:
+    """GiB of this function's largest process in any of these reports: its one number in headline and remedies."""
+    return max(
+        (h.gb for r in episode for h in r.holders if name in (h.function, h.name)), default=0.0
+    )
 
 
-def remedies(worst: OomReport) -> tuple[Remedy, ...]:
-    """What would have kept this node below its threshold, with the report's own numbers."""
+def remedies(episode: Sequence[OomReport], node: Needs) -> tuple[Remedy, ...]:
+    """What would have kept this node below its threshold, with the reports' own numbers.
+
+    `node`: its resources as Ray counts them (bytes of memory); empty if they are unknown.
+    """
+    worst = fullest(episode)
+    more = _threshold(worst)
     name, holders = hungriest(worst)
     if not holders:
-        return (_more_memory(worst, None),)
+        return (*more, *_more_memory(worst, 0.0))
     if not holders[0].is_worker:
-        return (_not_a_worker(name, holders[0], worst), _more_memory(worst, None))
-    fit = _fit(name, holders, worst)
-    if fit.most >= 1:
-        return (_fewer(fit), _more_memory(worst, fit.running * fit.share + fit.others))
+        return (_not_a_worker(name, holders[0], worst), *more, *_more_memory(worst, 0.0))
+    fit = _fit(name, holders, worst, largest(episode, name))
     is_actor = holders[0].actor or "." in holders[0].name
-    one = (_one_actor if is_actor else _one_task)(fit, _beside(worst, name))
-    return (one, _more_memory(worst, fit.alone + fit.others))
+    if fit.most and not is_actor:
+        needed = _GROWTH * fit.each * fit.running + fit.others
+        return (_fewer_tasks(fit, node), *more, *_more_memory(worst, needed))
+    one = (_actors if is_actor else _one_task)(fit, _beside(worst, name))
+    return (*more, one, *_more_memory(worst, _GROWTH * fit.each * fit.running + fit.others))
 
 
-def _fewer(fit: Fit) -> Remedy:
-    """`memory=`, and `num_cpus=` where it gives the same number, such that at most `fit.most` run at once."""
-    is_actor = fit.holders[0].actor
-    noun = "actor" if is_actor else "task"
+def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
+    """`memory=`, and `num_cpus=` where a whole number does it, such that exactly `fit.most` run at once on the node."""
     plural = "" if fit.most == 1 else "s"
     return Remedy(
-        f"Limit {fit.name} to {fit.most} concurrent {noun}{plural} instead of {fit.running}: {fit.most} × {gib(fit.share)} fit in the "
-        f"{gib(fit.room)} that the other processes leave below Ray's threshold (the largest held {gib(fit.each)} when Ray killed)",
-        (
-            paste.python(
-                "@ray.remote(memory={amount} * 1024**{power})   # {name}: each reserves {share:.2f} GiB, so that at most {most} run at once",
-                most=fit.most,
-                name=f"class {fit.name}" if is_actor else fit.name,
-                share=fit.share,
-                **_memory(fit.share),
-            ),
-            *_by_cpus(fit),
-        ),
+        f"Limit {fit.name} to {fit.most} concurrent task{plural} instead of {fit.running}: the largest held {gib(fit.each)} and was "
+        f"still growing, and the other processes leave {gib(fit.room)} below Ray's threshold",
+        (*_by_memory(fit, node.get("memory", 0.0)), *_by_cpus(fit, node.get("CPU", 0.0))),
         doc=DOC,
     )
 
 
-def _by_cpus(fit: Fit) -> tuple[str, ...]:
-    """`num_cpus=`, if a whole number allows exactly `fit.most` at once on the CPUs that were in use."""
-    cpus = max((h.cpus for h in fit.holders), default=0.0) or 1.0
-    num_cpus = math.ceil(fit.running * cpus / fit.most)
-    if math.floor(fit.running * cpus / num_cpus) != fit.most:
-        return ()
-    step = paste.python(
-        "@ray.remote(num_cpus={num_cpus})   # or by CPUs: at most {most} at once; with num_cpus={cpus:g}, {running} ran",
-        most=fit.most,
-        num_cpus=num_cpus,
-        running=fit.running,
-        cpus=cpus,
-    )
-    return (step,)
+def _by_memory(fit: Fit, total: float) -> Iterator[str]:
+    """A share of the node's `memory` resource (bytes) of which it holds `fit.most`, and half a share.
+
+    The half leaves a margin: Ray measures anew what is free when it starts.
+    """
+    if not total:
+        yield paste.python(
+            "nodes = [n['Resources']['memory'] for n in ray.nodes() if n['Alive']]   # {name}: at most {most} at once on each",
+            name=fit.name,
+            most=fit.most,
+        )
+        yield paste.python(
+            "{function:name}.options(memory=int(max(nodes) / {shares})).remote(ARGUMENTS)",
+            function=fit.name,
+            shares=fit.most + 0.5,
+        )
+        return
+    mebibytes = int(total / 2**20)
+    if share := int(mebibytes / (fit.most + 0.5)):
+        yield paste.python(
+            "@ray.remote(memory={share} * 1024**2)   # {name}: of the {total} MiB that Ray counts on this node; at most {most} at once",
+            share=share,
+            name=fit.name,
+            total=mebibytes,
+            most=fit.most,
+        )
+
+
+def _by_cpus(fit: Fit, total: float) -> Iterator[str]:
+    """`num_cpus=`, if a whole number allows exactly `fit.most` at once on the node's CPUs."""
+    num_cpus = int(total) // fit.most
+    if num_cpus and int(total) // num_cpus == fit.most:
+        yield paste.python(
+            "@ray.remote(num_cpus={num_cpus})   # or {name} by the {total:g} CPUs of this node: also at most {most}",
+            num_cpus=num_cpus,
+            name=fit.name,
+            total=total,
+            most=fit.most,
+        )
 
 
 def _beside(worst: OomReport, name: str) -> str:
@@ -152,24 +164,32 @@ def _beside(worst: OomReport, name: str) -> str:
 
 def _one_task(fit: Fit, beside: str) -> Remedy:
     return Remedy(
-        f"Make one {fit.name} task smaller: it needs {gib(fit.alone)} ({gib(fit.each)} measured, plus {_ALONE}% for growth), and "
-        f"{gib(fit.room)} is left for it{beside}",
+        f"Make each {fit.name} task smaller: one had grown to {gib(fit.each)}, and {gib(fit.room)} is left for it{beside}",
         (
             paste.python(
-                "# reduce the input of {name} (batches, chunks, streaming), or run it on a larger node:",
+                "# {name}: smaller batches, chunks or streaming; memory= does not limit what a task uses",
                 name=fit.name,
-            ),
-            paste.python(
-                "@ray.remote(memory={amount} * 1024**{power})   # {name}: Ray starts it only on nodes with that much memory free",
-                name=fit.name,
-                **_memory(fit.alone),
             ),
         ),
         doc=DOC,
     )
 
 
-def _one_actor(fit: Fit, beside: str) -> Remedy:
+def _actors(fit: Fit, beside: str) -> Remedy:
+    """Fewer or smaller actors. A restart repeats the kill, and `memory=` lets the rest wait for ever."""
+    if fit.most:
+        return Remedy(
+            f"Start at most {fit.most} of the {fit.running} {fit.name} actors on this node: the largest held {gib(fit.each)} and was "
+            f"still growing, and the other processes leave {gib(fit.room)} below Ray's threshold",
+            (
+                paste.python(
+                    "actors = [{actor:name}.remote() for _ in range({most})]",
+                    actor=fit.name,
+                    most=fit.most,
+                ),
+            ),
+            doc=DOC,
+        )
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
     else:
@@ -181,12 +201,6 @@ def _one_actor(fit: Fit, beside: str) -> Remedy:
             paste.python(
                 "# {name}: drop what is no longer needed; keep large values in the object store (ray.put) or on disk",
                 name=fit.name,
-            ),
-            paste.python(
-                "@ray.remote(memory={amount} * 1024**{power}, max_restarts=1, max_task_retries=1)   # class {name}: reserves "
-                "this much on its node; it does not limit the actor",
-                name=fit.name,
-                **_memory(fit.room),
             ),
         ),
         doc=DOC,
@@ -209,21 +223,30 @@ def _not_a_worker(name: str, holder: MemoryUser, worst: OomReport) -> Remedy:
     )
 
 
-def _more_memory(worst: OomReport, needed: float | None) -> Remedy:
-    """A larger node, or Ray's default threshold where a lower one was set.
-
-    `needed`: GiB that must stay below the threshold; rounded to half GiB, and at least a quarter more than now.
-    """
-    if worst.threshold_gb < _EARLY * worst.limit_gb:
-        percent = 100 * worst.threshold_gb / worst.limit_gb
-        return Remedy(
+def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
+    """Ray's default threshold, where a lower one was set."""
+    if worst.threshold_gb >= _EARLY * worst.limit_gb:
+        return ()
+    percent = 100 * worst.threshold_gb / worst.limit_gb
+    return (
+        Remedy(
             f"Let Ray use more of node {worst.ip}: its threshold is set to {percent:.0f}% of {gib(worst.limit_gb)}",
             (
-                "unset RAY_memory_usage_threshold   # default: 0.95; before ray start, on every node",
+                "unset RAY_memory_usage_threshold   # default: 0.95; where Ray is started, on every node; then start Ray again",
             ),
             risk="disruptive",
             doc=DOC,
-        )
+        ),
+    )
+
+
+def _more_memory(worst: OomReport, needed: float) -> tuple[Remedy, ...]:
+    """A larger node, unless a lowered threshold is what limits this one.
+
+    `needed`: GiB that must stay below the threshold (0: unknown); rounded to half GiB, and at least a quarter more than now.
+    """
+    if _threshold(worst):
+        return ()
     title = f"Give node {worst.ip} more memory than its {gib(worst.limit_gb)}"
     if needed and worst.threshold_gb:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
@@ -231,11 +254,4 @@ def _more_memory(worst: OomReport, needed: float | None) -> Remedy:
             f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB, "
             "so that the same work fits"
         )
-    return Remedy(title, risk="disruptive")
-
-
-def _memory(gb: float) -> dict[str, int]:
-    """A value for `memory=`, as people write it: an amount of MiB (power 2) or GiB (3)."""
-    if gb < 10:
-        return {"amount": math.ceil(gb * 1024), "power": 2}
-    return {"amount": math.ceil(gb), "power": 3}
+    return (Remedy(title, risk="disruptive"),)

@@ -25,7 +25,7 @@ KEPT = (
     Remedy(
         "Or keep failures for a shorter time",
         (
-            "BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30 ray start   # plus your other options; on every node",
+            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # before ray start, or before the program that calls ray.init(); on every node",
         ),
         risk="disruptive",
         doc=_DEBUGGING,
