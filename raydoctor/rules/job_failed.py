@@ -39,10 +39,9 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.task_error import RETRIED
-from raydoctor.rules.shared.traceback import Raised, TracebackFrame, cut_off, parse
+from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, cut_off, parse
 
 _BEGIN = "Traceback (most recent call last):"
-_NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
 _NO_ENVIRONMENT = "runtime_env setup failed"
@@ -243,7 +242,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         if ending["ended_by"]
         else None
     )
-    if raised is None or raised.is_rays_own or raised.name in _NO_FAILURE:
+    if raised is None or raised.is_rays_own or raised.name in NO_FAILURES:
         return None
     inside = _inside(case, ending)
     is_certain = ending["ended_by"] != "excerpt"
@@ -258,10 +257,11 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         (
             Link(
                 ending,
-                f"{name} ends with this traceback, and the program printed nothing after it",
+                f"{name} ends with this {'traceback, and the program printed nothing after it' if is_certain else 'line'}",
             ),
         ),
         explains=(Entity("program", ending.source.path),),
+        severity=None if is_certain else "warning",
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
@@ -270,8 +270,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
 
 def _program(raised: Raised) -> str:
     """`The driver's own program`, or the installed command whose script the traceback begins with."""
-    command = raised.frames[0].command if raised.frames else ""
-    return f"The command {command}" if command else "The driver's own program"
+    return f"The command {raised.command}" if raised.command else "The driver's own program"
 
 
 def _is_retried(case: Case, ending: Event) -> bool:

@@ -34,6 +34,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _LONGEST = 160
@@ -66,7 +67,7 @@ FAILED = Signal(
 def serve_request_failed(case: Case) -> Iterator[Finding]:
     """One finding per exception and place."""
     groups: dict[str, list[tuple[Event, Raised]]] = {}
-    for event in case.of(FAILED.kind):
+    for event in serve.replicas(case, FAILED.kind):
         raised = (
             parse(event["what"]) if event.level == "E" or event.source.role == "serve" else None
         )
@@ -138,6 +139,15 @@ EXAMPLES: tuple[Example, ...] = (
             )
             + "\n",
             "driver.log": "(ServeReplica:default:M pid=7) Request failed.\n",
+        },
+    ),
+    Example(
+        "a crawler that logs the words",
+        {
+            "driver.log": "".join(
+                f"(crawl pid=12) {line}\n"
+                for line in f"2026-11-23 01:00:00,000\tERROR crawl.py:12 -- {_TEXT}\nnext url".splitlines()
+            )
         },
     ),
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raydoctor.case.case import OUTPUT
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
 
@@ -22,7 +23,7 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
     (folder / "driver.log").write_text(text)
     gaps: list[Gap] = []
     source = Source("driver.log", "driver", is_excerpt=is_excerpt)
-    (event,) = ending.read({source: str(folder / "driver.log")}, gaps)
+    event, *_ = ending.read({source: str(folder / "driver.log")}, gaps)
     assert gaps == []
     return event
 
@@ -78,14 +79,15 @@ def test_a_paste_may_begin_within_the_traceback(tmp_path: Path) -> None:
         (f"{rest}ValueError: x\nwent on\n", ""),
     ):
         (tmp_path / "driver.log").write_text(text)
-        (event,) = ending.read({whole: str(tmp_path / "driver.log")}, [])
+        event, *_ = ending.read({whole: str(tmp_path / "driver.log")}, [])
         assert event["ended_by"] == ended_by
     assert end_of(tmp_path, f"{rest}ValueError: x\n")["ended_by"] == ""
 
 
 def test_rays_own_lines_are_no_output(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_text(RAYS_NOISE)
-    assert ending.read({Source("driver.log", "driver"): str(tmp_path / "driver.log")}, []) == []
+    events = ending.read({Source("driver.log", "driver"): str(tmp_path / "driver.log")}, [])
+    assert [(e.kind, e.message) for e in events] == [(OUTPUT, "bye")]
 
 
 def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:
