@@ -86,8 +86,8 @@ def last_before(case: Case, event: Event, *kinds: str) -> Event | None:
 def later_output(case: Case, event: Event, *, is_line: bool = False) -> bool:
     """Whether the driver's output shows the program or its workers at work below an event.
 
-    Lines that report a failure and lines of Ray do not count. Below a worker's line, only lines of that worker or
-    of the program do. `is_line`: whether the record's lines below its first one may be the program's.
+    Lines that report a failure and lines of Ray do not count, nor do other workers' below a worker's.
+    `is_line`: whether the record's lines below its first one may be the program's.
     """
     below = event.line if is_line else event.line + event.text.count("\n")
     writers = ("", _writer(event)) if _writer(event) else ()

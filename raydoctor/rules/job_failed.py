@@ -170,7 +170,8 @@ def _what(raised: Raised) -> str:
 
 
 def _place(raised: Raised) -> TracebackFrame | None:
-    own = [frame for frame in raised.frames if frame.is_user_code]
+    frames = raised.frames[1:] if raised.command else raised.frames
+    own = [frame for frame in frames if frame.is_user_code]
     named = [frame for frame in own if not frame.function.startswith("<")]
     return (named or own)[-1] if own else raised.place
 

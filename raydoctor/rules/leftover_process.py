@@ -107,11 +107,13 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
 
 
 def _names(processes: Sequence[RayProcess]) -> str:
-    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids."""
+    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids, and the age if it is the same."""
     names = [p.named for p in processes]
     if len(names) > 1:
         names = [f"pid {p.pid}" for p in processes]
-    return f"{evidence.join_names(names)}, running for {processes[0].age}"
+    ages = {p.age for p in processes}
+    running = f", running for {ages.pop()}" if len(ages) == 1 else ""
+    return f"{evidence.join_names(names)}{running}"
 
 
 def _holdings(processes: Sequence[RayProcess]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import raydoctor
 from raydoctor.case.case import OUTPUT
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
@@ -188,3 +189,34 @@ def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> 
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n", is_excerpt=True)["ended_by"] == "excerpt"
     assert end_of(tmp_path, f"{in_main}KeyError: 1\nwent on\n", is_excerpt=True)["ended_by"] == ""
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n")["ended_by"] == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (
+            "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error",
+            "nccl-failure",
+        ),
+        (
+            "frame #12: gloo::rendezvous::Context::connectFullMesh(Store>&) + 0x109 (0x7f4e in /l.so)",
+            "rendezvous-failed",
+        ),
+        (
+            "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead.",
+            "node-died",
+        ),
+        ("OSError: [Errno 28] No space left on device: '/mnt/usb/x'", "disk-full"),
+        (
+            "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable",
+            "thread-limit",
+        ),
+    ],
+)
+@pytest.mark.parametrize("below", ["", "retrying\nepoch 2\n"])
+def test_a_failure_that_the_program_survives_is_a_warning(
+    tmp_path: Path, line: str, rule: str, below: str
+) -> None:
+    (tmp_path / "driver.log").write_text(f"epoch 1\n{line}\n{below}")
+    (found,) = raydoctor.diagnose(tmp_path).diagnoses
+    assert (found.rule, found.severity) == (rule, "warning" if below else "error")
