@@ -14,6 +14,8 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Source
 
 _FOREVER = float("inf")
+OUTPUT = "driver.output"
+"""Kind of the last line of each process in a driver's output that reports no failure (`read/ending.py`)."""
 
 
 class Case:
@@ -30,8 +32,14 @@ class Case:
         self.sources = tuple(sources)
         self.roles = frozenset(s.role for s in self.sources if not s.is_excerpt)
         self.names = names or {}
-        self.endings = {event.source: event for event in endings}
+        last = list(endings)
+        self.endings = {event.source: event for event in last if event.kind != OUTPUT}
         """The last output of each driver (`read/ending.py`)."""
+        self.outputs: dict[str, list[Event]] = {}
+        """By path: the last line of each process that reports no failure."""
+        for event in last:
+            if event.kind == OUTPUT:
+                self.outputs.setdefault(event.source.path, []).append(event)
         self.ledger: Ledger = facts.build(self.events, self.sources, self.names)
         self._by_kind: dict[str, list[Event]] = {}
         self._by_entity: dict[Entity, list[Event]] = {}

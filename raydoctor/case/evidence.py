@@ -83,6 +83,31 @@ def last_before(case: Case, event: Event, *kinds: str) -> Event | None:
     return max(before, key=lambda e: e.offset, default=None)
 
 
+def later_output(case: Case, event: Event, *, is_line: bool = False) -> bool:
+    """Whether the driver's output shows the program or its workers at work below an event.
+
+    Lines that report a failure and lines of Ray do not count, nor do other workers' below a worker's.
+    `is_line`: whether the record's lines below its first one may be the program's.
+    """
+    below = event.line if is_line else event.line + event.text.count("\n")
+    writers = ("", _writer(event)) if _writer(event) else ()
+    return any(
+        (output.line > below if output.line else output.offset > event.offset)
+        and (not writers or _writer(output) in writers)
+        for output in case.outputs.get(event.source.path, ())
+    )
+
+
+def goes_on(case: Case, event: Event, *, is_line: bool = False) -> bool:
+    """Whether the program survived an event: its output continues, and does not end with an exception."""
+    ended = any(e["ended_by"] for s, e in case.endings.items() if s.path == event.source.path)
+    return not ended and later_output(case, event, is_line=is_line)
+
+
+def _writer(event: Event) -> str:
+    return f"{event['who']} {event.pid}" if event["who"] and event.pid is not None else ""
+
+
 def is_before(event: Event, other: Event) -> bool:
     """Whether an event is before another: by place in the same file, else by time; false if unknown."""
     if event.source == other.source:

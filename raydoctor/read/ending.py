@@ -5,6 +5,9 @@ A driver's output mixes the program's lines with Ray's (`2026-… INFO worker.py
 first frame is the module's. A traceback that was caught and printed begins in the function that caught it
 (`traceback.print_exc`, `logging.exception`), or the program continues.
 
+Apart from that, the last line of each process that reports no failure shows which processes continued
+after an earlier line.
+
 An excerpt may end with a traceback whose beginning or end is cut off, or that was caught: later output is
 not shown.
 
@@ -19,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from raydoctor.case.case import OUTPUT
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.records import parse_line
@@ -29,6 +33,8 @@ _TAIL = 64 << 10
 _COUNTED = 64 << 20
 """Bytes; in larger outputs lines are not counted."""
 _KEPT_LINES = 250
+_INSPECTED = 400
+"""Characters of a line that are searched for words of failure."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _RAYS_RECORD = pattern(
@@ -70,6 +76,15 @@ _LONE = pattern(r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
+_NO_OUTPUT = pattern(
+    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^frame #|^OpenBLAS |^Extension modules: |\b0x[0-9a-f]{6}"
+    r"|(?i:error|exception|traceback|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
+    r"|exit|shut|stop|segmentation|dumped|timed out|time ?out)"
+)
+"""Lines that do not show a process at work: parts of a report, a shell's prompt, and what precedes an end."""
+_WORD = pattern(r"[^\W\d_]{2}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Own:
     """A line of the program's own output."""
@@ -96,6 +111,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         begin = max(0, size - _TAIL)
         stream.seek(begin)
         data = stream.read(_TAIL)
+        first = _line_number(stream, begin) if size <= _COUNTED else 0
         writers = _own_lines(source, data, begin)
         own = writers.get("", [])
         started = _last_traceback(_of_started(own), source.is_excerpt)
@@ -106,13 +122,19 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         if not block and source.is_excerpt:
             block = _at_the_end(_own_lines(source, data, begin, _OF_WORKERS))
             ended_by = "excerpt" if block else ""
-        shown = block or own[-1:]
-        if not shown:
-            return
-        number = _line_number(stream, shown[0].offset) if size <= _COUNTED else 0
-    text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
-    fields = {"ended_by": ended_by}
-    yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
+    shown = block or own[-1:]
+    if shown:
+        number = first and first + data.count(b"\n", 0, shown[0].offset - begin)
+        text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
+        fields = {"ended_by": ended_by}
+        yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
+    for writer, line in _last_outputs(_own_lines(source, data, begin, _OF_WORKERS), block):
+        number = first and first + data.count(b"\n", 0, line.offset - begin)
+        who, _, pid = writer.rpartition(" ")
+        yield Event(
+            OUTPUT, source, number, line.offset, line.text, line.text,
+            pid=int(pid) if pid.isdigit() else None, fields={"who": who},
+        )  # fmt: skip
 
 
 _OF_PROGRAM = ("", "driver")
@@ -151,6 +173,19 @@ def _first_of(writers: dict[str, list[_Own]], is_cut: bool) -> list[_Own]:
     of_ends = [block for block in blocks if block]
     causes = [block for block in of_ends if not _points_elsewhere(block)]
     return min(causes or of_ends, key=lambda block: block[0].offset, default=[])
+
+
+def _last_outputs(writers: dict[str, list[_Own]], block: list[_Own]) -> Iterator[tuple[str, _Own]]:
+    """The last line of each writer that reports no failure, outside the tracebacks that ended a process."""
+    ended = {line.offset for line in block}
+    for writer, lines in writers.items():
+        own = {line.offset for line in _last_traceback(lines, is_cut=True, is_uncaught=True)}
+        for line in reversed(lines):
+            is_of_end = line.offset in own or line.offset in ended
+            text = line.text[:_INSPECTED]
+            if not is_of_end and _WORD.search(text) and not _NO_OUTPUT.search(text):
+                yield writer, line
+                break
 
 
 def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model.entities import Entity
@@ -56,13 +56,22 @@ LOOP = Signal(
 )
 
 
+STARTED = Signal(
+    "autoscaler.started",
+    "Starting monitor using ray installation: ",
+    r"^Starting monitor using ray installation: ",
+    ("monitor",),
+    "Starting monitor using ray installation: /venv/lib/python3.11/site-packages/ray/__init__.py",
+)
+
+
 @rule(
     tier="root",
     severity="error",
     rank=61,
     explains=("daemon",),
     caused_by=("gcs",),
-    looks_for=(FAILED, LOOP, TRACEBACK),
+    looks_for=(FAILED, LOOP, STARTED, TRACEBACK),
 )
 def autoscaler_died(case: Case) -> Iterator[Finding]:
     """At most one finding: a cluster has one autoscaler."""
@@ -73,7 +82,9 @@ def autoscaler_died(case: Case) -> Iterator[Finding]:
         if (trace := event if event["ended"] else _below(case, event))
     ]
     if found:
-        yield _finding(found)
+        last = found[-1][0]
+        again = [e for e in case.of(STARTED.kind) if evidence.is_before(last, e)]
+        yield _finding(found, again)
 
 
 def _below(case: Case, event: Event) -> Event | None:
@@ -92,22 +103,27 @@ _NEAR = 2
 """Lines from the record to its traceback."""
 
 
-def _finding(found: list[tuple[Event, Event]]) -> Finding:
+def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
     first, trace = found[0]
     raised = next((r for _, each in found if (r := parse(each.message))), None)
     why = f" with {str(raised)[:160]}" if raised else ""
     why = f": {first['ended'].lower()}" if first["ended"] else why
+    end = "and was started again" if again else "so no node is added or removed any more"
     return Finding(
-        f"The autoscaler ended{why}, so no node is added or removed any more",
+        f"The autoscaler ended{why}, {end}",
         (
             Link(first, "the autoscaler reports that it ends"),
             *([Link(trace, "the exception that ended it")] if trace is not first else []),
+            *(Link(e, "the autoscaler starts again") for e in again[:1]),
         ),
         explains=(Entity("daemon", "autoscaler"),),
         caused_by=(Entity("gcs", "gcs"),),
+        severity="warning" if again else None,
         remedies=(
             Remedy(
-                "Fix what its last exception names, and start the head again",
+                "Find what sent the signal, and start the head again"
+                if first["ended"]
+                else "Fix what its last exception names, and start the head again",
                 ("tail -n 50 /tmp/ray/session_latest/logs/monitor.log",),
                 risk="disruptive",
             ),
@@ -150,6 +166,18 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **QUIET_LOGS,
             "driver.log": "(watch pid=7) The autoscaler failed with the following error: unknown\n",
+            "logs/monitor.log": "2026-11-21 10:49:20,676\tERROR autoscaler.py:354 -- Monitor: Execution exception. Trying again...\n"
+            f"{_TRACEBACK}\n",
         },
+    ),
+    Example(
+        "it is started again",
+        {
+            **QUIET_LOGS,
+            "logs/monitor.log": f"2026-11-21 10:49:20,676\tERROR monitor.py:610 -- {LOOP.sample}\n{_TRACEBACK}\n"
+            f"2026-11-21 10:49:25,001\tINFO monitor.py:690 -- {STARTED.sample}\n",
+        },
+        roots=("autoscaler-died",),
+        says=("was started again",),
     ),
 )

@@ -66,7 +66,7 @@ REFUSED = tuple(
     for words in ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
 )
 """What CUDA and cuBLAS themselves report, without numbers."""
-_AS_ERROR = pattern(r"\b(?:ERROR|CRITICAL|FATAL)\b")
+_LEVEL = pattern(r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|TRACE|DEBUG|INFO|WARN(?:ING)?)\b")
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
@@ -141,8 +141,9 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
 def _is_logged(event: Event) -> bool:
     """Whether a program logged the text as an error, in a pasted console."""
     before = event.message.partition(event["what"])[0]
-    is_error = event.level == "E" or _AS_ERROR.search(before) is not None
-    return is_error and event.source.is_excerpt
+    level = _LEVEL.search(before)
+    is_error = event.level == "E" or (not event.level and level is not None and level["error"])
+    return bool(is_error) and event.source.is_excerpt
 
 
 def _of_console(case: Case, printed: list[Event]) -> Finding:
@@ -383,5 +384,11 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": "(WorkerDict pid=12) RuntimeError: CUDA error: out of memory\n"},
         roots=("cuda-oom",),
         says=("GPU memory ran out in WorkerDict",),
+    ),
+    Example(
+        "a program that handles the error",
+        {
+            "driver.log": "INFO tuner.py:40 -- after ERROR at batch 64: CUDA out of memory. Tried to allocate 3.50 GiB, so the batch is halved\n"
+        },
     ),
 )

@@ -57,7 +57,7 @@ _MUCH = 0.05
 _NO_SPACE = Signal(
     "disk.no_space",
     "[Errno 28] No space left on device",
-    r"^(?:\w+\.){0,5}\w*(?:Error|Exception): \[Errno 28\] No space left on device",
+    r"^(?:\w+\.){0,5}\w*(?:Error|Exception): \[Errno 28\] No space left on device(?:: '(?P<path>[^'\n]{1,4000})')?",
     (*DRIVER, "worker-echo"),
     "OSError: [Errno 28] No space left on device",
 )
@@ -101,15 +101,33 @@ def disk_full(case: Case) -> Iterator[Finding]:
 def _of_program(case: Case) -> Iterator[Finding]:
     """A program's own error about a full disk, in an excerpt that shows no more."""
     events = [e for e in case.of(_NO_SPACE.kind) if e.source.is_excerpt]
-    if events and not case.exits:
+    path = next((e["path"] for e in events if e["path"]), "")
+    goes_on = bool(events) and evidence.goes_on(case, events[-1])
+    if events and not case.exits and (path or not goes_on):
         yield Finding(
-            "A disk is full: a program could not write to it",
+            f"A disk is full: a program could not write {path or 'to it'}",
             (Link(events[0], "the system refused to write"),),
             explains=(Entity("disk", ""),),
             count=evidence.total(events),
-            remedies=_remedies(_DiskRoom("/tmp/ray", _DEFAULT_PERCENT, 0, 0), None),
+            severity="warning" if goes_on else None,
+            remedies=_remedies_of_program(path),
             covers=tuple(events),
         )
+
+
+def _remedies_of_program(path: str) -> tuple[Remedy, ...]:
+    if path.startswith("/dev/shm/"):
+        return (
+            Remedy(
+                "Give the container more shared memory, which this path is in",
+                ("df -h /dev/shm", "docker run --shm-size=8g …   # Kubernetes: an emptyDir with medium: Memory"),
+                risk="disruptive",
+            ),
+        )  # fmt: skip
+    if path and "/session_" not in path:
+        see = paste.shell("df -h {path:path}", path=path)
+        return (Remedy("Free space on the file system of this path", (see,)),)
+    return _remedies(_DiskRoom("/tmp/ray", _DEFAULT_PERCENT, 0, 0), None)
 
 
 def _store_overflowed(case: Case) -> bool:
@@ -632,6 +650,28 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
             "logs/raylet.out": "",
             "logs/gcs_server.out": "",
+        },
+    ),
+    Example(
+        "a program that continues without its cache on another disk",
+        {
+            "driver.log": "OSError: [Errno 28] No space left on device: '/mnt/usb/cache/x'\ncache disabled, continuing\ndone\n"
+        },
+        roots=("disk-full",),
+        says=("could not write /mnt/usb/cache/x", "df -h /mnt/usb/cache/x"),
+    ),
+    Example(
+        "shared memory is full",
+        {
+            "driver.log": "(trainer pid=12) OSError: [Errno 28] No space left on device: '/dev/shm/torch_1_2'\n"
+        },
+        roots=("disk-full",),
+        says=("--shm-size",),
+    ),
+    Example(
+        "a test that prints the line and passes",
+        {
+            "driver.log": "OSError: [Errno 28] No space left on device\n====== 1 passed in 0.12s ======\n"
         },
     ),
 )

@@ -151,10 +151,23 @@ def _is_raised(case: Case, event: Event) -> bool:
     """Whether the line ends a traceback, or what an excerpt shows of one."""
     if _of_task(case, event):
         return False
-    tracebacks = case.of(TRACEBACK.kind, "log.echoed_traceback")
-    return any(
-        e.source is event.source and e.line < event.line <= e.line + e.text.count("\n")
-        for e in tracebacks
+    traceback = _traceback(case, event)
+    return traceback is not None and (
+        _FRAME_OF_RAY in traceback.message or not evidence.goes_on(case, event, is_line=True)
+    )
+
+
+_FRAME_OF_RAY = "-packages/ray/"
+
+
+def _traceback(case: Case, event: Event) -> Event | None:
+    return next(
+        (
+            e
+            for e in case.of(TRACEBACK.kind, "log.echoed_traceback")
+            if e.source is event.source and e.line < event.line <= e.line + e.text.count("\n")
+        ),
+        None,
     )
 
 
@@ -220,9 +233,16 @@ def _of_others(case: Case, short: Sequence[Event]) -> Finding:
         (*_limit(case), Link(short[0], f"{_process(short[0])} cannot open more files")),
         explains=(Entity("files", "limit"), *_not_started(case)),
         count=evidence.total(short),
+        severity="warning" if all(_is_users(case, e) for e in short) else None,
         remedies=_remedies(),
         covers=(*_all(case), *_echoes(case)),
     )
+
+
+def _is_users(case: Case, event: Event) -> bool:
+    """Whether a pasted traceback shows that a program's own code opened the file."""
+    traceback = _traceback(case, event) if event.source.is_excerpt else None
+    return traceback is not None and _FRAME_OF_RAY not in traceback.message
 
 
 def _not_started(case: Case, node: str = "") -> tuple[Entity, ...]:
@@ -418,5 +438,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program prints the words without gRPC's header",
         {"driver.log": "Failed accept4: Too many open files\nretrying with fewer clients\n"},
+    ),
+    Example(
+        "a program that opens fewer files after the error",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/a.py", line 4, in shards\n    fs = [open(p) for p in paths]\n'
+            "OSError: [Errno 24] Too many open files: '/data/7'\nreading shards one by one instead\ndone\n"
+        },
     ),
 )

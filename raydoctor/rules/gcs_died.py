@@ -160,7 +160,7 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
         ),
         caused_by=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
-        remedies=_own_record(end.last_records[0]) if end.last_records else _remedies(),
+        remedies=_of_record(end.last_records[0]) if end.last_records else _remedies(),
         covers=(*end.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *reports),
         gaps=_gaps(case, has_log, bool(end.last_records or end.redis)),
     )
@@ -274,25 +274,26 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
-def _own_record(last: Event) -> tuple[Remedy, ...]:
+def _of_record(last: Event) -> tuple[Remedy, ...]:
     """What to do if the GCS itself recorded why it ended."""
-    return (
-        Remedy(
-            "Fix the setting, file or port that the record names, and start the head again",
-            (paste.shell("grep -n -B20 ' C ' {log:path}", log=last.source.path),),
-            doc=GCS_DOC,
-        ),
-        Remedy(
-            "Search Ray's issues for the record if it names none of these",
-            (
-                paste.shell(
-                    "https://github.com/ray-project/ray/issues?q={words:url}",
-                    words=" ".join(fatal_reason(last).partition(": ")[2].split()[:8]),
-                ),
+    if last["signal"]:
+        return _remedies()
+    search = Remedy(
+        "Search Ray's issues for the record, and try a newer Ray if it is fixed there",
+        (
+            paste.shell(
+                "https://github.com/ray-project/ray/issues?q={words:url}",
+                words=" ".join(fatal_reason(last).partition(": ")[2].split()[:8]),
             ),
         ),
-        _keep_state(),
     )
+    fix = Remedy(
+        "Fix the setting, file or port if the record names one, and start the head again",
+        (paste.shell("grep -n -B20 ' C ' {log:path}", log=last.source.path),),
+        doc=GCS_DOC,
+    )
+    first = (search, fix) if last["expression"] else (fix, search)
+    return (*first, _keep_state())
 
 
 def _remedies() -> tuple[Remedy, ...]:

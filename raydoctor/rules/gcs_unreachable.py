@@ -362,9 +362,7 @@ def _never(case: Case) -> Iterator[Finding]:
     for (host, port), events in found.items():
         yield _no_answer(case, host, port, events)
     for event in [] if found else case.of(NO_ANSWER.kind):
-        end = case.endings.get(event.source)
-        is_last = end is None or end.offset <= event.offset
-        if event.level and event.source.is_excerpt and is_last and _only_first(case, event):
+        if event.level and event.source.is_excerpt and _only_first(case, event):
             no_answer = _no_answer(case, event["host"], event["port"], [event])
             yield replace(no_answer, severity="warning")
 
@@ -372,7 +370,9 @@ def _never(case: Case) -> Iterator[Finding]:
 def _only_first(case: Case, event: Event) -> bool:
     """Whether an excerpt shows nothing of the driver's later attempts to connect."""
     later = case.of(CONNECTED.kind, STARTED_LOCAL.kind, RAY_EXCEPTION.kind)
-    return not any(e.source is event.source and e.offset > event.offset for e in later)
+    return not evidence.later_output(case, event) and not any(
+        e.source is event.source and e.offset > event.offset for e in later
+    )
 
 
 def _refused(case: Case) -> Iterator[Finding]:
@@ -391,7 +391,7 @@ def _refused(case: Case) -> Iterator[Finding]:
             address = (match["host"] or "", match["port"] or "") if match else ("", "")
             found.setdefault(address, []).append(event)
     for event in case.of(_RPC_ERROR.kind):
-        if event.source not in reported:
+        if event.source not in reported and not evidence.goes_on(case, event):
             found.setdefault(("", ""), []).append(event)
     for (host, port), events in found.items():
         yield _no_answer(case, host, port, events)
@@ -476,7 +476,7 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
         explains=(Entity("gcs-away", address),),
         caused_by=(Entity("gcs", "gcs"),) if ours else (),
         count=evidence.total(events),
-        severity="error" if symmetric or errors or not _continued(case, events[-1]) else "warning",
+        severity="error" if symmetric or errors or not evidence.goes_on(case, events[-1]) else "warning",
         remedies=tuple(_remedies_at_start(host, port, symmetric)),
         covers=(*events, *tried, *errors, *(e for e in case.of("log.traceback") if errors and e.source is first.source)),
     )  # fmt: skip
@@ -494,12 +494,6 @@ def _reason(host: str, port: str, symmetric: bool) -> str:
     if symmetric:
         return "the head had not started, or its port is not reachable from this node"
     return "the head has ended or not started, or its port is not reachable from this machine"
-
-
-def _continued(case: Case, last: Event) -> bool:
-    """Whether the program continued after it, not only with the error that ended it."""
-    ending = case.endings.get(last.source)
-    return ending is not None and not ending["ended_by"] and ending.offset > last.offset
 
 
 def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy]:
@@ -795,5 +789,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-unreachable",),
         says=("10.0.0.9:6379",),
+    ),
+    Example(
+        "a first attempt that failed, above the output of a worker; and a caught error of a program that connected later",
+        {
+            "driver.log": f"[2026-11-21 07:34:50,739 E 283 293] gcs_rpc_client.h:100: {NO_ANSWER.sample}\n"
+            f"(train pid=77) epoch 1\n{_RPC_ERROR.sample}\nsecond attempt connected; nodes: 4\n(train pid=77) epoch 2\nfinished\n"
+        },
     ),
 )

@@ -39,10 +39,9 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.task_error import RETRIED
-from raydoctor.rules.shared.traceback import Raised, TracebackFrame, cut_off, parse
+from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, cut_off, parse
 
 _BEGIN = "Traceback (most recent call last):"
-_NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
 _NO_ENVIRONMENT = "runtime_env setup failed"
@@ -171,7 +170,8 @@ def _what(raised: Raised) -> str:
 
 
 def _place(raised: Raised) -> TracebackFrame | None:
-    own = [frame for frame in raised.frames if frame.is_user_code]
+    frames = raised.frames[1:] if raised.command else raised.frames
+    own = [frame for frame in frames if frame.is_user_code]
     named = [frame for frame in own if not frame.function.startswith("<")]
     return (named or own)[-1] if own else raised.place
 
@@ -243,7 +243,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         if ending["ended_by"]
         else None
     )
-    if raised is None or raised.is_rays_own or raised.name in _NO_FAILURE:
+    if raised is None or raised.is_rays_own or raised.name in NO_FAILURES:
         return None
     inside = _inside(case, ending)
     is_certain = ending["ended_by"] != "excerpt"
@@ -258,11 +258,12 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         (
             Link(
                 ending,
-                f"{name} ends with this traceback, and the program printed nothing after it",
+                f"{name} ends with this {'traceback, and the program printed nothing after it' if is_certain else 'line'}",
                 raised.code,
             ),
         ),
         explains=(Entity("program", ending.source.path),),
+        severity=None if is_certain else "warning",
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
@@ -271,8 +272,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
 
 def _program(raised: Raised) -> str:
     """`The driver's own program`, or the installed command whose script the traceback begins with."""
-    command = raised.frames[0].command if raised.frames else ""
-    return f"The command {command}" if command else "The driver's own program"
+    return f"The command {raised.command}" if raised.command else "The driver's own program"
 
 
 def _is_retried(case: Case, ending: Event) -> bool:

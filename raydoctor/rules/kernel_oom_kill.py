@@ -63,7 +63,7 @@ MONITOR_OFF = Signal(
 OFFERED = Signal(
     "raylet.offers",
     "InitialConfigResources: {",
-    r"InitialConfigResources: \{(?P<total>[^}]*)\}",
+    r"^(?:\[state-dump\] )?InitialConfigResources: \{(?P<total>[^{}]{0,8000})\}",
     ("raylet-out",),
     "[state-dump] InitialConfigResources: {node:10.0.0.2: 1, CPU: 2, memory: 1.95412e+09, object_store_memory: 8.37479e+08}",
     fold=("total",),
@@ -153,7 +153,10 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     if _is_alone(case, kill):
         name = f"{kill.comm} (pid {kill.pid})"
         entity = Entity("process", f"{kill.event.source.node}/{kill.pid}")
-        return _Victim(kill, name, "only this log was given", None, (entity,))
+        is_rays = kill.comm.startswith("ray::") or kill.comm in ("raylet", "gcs_server")
+        joined = "only this log was given" if is_rays else "if Ray started this process"
+        severity: Severity = "error" if is_rays else "warning"
+        return _Victim(kill, name, joined, None, (entity,), severity)
     if not kill.comm.startswith("ray::") or kill.event.at is None:
         return None
     by_name = [
@@ -641,5 +644,10 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{_W}-01000000-379.err": "Out of memory: Killed process 379 (python) total-vm:1kB\n",
         },
         roots=("worker-vanished",),
+    ),
+    Example(
+        "a pasted kernel log about a Python program that may not be Ray's",
+        {"driver.log": _kernel(4711, "python3")},
+        roots=("kernel-oom-kill",),
     ),
 )

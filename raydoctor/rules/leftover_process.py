@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.cluster import tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
@@ -107,11 +108,13 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
 
 
 def _names(processes: Sequence[RayProcess]) -> str:
-    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids."""
+    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids, and the least and the greatest age."""
     names = [p.named for p in processes]
     if len(names) > 1:
         names = [f"pid {p.pid}" for p in processes]
-    return f"{evidence.join_names(names)}, running for {processes[0].age}"
+    by_age = sorted(processes, key=lambda p: -(tables.number(p.event, "started_at") or 0.0))
+    ages = dict.fromkeys((by_age[0].age, by_age[-1].age))
+    return f"{evidence.join_names(names)}, running for {' to '.join(ages)}"
 
 
 def _holdings(processes: Sequence[RayProcess]) -> str:

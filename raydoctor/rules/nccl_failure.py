@@ -316,6 +316,7 @@ def _printed(case: Case, events: list[Event]) -> Finding:
         f"{library} failed{where}: {words[:_LONGEST]}",
         (Link(first, f"a rank raised {first['type']}"),),
         caused_by=evidence.exit_entities(case.exits) if gone else (),
+        severity="warning" if evidence.goes_on(case, events[-1]) else None,
         subjects=tuple(
             Subject("worker", None, None, pid) for _, pid in sorted(processes, key=str) if pid
         )[:10],
@@ -609,5 +610,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("nccl-failure",),
         says=("Internal check failed",),
+    ),
+    Example(
+        "a trial whose failure the program survives",
+        {
+            "driver.log": "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n"
+        },
+        roots=("nccl-failure",),
     ),
 )

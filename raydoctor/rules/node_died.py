@@ -132,6 +132,7 @@ def _only_raised(case: Case) -> Iterator[Finding]:
             "A node died while the program's work ran on it",
             (Link(raised[0], "a driver lost work that ran on the node"),),
             explains=(Entity("node", ""),),
+            severity="warning" if evidence.goes_on(case, raised[-1], is_line=True) else None,
             remedies=_remedies(_Death(""), []),
             covers=tuple(raised),
         )
@@ -374,6 +375,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running) was dead or "
             "unavailable.\n"
+        },
+        roots=("node-died",),
+    ),
+    Example(
+        "a caught exception",
+        {
+            "driver.log": "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n"
+            "task retried by hand: ok\n"
         },
         roots=("node-died",),
     ),

@@ -111,7 +111,7 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
         (
             *objects.recovery(case),
             *(Link(e, f"no copy on this node after {e['seconds']} s") for e in (longest,) if e),
-            Link(failed[0], ends),
+            Link(failed[0], f"Ray {ends}" if timed_out else ends),
         ),
         explains=(*(Entity("object", o) for o in lost), *(() if timed_out else (Entity("waiting", "cluster"),))),
         caused_by=objects.with_nodes(objects.dead_nodes(case)),

@@ -322,8 +322,10 @@ def _of_status(case: Case) -> Iterator[Finding]:
             reason = (
                 f"its bundles need {resources.describe(every)} together, and the cluster has {has}"
             )
-        elif not reason and waiting.is_refused(case, every):
-            reason = f"the cluster has {resources.describe(every)} free, but its nodes have no room for the bundles"
+        elif not reason and table.nodes != 1 and _is_listed_before(case, group, table):
+            free = waiting.free(table, every)
+            if free is not None:
+                reason = f"the cluster has {resources.describe(free)} free, but its nodes have no room for the bundles"
         if not reason:
             continue
         shape = ", ".join((group.strategy, _bundles(group)))
@@ -338,6 +340,16 @@ def _of_status(case: Case) -> Iterator[Finding]:
                 _Room([table.total], [table.total]) if table.nodes == 1 else _Room((), ()),
             ),
         )
+
+
+def _is_listed_before(case: Case, group: waiting.ListedGroup, table: waiting.ClusterStatus) -> bool:
+    """Whether an earlier table lists the same group: Ray places one that fits within a second or so."""
+    same = (
+        e
+        for e in case.of("pg.demand")
+        if all(e[key] == group.event[key] for key in ("strategy", "bundles"))
+    )
+    return any(e.count > 1 or e.line < table.event.line for e in same)
 
 
 # ---------------------------------------------------------------- what is missing
@@ -686,9 +698,13 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a pasted table of `ray status` with a group that no node has room for, although nothing is in use",
-        {"driver.log": _STATUS},
+        {"driver.log": _STATUS * 2},
         roots=("placement-group-pending",),
         says=("SPREAD, 1 x 2 CPU", "has 2 CPU free"),
+    ),
+    Example(
+        "a single table, whose group may have been requested a second ago",
+        {"driver.log": _STATUS},
     ),
     Example(
         "a pasted table with a group that the whole cluster is too small for",

@@ -235,6 +235,7 @@ def _only_raised(case: Case) -> Iterator[Finding]:
             (Link(raised[0], "Ray reports the kill, and the console cuts the report off"),),
             explains=(Entity("memory", raised[0].source.path),),
             count=evidence.total(raised),
+            severity="warning" if evidence.goes_on(case, raised[-1], is_line=True) else None,
             remedies=(_READ_REPORT,),
             covers=tuple(raised),
         )
@@ -439,6 +440,14 @@ EXAMPLES: tuple[Example, ...] = (
         "a console that begins within the report's table",
         {
             "driver.log": f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n"
+        },
+        roots=("ray-oom-kill",),
+    ),
+    Example(
+        "a caught exception, and text that resembles the end of a report",
+        {
+            "driver.log": "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+            "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n"
         },
         roots=("ray-oom-kill",),
     ),

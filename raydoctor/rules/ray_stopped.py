@@ -225,6 +225,8 @@ def _finding(
             ),
             Remedy(
                 "Find what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, or a scheduler's time limit"
+                if what == "SIGTERM"
+                else "Find what requested the shutdown: the autoscaler, ray drain-node or a person"
             ),
         ),
         covers=(

@@ -62,6 +62,7 @@ from raydoctor.rules.shared.cluster import (
     TOLD_BY_OTHERS,
     TOO_MANY_FILES,
     UNHANDLED,
+    WORKER_FRAME,
     DeadRaylet,
     dead_node,
     dead_raylets,
@@ -94,7 +95,7 @@ _RAYLET_LOG = Gap(
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
-        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
+        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -235,7 +236,8 @@ def _search(expression: str) -> Remedy:
 def _from_words(events: list[Event]) -> Finding:
     """A crash or an exit in the driver's echo or in a log without its beginning."""
     first = events[0]
-    times = f" {len(events)} times" if len(events) > 1 else ""
+    count = evidence.total(events)
+    times = f" {count} times" if count > 1 else ""
     place = f" of node {first['ip']}" if first["ip"] else ""
     return Finding(
         f"The raylet{f' (pid {first.pid})' if first.pid is not None else ''}{place} {_reason(first)}{times}",
@@ -613,5 +615,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         says=("uncaught C++ exception: St13runtime_error",),
+    ),
+    Example(
+        "a worker that crashes while it starts",
+        {
+            "driver.log": "(raylet) *** SIGSEGV received at time=1795247733 on cpu 0 ***\n(raylet)     @     0x56423c3996c4       1200  "
+            f"ray::raylet::RayletConnection::AtomicRequestReply()\n(raylet) {WORKER_FRAME.sample}\n"
+        },
     ),
 )

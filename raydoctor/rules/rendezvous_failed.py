@@ -47,7 +47,7 @@ from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entities, error_entity
 
@@ -176,6 +176,13 @@ def rendezvous_failed(case: Case) -> Iterator[Finding]:
             yield _closed(case, peer, events)
 
 
+def _severity(case: Case, errors: Sequence[Printed], events: Sequence[Event]) -> Severity | None:
+    """A rank's log line is a warning, and so is an exception that the program survived."""
+    last = max(events, key=lambda e: e.line)
+    survived = not any(e["raised"] for e in events) or evidence.goes_on(case, last)
+    return "warning" if survived and not errors else None
+
+
 # ------------------------------------------------------------------ ranks that could not connect
 
 
@@ -201,7 +208,7 @@ def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -
         explains=error_entities(errors),
         subjects=tuple(_subjects(every)),
         count=max(1, len(_processes(every))),
-        severity=None if errors or any(e["raised"] for e in every) else "warning",
+        severity=_severity(case, errors, every),
         remedies=tuple(_remedies(best, events[0], events[0]["host"])),
         covers=(*every, *loopback, *(e for seen in errors for e in seen.records)),
     )
@@ -336,7 +343,7 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
         caused_by=tuple(_ends_at(case, peer)),
         subjects=tuple(_subjects(events)),
         count=max(1, len(_processes(events))),
-        severity=None if errors or any(e["raised"] for e in events) else "warning",
+        severity=_severity(case, errors, events),
         remedies=(
             Remedy(
                 "Find out why the peer exited: its last log lines contain the cause",
@@ -492,5 +499,15 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program that names the rule",
         {"driver.log": "note: Every node should have a unique IP address.\nstep 1\n"},
+    ),
+    Example(
+        "a console that ends with the C++ stack",
+        {"driver.log": f"{MESH_FRAME.sample}\n"},
+        roots=("rendezvous-failed",),
+    ),
+    Example(
+        "the same in a program that connects again",
+        {"driver.log": f"{MESH_FRAME.sample}\nretrying process group; connected\nepoch 1\n"},
+        roots=("rendezvous-failed",),
     ),
 )

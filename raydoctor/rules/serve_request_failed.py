@@ -33,6 +33,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _LONGEST = 160
@@ -45,13 +46,13 @@ _TEXT = (
 )
 FAILED = Signal(
     "serve.request_failed",
-    "Request failed.",
-    r"^Request failed\.(?:\n(?P<what>.*))?",
+    "Request failed",
+    r"^Request failed(?:\.| due to \w{1,100}:)(?:\n(?P<what>.*))?",
     ("serve", "worker-echo"),
     _TEXT,
     extent="record",
 )
-"""`serve/_private/replica.py`, an ERROR of the replica's log (2.9 to 2.60)."""
+"""`serve/_private/replica.py`, an ERROR of the replica's log (2.9 to 2.60); with the exception's name in 2.9."""
 
 
 @rule(
@@ -65,7 +66,7 @@ FAILED = Signal(
 def serve_request_failed(case: Case) -> Iterator[Finding]:
     """One finding per exception and place."""
     groups: dict[str, list[tuple[Event, Raised]]] = {}
-    for event in case.of(FAILED.kind):
+    for event in serve.replicas(case, FAILED.kind):
         raised = (
             parse(event["what"]) if event.level == "E" or event.source.role == "serve" else None
         )
@@ -106,8 +107,24 @@ _HEAD = "ERROR 2026-11-23 01:00:0{},000 default_M 11j8iuzl 1b9f-{} -- "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "two requests that fail at the same line",
-        {**QUIET_LOGS, _LOG: "".join(f"{_HEAD.format(n, n)}{_TEXT}\n" for n in (1, 2))},
+        "a request in the log of Ray 2.9",
+        {
+            **QUIET_LOGS,
+            _LOG: _HEAD.format(1, 1) + _TEXT.replace(".\n", " due to ValueError:\n", 1) + "\n",
+        },
+        roots=("serve-request-failed",),
+        says=("1 request to Serve failed",),
+    ),
+    Example(
+        "two requests that fail at the same line, which the driver prints too",
+        {
+            **QUIET_LOGS,
+            _LOG: "".join(f"{_HEAD.format(n, n)}{_TEXT}\n" for n in (1, 2)),
+            "driver.log": "".join(
+                f"(ServeReplica:default:M pid=7) {line}\n"
+                for line in f"{_HEAD.format(1, 1)}{_TEXT}".splitlines()
+            ),
+        },
         roots=("serve-request-failed",),
         says=(
             "2 requests to Serve failed",
@@ -125,6 +142,15 @@ EXAMPLES: tuple[Example, ...] = (
             )
             + "\n",
             "driver.log": "(ServeReplica:default:M pid=7) Request failed.\n",
+        },
+    ),
+    Example(
+        "a crawler that logs the words",
+        {
+            "driver.log": "".join(
+                f"(crawl pid=12) {line}\n"
+                for line in f"2026-11-23 01:00:00,000\tERROR crawl.py:12 -- {_TEXT}\nnext url".splitlines()
+            )
         },
     ),
 )

@@ -46,20 +46,25 @@ _CANCELLED = pattern(
 def task_cancelled(case: Case) -> Iterator[Finding]:
     """One finding per function whose result a program fetched although the task had been cancelled."""
     groups: dict[str, list[Event]] = {}
+    records: dict[str, list[Event]] = {}
+    group = ""
     end: dict[str, int] = {}
     everything = [
         e for e in case.of("driver.exception") if "TaskCancelledError" in (e["type"], e["inner"])
     ]
     for event in everything:
         path = event.source.path
-        if event.line <= end.get(path, 0) or case.torn_down(event):
+        if case.torn_down(event):
+            continue
+        if event.line <= end.get(path, 0):
+            records.setdefault(group, []).append(event)  # a part of the record above
             continue
         end[path] = event.line + event.text.count("\n")
         if found := _CANCELLED.search(event["what"]):
             known = case.ledger.tasks.get(found["task"] or "")
-            groups.setdefault(found["function"] or (known["name"] if known else ""), []).append(
-                event
-            )
+            group = found["function"] or (known["name"] if known else "")
+            groups.setdefault(group, []).append(event)
+            records.setdefault(group, []).append(event)
     for function, events in groups.items():
         name = f"Task {function}" if function else "A task"
         yield Finding(
@@ -78,7 +83,7 @@ def task_cancelled(case: Case) -> Iterator[Finding]:
                     doc="https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks",
                 ),
             ),
-            covers=tuple(everything),
+            covers=tuple(records[function]),
         )
 
 

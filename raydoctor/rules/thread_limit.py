@@ -130,7 +130,7 @@ def thread_limit(case: Case) -> Iterator[Finding]:
     if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
     elif refused := [] if dead or aborted or drivers else _refused_in_excerpt(case):
-        yield _of_console(case, refused)
+        yield _of_refusals(case, refused)
     elif (shells := case.of(NO_FORK.kind)) and not (dead or aborted):
         yield _of_shells(case, shells)
 
@@ -199,15 +199,26 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
     )
 
 
+def _of_refusals(case: Case, refused: list[Event]) -> Finding:
+    """Refusals of which the process may have survived any. The header of gRPC names a thread and not a process."""
+    return Finding(
+        f"The system refused another thread{_number(case)}{_openblas_threads(refused)}",
+        (Link(refused[0], "the system refused another thread (EAGAIN)"),),
+        explains=(Entity("start-crashed", ""),),
+        severity="warning" if evidence.goes_on(case, refused[-1]) else None,
+        count=evidence.total(refused),
+        remedies=tuple(_remedies(refused)),
+        covers=tuple(refused),
+    )
+
+
 def _of_shells(case: Case, shells: list[Event]) -> Finding:
     """A shell on the node that cannot start a command; if its script continues, a later attempt succeeded."""
-    ending = case.endings.get(shells[-1].source)
-    goes_on = ending is not None and ending.offset > shells[-1].offset
     return Finding(
         f"The system refused a shell another process{_number(case)}: the user's processes and threads reached the limit",
         (Link(shells[0], "fork failed, and the shell tries again"),),
         explains=(Entity("start-crashed", ""),),
-        severity="warning" if goes_on else None,
+        severity="warning" if evidence.goes_on(case, shells[-1]) else None,
         subjects=(Subject("process", None, "bash", None),),
         count=evidence.total(shells),
         remedies=(
@@ -565,6 +576,14 @@ EXAMPLES: tuple[Example, ...] = (
             "temporarily unavailable\n" * 2
         },
         roots=("thread-limit",),
-        says=("the system refused another thread",),
+        says=("The system refused another thread",),
+    ),
+    Example(
+        "the same in a program that goes on: no process ended",
+        {
+            "driver.log": "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable\n"
+            "epoch 1\nepoch 2\ntraining done\n"
+        },
+        roots=("thread-limit",),
     ),
 )

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
 from raydoctor.model import paste
@@ -102,7 +102,8 @@ def version_mismatch(case: Case) -> Iterator[Finding]:
 
 def _cut_off(case: Case) -> Iterator[Finding]:
     """At most one finding, where a console cuts the versions off."""
-    for event in [e for e in case.of(_CUT_OFF.kind) if e.source.is_excerpt][:1]:
+    cut = [e for e in case.of(_CUT_OFF.kind) if e.source.is_excerpt]
+    for event in [e for e in cut if not evidence.later_output(case, e)][:1]:
         yield Finding(
             "The driver cannot join the cluster: it runs another version of Ray or Python",
             (Link(event, "Ray compared the versions of the driver and the cluster"),),
@@ -319,5 +320,9 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_CUT_OFF.sample}\n"},
         roots=("version-mismatch",),
         says=("another version of Ray or Python",),
+    ),
+    Example(
+        "a program that quotes the line and runs",
+        {"driver.log": f"{_CUT_OFF.sample}\nfixed by a new installation, now running\n"},
     ),
 )

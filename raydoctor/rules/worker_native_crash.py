@@ -228,9 +228,12 @@ def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
     late = known.ended is not None and first.at is not None and first.at > known.ended + first.slack
     severity: Severity = "warning" if late else "error"
     when = ", after its job had ended" if late else ""
-    name = f"driver (pid {pid})" if pid is not None else "driver"
+    # Of a report without Python's stack, a console does not show which process printed it.
+    is_drivers = bool(job or crash.python or not crash.handler) or not first.source.is_excerpt
+    name = "driver" if is_drivers else "process"
+    name = f"{name} (pid {pid})" if pid is not None else name
     return Finding(
-        f"The {name} crashed{when}: {_what(crash)}",
+        f"{'The' if is_drivers else 'A'} {name} crashed{when}: {_what(crash)}",
         tuple(_links(crash, f"the {name}")),
         explains=() if late or not job else (Entity("job", job),),
         subjects=(Subject("job", job or None, None, pid),),
@@ -361,6 +364,9 @@ _REPORT = (
 _BUS = "(Loader pid=129) *** SIGBUS received at time=1795247733 on cpu 3 ***\n(Loader pid=129) Fatal Python error: Bus error\n"
 _DIED = f"(raylet) {WORKER_DIED.sample.replace('Worker PID: 379', 'Worker PID: 129')}\n"
 _SMALL = "WARNING: The object store is using /tmp instead of /dev/shm because /dev/shm has only 67108864 bytes available.\n"
+
+_HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
+_PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -567,5 +573,13 @@ EXAMPLES: tuple[Example, ...] = (
             f"0x7fd011069d5e  (unknown)  f()\n(raylet) {WORKER_DIED.sample}\n"
         },
         roots=("worker-vanished",),
+    ),
+    Example(
+        "programs that quote reports and continue, and the report of a raylet",
+        {
+            "driver.log": f"(sup pid=4) {_HANDLER_LINE}\n(sup pid=4) {_PC_LINE}\n(sup pid=4) child started again\n"
+            f"{_HANDLER_LINE}\n{_PC_LINE}\nreport quoted above was from ticket 4711\nall tests passed\n"
+            f"{_HANDLER_LINE}\n{_PC_LINE}\n    @     0x56423c3996c4       1200  ray::raylet::NodeManager::HandlePush()\n"
+        },
     ),
 )

@@ -255,4 +255,11 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-start-crashed",),
         says=("A worker process died while starting", "No module named 'ray'"),
     ),
+    Example(
+        "Ctrl-C while workers start",
+        {
+            "driver.log": '(raylet) Traceback (most recent call last):\n(raylet)   File "/venv/lib/python3.11/site-packages/ray/_private/workers/'
+            'default_worker.py", line 8, in <module>\n(raylet)     import ray\n(raylet) KeyboardInterrupt\n'
+        },
+    ),
 )

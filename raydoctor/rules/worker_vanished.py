@@ -154,9 +154,6 @@ def _of_texts(case: Case) -> Iterator[Finding]:
     ]
     if not texts:
         return
-    last = texts[-1]
-    ending = case.endings.get(last.source)
-    goes_on = ending is not None and not ending["ended_by"] and ending.offset > last.offset
     of_actor = ("actor is dead", _ACTOR_DIED)
     is_actors = any(words in e.message for e in texts for words in of_actor)
     what = "An actor's worker" if is_actors else "A worker"
@@ -164,7 +161,7 @@ def _of_texts(case: Case) -> Iterator[Finding]:
         f"{what} ended suddenly, and the output shows only the exception that its caller got",
         (Link(texts[0], "Ray reports the end of the process without a cause"),),
         explains=(Entity("actor-exit", ""),),
-        severity="warning" if goes_on else None,
+        severity="warning" if evidence.goes_on(case, texts[-1]) else None,
         remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
         covers=(*texts, *case.of("driver.exception")),
         gaps=() if "kernel" in case.roles else (_KERNEL,),

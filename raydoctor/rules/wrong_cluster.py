@@ -87,7 +87,7 @@ def wrong_cluster(case: Case) -> Iterator[Finding]:
         yield _of_jobs(local)
     if elsewhere := _elsewhere(case):
         yield _of_other_cluster(case, elsewhere)
-    if several := case.of("driver.several_rays"):
+    if several := [e for e in case.of("driver.several_rays") if len(_running(e)) > 1]:
         yield _of_several(case, several)
     if none := case.of("driver.no_ray"):
         yield _of_none(case, none)
@@ -177,9 +177,14 @@ def _of_other_cluster(case: Case, connecting: Event) -> Finding:
     )  # fmt: skip
 
 
+def _running(event: Event) -> list[str]:
+    listed = (a.strip().strip("'\"") for a in event["addresses"].split(","))
+    return sorted(address for address in listed if address)
+
+
 def _of_several(case: Case, records: list[Event]) -> Finding:
     first = records[0]
-    addresses = sorted(a.strip().strip("'\"") for a in first["addresses"].split(","))
+    addresses = _running(first)
     taken = first["taken"]
     end = (
         f"the driver joined the latest, {taken}"

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,7 +201,7 @@ class Tainter:
             worker: tuple(_put(name, ordered, payload) for name in ran)
             for worker, ran in self.case.names.items()
         }
-        endings = self.case.endings.values()
+        endings = [*self.case.endings.values(), *chain(*self.case.outputs.values())]
         return Case(events, self.case.sources, names, endings)
 
     def _event(self, event: Event, wanted: list[str], payload: str) -> Event:

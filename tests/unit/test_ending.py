@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import raydoctor
+from raydoctor.case.case import OUTPUT
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
 
@@ -22,7 +24,7 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
     (folder / "driver.log").write_text(text)
     gaps: list[Gap] = []
     source = Source("driver.log", "driver", is_excerpt=is_excerpt)
-    (event,) = ending.read({source: str(folder / "driver.log")}, gaps)
+    event, *_ = ending.read({source: str(folder / "driver.log")}, gaps)
     assert gaps == []
     return event
 
@@ -78,14 +80,15 @@ def test_a_paste_may_begin_within_the_traceback(tmp_path: Path) -> None:
         (f"{rest}ValueError: x\nwent on\n", ""),
     ):
         (tmp_path / "driver.log").write_text(text)
-        (event,) = ending.read({whole: str(tmp_path / "driver.log")}, [])
+        event, *_ = ending.read({whole: str(tmp_path / "driver.log")}, [])
         assert event["ended_by"] == ended_by
     assert end_of(tmp_path, f"{rest}ValueError: x\n")["ended_by"] == ""
 
 
 def test_rays_own_lines_are_no_output(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_text(RAYS_NOISE)
-    assert ending.read({Source("driver.log", "driver"): str(tmp_path / "driver.log")}, []) == []
+    events = ending.read({Source("driver.log", "driver"): str(tmp_path / "driver.log")}, [])
+    assert [(e.kind, e.message) for e in events] == [(OUTPUT, "bye")]
 
 
 def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:
@@ -186,3 +189,34 @@ def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> 
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n", is_excerpt=True)["ended_by"] == "excerpt"
     assert end_of(tmp_path, f"{in_main}KeyError: 1\nwent on\n", is_excerpt=True)["ended_by"] == ""
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n")["ended_by"] == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (
+            "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error",
+            "nccl-failure",
+        ),
+        (
+            "frame #12: gloo::rendezvous::Context::connectFullMesh(Store>&) + 0x109 (0x7f4e in /l.so)",
+            "rendezvous-failed",
+        ),
+        (
+            "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead.",
+            "node-died",
+        ),
+        ("OSError: [Errno 28] No space left on device: '/mnt/usb/x'", "disk-full"),
+        (
+            "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable",
+            "thread-limit",
+        ),
+    ],
+)
+@pytest.mark.parametrize("below", ["", "retrying\nepoch 2\n"])
+def test_a_failure_that_the_program_survives_is_a_warning(
+    tmp_path: Path, line: str, rule: str, below: str
+) -> None:
+    (tmp_path / "driver.log").write_text(f"epoch 1\n{line}\n{below}")
+    (found,) = raydoctor.diagnose(tmp_path).diagnoses
+    assert (found.rule, found.severity) == (rule, "warning" if below else "error")

@@ -50,12 +50,17 @@ UNHANDLED = Signal(
 """`util/logging.cc`, 2.9 to 2.60: the handler of uncaught C++ exceptions, which then ends the process."""
 CRASH_FRAMES = tuple(
     Signal(
-        "daemon.frame", f"ray::{name}::", rf"^ *@ +0x[0-9a-f]+ +\S+ +ray::{name}::(?!RayletClient)\w", ("raylet-echo",),
+        "daemon.frame", f"ray::{name}::", rf"^ *@ +0x[0-9a-f]+ +\S+ +ray::{name}::(?!RayletClient|RayletConnection)\w", ("raylet-echo",),
         f"    @     0x56423c3996c4       1200  ray::{name}::HandlePush()",
     )
     for name in ("raylet", "ObjectManager")
 )  # fmt: skip
 """Native frames that only a raylet has, in a driver's echo of its crash."""
+WORKER_FRAME = Signal(
+    "daemon.worker_frame", "ray::core::CoreWorker", r"^ *@ +0x[0-9a-f]+ +\S+ +ray::core::CoreWorker\w*", ("raylet-echo",),
+    "    @     0x56423c3996c4       1200  ray::core::CoreWorker::CoreWorker()",
+)  # fmt: skip
+"""A worker that starts prints as the raylet does."""
 AGENT_FAILED = Signal(
     "raylet.agent_failed", "The raylet exited immediately because ",
     r"^The raylet exited immediately because (?:the Ray agent failed|one Ray agent failed, agent_name = (?P<agent>\w+)|"
@@ -97,6 +102,8 @@ LOST_WITH_CLUSTER = (
 
 
 _LONGEST = 160
+_LONGEST_STACK = 100
+"""Lines."""
 _FATAL_HEADER = pattern(r" C \d{1,10} \d{1,10}\] ")
 
 
@@ -229,9 +236,15 @@ def last_words(case: Case) -> list[Event]:
 
 def _has_frame(case: Case, crash: Event) -> bool:
     """Whether a raylet's own frame is below the report of a crash, in an excerpt."""
-    return crash.source.is_excerpt and any(
-        e.source is crash.source and e.line > crash.line for e in case.of(CRASH_FRAMES[0].kind)
-    )
+    if not crash.source.is_excerpt:
+        return False
+    below = [
+        e
+        for e in case.of(CRASH_FRAMES[0].kind, WORKER_FRAME.kind, crash.kind)
+        if e.source is crash.source and 0 < e.line - crash.line <= _LONGEST_STACK
+    ]
+    first = min(below, key=lambda e: e.line, default=None)
+    return first is not None and first.kind == CRASH_FRAMES[0].kind
 
 
 def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:

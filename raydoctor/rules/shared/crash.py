@@ -63,6 +63,16 @@ CRASH_SIGNALS = (
         ("worker-echo", "driver", "job-driver"),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
+    *(
+        Signal(
+            "crash.daemon_frame",
+            words,
+            rf"^ *@ +0x[0-9a-f]+ +\S+ +{words}(?!RayletClient|RayletConnection)\w",
+            ("driver", "job-driver"),
+            f"    @     0x56423c3996c4       1200  {words}Start()",
+        )
+        for words in ("ray::raylet::", "ray::ObjectManager::", "ray::gcs::GcsServer::")
+    ),
     Signal(
         "crash.python",
         "Fatal Python error: ",
@@ -143,6 +153,8 @@ _SIGNAL_OF = {
     "Aborted": "SIGABRT",
 }
 """faulthandler's names; any other fatal error of Python calls `abort()`."""
+_LONGEST_STACK = 100
+"""Lines."""
 _LATEST, _LONGEST_DUMP = 3.0, 900.0
 """Seconds between a crash report and the recorded exit: writing a core file may take minutes."""
 _ZONES = 900.0
@@ -243,7 +255,7 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
     )
     for events in by_file.values():
         crash = _crash(events, None)
-        if crash is None or (crash.events[0].kind == "crash.shell" and _goes_on(case, crash)):
+        if crash is None or _is_quoted(case, crash) or _is_daemons(case, crash):
             continue
         kinds = {e.kind for e in events}
         is_shown = (
@@ -254,11 +266,18 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
             yield crash
 
 
-def _goes_on(case: Case, crash: Crash) -> bool:
-    """Whether the driver's output continues: then the shell's line is about another program."""
-    last = crash.events[-1]
-    ending = case.endings.get(last.source)
-    return ending is not None and ending.offset > last.offset
+def _is_quoted(case: Case, crash: Crash) -> bool:
+    """Whether the process that printed the report continues: then the report is another program's."""
+    return evidence.later_output(case, max(crash.events, key=lambda e: e.line))
+
+
+def _is_daemons(case: Case, crash: Crash) -> bool:
+    """Whether a frame that only a raylet or the GCS has is below the report."""
+    first = crash.events[0]
+    return any(
+        e.source is first.source and 0 < e.line - first.line <= _LONGEST_STACK
+        for e in case.of("crash.daemon_frame")
+    )
 
 
 def of_lone_echoes(case: Case) -> Iterator[Crash]:
@@ -274,10 +293,14 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
         crash = _crash(events, end)
         # Another process may print a report: a bare `*** SIG…` needs the process's recorded end, or a frame
         # below it where no process's end is recorded.
-        if crash and (
-            crash.python
-            or not case.exits
-            or any(e.level == "E" or e.kind == _REMAINS[0] for e in crash.events)
+        if (
+            crash
+            and not _is_quoted(case, crash)
+            and (
+                crash.python
+                or not case.exits
+                or any(e.level == "E" or e.kind == _REMAINS[0] for e in crash.events)
+            )
         ):
             yield crash
 

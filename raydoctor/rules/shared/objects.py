@@ -68,7 +68,7 @@ def named(listed: Iterable[str]) -> list[str]:
 
 
 def described(case: Case, object_: str) -> str:
-    """How an object was created, from its id: `a return value of task make_features (c8ef45ccd011)`."""
+    """How an object was created, from its id: `a return value of task make_features (c8ef45cc)`."""
     parts = ids.parse_object_id(object_)
     if object_ == NIL:
         return "an argument of a task"
@@ -90,7 +90,7 @@ def counted(case: Case, lost: Sequence[str]) -> str:
 
 
 def task_named(case: Case, task: str) -> str:
-    """`make_features (c8ef45ccd011)` if a log names the task, otherwise the id alone."""
+    """`make_features (c8ef45cc)` if a log names the task, otherwise the id alone."""
     failed = case.ledger.tasks.get(task)
     name = failed["name"] if failed else ""
     return f"{name} ({evidence.short(task)})" if name else evidence.short(task)

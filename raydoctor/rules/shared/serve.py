@@ -226,14 +226,22 @@ def said(case: Case, *kinds: str) -> Iterator[Said]:
 
 def controllers(case: Case, *kinds: str) -> Iterator[Event]:
     """Records of the controller itself, without tasks' output and without echoes of the log."""
+    yield from _logged(case, "ServeController", *kinds)
+
+
+def replicas(case: Case, *kinds: str) -> Iterator[Event]:
+    """Records of replicas themselves, without tasks' output and without echoes of the log."""
+    yield from _logged(case, "ServeReplica", *kinds)
+
+
+def _logged(case: Case, writer: str, *kinds: str) -> Iterator[Event]:
     for event in case.of(*kinds):
         if event.source.is_excerpt and event.level and not event["who"]:
-            yield event  # a pasted log of the controller
+            yield event  # a pasted log
             continue
-        echo = event.source.role != "serve"
-        if not case.torn_down(event) and not (
-            echo and ("serve" in case.roles or event["who"] != "ServeController")
-        ):
+        is_echo = event.source.role != "serve"
+        is_own = event["who"].partition(":")[0] == writer
+        if not case.torn_down(event) and not (is_echo and ("serve" in case.roles or not is_own)):
             yield event
 
 

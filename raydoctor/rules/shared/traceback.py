@@ -20,6 +20,8 @@ _RAISED = pattern(r"^(?P<type>[A-Za-z_][\w.]{0,300})(?:\([\w.]+\))?(?:: ?(?P<mes
 _USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
 _HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.{0,300}\(pid=\d+")
 _RAYS_OWN = "ray.exceptions."
+NO_FAILURES = ("KeyboardInterrupt", "SystemExit")
+"""Exceptions by which a program is asked to end."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _LIBRARIES = (
     "/site-packages/",
@@ -47,13 +49,7 @@ class TracebackFrame(NamedTuple):
     @property
     def is_user_code(self) -> bool:
         """Whether it is outside Python's library and installed packages, including Ray."""
-        return not self.command and not any(part in self.file for part in _LIBRARIES)
-
-    @property
-    def command(self) -> str:
-        """The installed command whose script this is: `ray` of `/home/user/venv/bin/ray`; empty for other files."""
-        found = _COMMAND.search(self.file) if self.function == "<module>" else None
-        return found["name"] if found else ""
+        return not any(part in self.file for part in _LIBRARIES)
 
     @property
     def short_file(self) -> str:
@@ -88,13 +84,22 @@ class Raised(NamedTuple):
     @property
     def place(self) -> TracebackFrame | None:
         """The innermost line of the user's program, or else the innermost line."""
-        own = [frame for frame in self.frames if frame.is_user_code]
+        frames = self.frames[1:] if self.command else self.frames
+        own = [frame for frame in frames if frame.is_user_code]
         return own[-1] if own else self.frames[-1] if self.frames else None
 
     @property
     def code(self) -> str:
         """The line of the user's program that raised, with marks; empty if the traceback has none."""
         return self.place.code if self.place and self.place.is_user_code else ""
+
+    @property
+    def command(self) -> str:
+        """The installed command that failed: `ray` of `/home/user/venv/bin/ray`, whose script only calls a package."""
+        if len(self.frames) < 2 or self.frames[1].is_user_code:
+            return ""
+        found = _COMMAND.search(self.frames[0].file)
+        return found["name"] if found and self.frames[0].function == "<module>" else ""
 
     @property
     def first(self) -> Raised:

@@ -165,7 +165,8 @@ def totals(case: Case, at: float | None) -> list[resources.Needs]:
 
 
 _STATUS_TOTAL = pattern(
-    r"^ ?(?P<used>[\d.]+)/(?P<amount>\d+\.\d+) (?P<name>[\w.:-]+)(?: \(.{0,200}\))?$", re.MULTILINE
+    r"^ ?(?P<used>\d+(?:\.\d+)?)/(?P<amount>\d+\.\d+) (?P<name>[\w.:-]+)(?: \(.{0,200}\))?$",
+    re.MULTILINE,
 )
 _STATUS_NODE = pattern(r"^ (?P<count>\d{1,6}) \S+$", re.MULTILINE)
 _NOT_IN_STATUS = ("memory", "object_store_memory")
@@ -201,13 +202,11 @@ def is_beyond(case: Case, needs: resources.Needs) -> bool:
     return table is not None and not resources.fits(table.total, _listed(needs))
 
 
-def is_refused(case: Case, needs: resources.Needs) -> bool:
-    """Whether a table of `ray status` shows that this much is free, although a request for it waits."""
-    table = status(case)
-    if table is None:
-        return False
-    free = {name: amount - table.used.get(name, 0.0) for name, amount in table.total.items()}
-    return resources.fits(free, _listed(needs))
+def free(table: ClusterStatus, needs: resources.Needs) -> resources.Needs | None:
+    """The free amounts of what is requested, if they suffice for it; `ray status` rounds memory."""
+    listed = _listed(needs)
+    amounts = {name: table.total.get(name, 0.0) - table.used.get(name, 0.0) for name in listed}
+    return amounts if resources.fits(amounts, listed) else None
 
 
 def _listed(needs: resources.Needs) -> resources.Needs:

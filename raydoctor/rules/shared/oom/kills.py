@@ -91,7 +91,8 @@ OOM_SUMMARY = Signal(
 TAIL = Signal(
     "oom.tail",
     "Refer to the documentation on how to address the out of memory issue: https",
-    r"^Refer to the documentation on how to address the out of memory issue: https",
+    r"^Refer to the documentation on how to address the out of memory issue: https://docs\.ray\.io/en/\S{1,80}"
+    r"/ray-oom-prevention\.html\. Consider ",
     ("raylet-echo", "worker-echo", *DRIVER),
     "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/ray-core/scheduling/"
     "ray-oom-prevention.html. Consider provisioning more memory on this node or reducing task parallelism.",

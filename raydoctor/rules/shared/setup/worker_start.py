@@ -18,7 +18,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
 from raydoctor.rules.shared.setup.environments import CREATED
-from raydoctor.rules.shared.traceback import Raised, parse
+from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, parse
 
 DEFAULT_TIMEOUT = 60.0
 """`RAY_worker_register_timeout_seconds`."""
@@ -146,9 +146,18 @@ def starts(case: Case, state: str) -> list[Starts]:
 
 def _only_printed(case: Case) -> list[Starts]:
     """Starts of which a console shows only the traceback that ended them."""
-    printed = [e for e in case.of(TRACEBACK.kind) if e.source.is_excerpt and _RUNS not in e.message]
+    printed = [
+        e
+        for e in case.of(TRACEBACK.kind)
+        if e.source.is_excerpt and _RUNS not in e.message and not _is_interrupted(e)
+    ]
     by_ip = evidence.grouped(printed, lambda e: e["ip"])
     return [Starts("", ip, words=words) for ip, words in by_ip.items()]
+
+
+def _is_interrupted(event: Event) -> bool:
+    end = parse(event.message)
+    return end is not None and end.name in NO_FAILURES
 
 
 _RUNS = "main_loop()"
@@ -205,6 +214,8 @@ def is_over(case: Case, one: Starts) -> bool:
 
     If every start fails, the one after the last record is younger than the timeout.
     """
+    if not one.events and one.words and not one.given_up:
+        return evidence.goes_on(case, one.words[-1])
     gave_up = any(e["type"] == "GetTimeoutError" for e in case.of("driver.exception"))
     late = [e.at for e in case.of("worker.unregistered") if e.at is not None]
     times = [e.at for e in case.events if e.at is not None]
