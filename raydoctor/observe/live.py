@@ -11,7 +11,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +64,7 @@ class CollectOptions:
     """Seconds for each collector."""
     all_nodes: bool = True
     logs: bool = True
-    """Whether other nodes read their logs: `hung` does not need them."""
+    """Whether other nodes read their logs, and this one the output of drivers: `hung` needs neither."""
     since: float | None = None
     signals: Callable[[], Iterable[Signal]] = tuple
     """Signals that other nodes search for in their logs; called while the collectors wait for replies."""
@@ -84,13 +83,15 @@ class Live:
     collection: Collection
     redactor: Redactor
     notes: list[str] = field(default_factory=list)
+    logs: bool = True
+    """Whether the output of drivers is read: the session's own logs always are."""
 
     def capture(self) -> Capture:
         """The session's logs in place, and the collected tables."""
         capture = _logs(self.cluster)
         capture.kind = "live" if self.cluster.is_up else capture.kind
         capture.notes += self.notes
-        if self.cluster.is_up:
+        if self.cluster.is_up and self.logs:
             _add_output_of_drivers(capture, self.cluster)
         for path, data in self.collection.pieces.items():
             capture.add(path, data)
@@ -131,7 +132,7 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
     }
     # Secrets of environments and command lines are redacted in every log as well.
     redactor.learn(redactor.secrets)
-    return Live(cluster, collection, redactor, notes)
+    return Live(cluster, collection, redactor, notes, options.logs)
 
 
 def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, list[str]]:
@@ -301,8 +302,11 @@ def _add_output_of_drivers(capture: Capture, cluster: Cluster) -> None:
         if isinstance(found, Gap):
             capture.gaps.append(found)
             continue
-        with suppress(OSError):  # the driver has just ended
-            add_driver_output(capture, found.path, found.file, found.pid)
+        try:
+            add_driver_output(capture, found.path, found.stream, found.pid, driver_output.MOST)
+        except (OSError, RaydoctorError) as error:
+            why = f"cannot be copied: {getattr(error, 'strerror', None) or error}"
+            capture.gaps.append(Gap(found.path, why, driver_output.HINT, about="driver"))
 
 
 def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:
@@ -312,7 +316,12 @@ def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundl
     gaps = list(capture.gaps)
     files: dict[Source, str] = {}
     left_out = 0
-    for source, file in capture.files.items():
+    # Several sources can be parts of one console.
+    originals = dict(
+        capture.originals.get((source.path, source.pid), (source, file))
+        for source, file in capture.files.items()
+    )
+    for source, file in originals.items():
         if source.path in live.collection.pieces:
             continue
         if since is not None and _changed(file) < since:
