@@ -458,7 +458,7 @@ def _spooled(
         while left > 0 and (chunk := stream.read(min(left, 1 << 20))):
             left -= out.write(chunk)
     if left <= 0:
-        why = f"{most >> 20:,} MiB were read; the rest was not"
+        why = f"more than {most >> 20:,} MiB; the rest was not read"
         capture.gaps.append(Gap(shown, why, "Give it as a file.", about="driver"))
     return Source(shown, "driver", size=most - left)
 

@@ -8,6 +8,7 @@ Texts of `serve/_private/deployment_state.py` (2.9 to 2.60): up to 2.9 a replica
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -241,13 +242,14 @@ def controllers(case: Case, *kinds: str) -> Iterator[Event]:
 
 
 def amounts(text: str) -> Mapping[str, float]:
-    """`{"CPU": 8}` as the controller prints it; empty if it is cut off."""
+    """`{"CPU": 8}` as the controller prints it; empty if it is cut off or damaged."""
     try:
         found = json.loads(text)
-    except ValueError:
+        numbers = found.items() if isinstance(found, dict) else ()
+        given = {name: float(v) for name, v in numbers if isinstance(v, int | float)}
+    except (ValueError, OverflowError, RecursionError):
         return {}
-    numbers = found.items() if isinstance(found, dict) else ()
-    return {name: float(v) for name, v in numbers if isinstance(v, int | float)}
+    return given if all(map(math.isfinite, given.values())) else {}
 
 
 def deployment_of(class_name: str) -> str:
