@@ -21,6 +21,7 @@ from raydoctor.capture import manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
 from raydoctor.capture.layout import (
+    CONSOLES,
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
     identify,
@@ -49,7 +50,6 @@ _OF_WORKERS = frozenset(
 """Roles with at least one file per worker."""
 _JUDGED = ("raylet-out", "gcs-out")
 """Roles whose text is checked when it is read (`read/coverage.py`)."""
-_CONSOLES = frozenset({"driver", "job-driver"})
 _SPOOLED = "driver.log"
 _LOOKED_INTO = 1_000
 """Files of these roles whose first bytes are looked at: it takes 10 µs each."""
@@ -506,7 +506,7 @@ def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
 
 def _rewrite_consoles(capture: Capture, sources: Iterable[Source]) -> None:
     """Replace the consoles among the sources by what is read of them."""
-    if not any(source.role in _CONSOLES for source in sources):
+    if not any(source.role in CONSOLES for source in sources):
         return
     from raydoctor.capture.console import files  # few captures of a session hold one
 

@@ -225,7 +225,8 @@ def _after_number(text: str, number: int) -> str | None:
 
 
 def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
-    """The lines without the prefix of nearly all lines: numbers, a compose service, srun's rank, `> `."""
+    """The lines without what nearly all begin with: numbers, `> `, a compose service, srun's rank, a label, a
+    step of `gh run view`; and without the file that `grep` prints in front of a record."""
     lines = _without_numbers(lines)
     if any(mark in text for _, text in lines[:_SAMPLED] for mark in _OF_FILES):
         lines = [(number, _GREP.sub("", text, count=1)) for number, text in lines]
