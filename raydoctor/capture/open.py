@@ -22,6 +22,7 @@ from raydoctor.capture import manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, ReportBytes, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
 from raydoctor.capture.layout import (
+    CONSOLES,
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
     identify,
@@ -50,7 +51,6 @@ _OF_WORKERS = frozenset(
 """Roles with at least one file per worker."""
 _JUDGED = ("raylet-out", "gcs-out")
 """Roles whose text is checked when it is read (`read/coverage.py`)."""
-_CONSOLES = frozenset({"driver", "job-driver"})
 _SPOOLED = "driver.log"
 _TEXT = "<text>"
 """The name of a text that is in no file."""
@@ -82,6 +82,10 @@ class Capture:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Texts that no report may show, such as the token of the cluster."""
     budget: Budget = field(default_factory=Budget, repr=False)
+    originals: dict[tuple[str, int | None], tuple[Source, str]] = field(
+        default_factory=dict, repr=False
+    )
+    """By path and pid, each rewritten console as it was: an archive holds these bytes."""
     numbers: Iterator[int] = field(default_factory=count, repr=False)
     """For the names of files in the private folder."""
     report: ReportBytes = field(default=lambda done, total: None, repr=False)
@@ -417,13 +421,19 @@ def add_driver_log(capture: Capture, name: str) -> None:
     _rewrite_consoles(capture, set(capture.files) - known)
 
 
-def add_driver_output(capture: Capture, shown: str, file: str, pid: int) -> None:
-    """Add the present output of a running driver, under this name. Raises OSError where it cannot be read."""
+def add_driver_output(capture: Capture, shown: str, stream: IO[bytes], pid: int, most: int) -> None:
+    """Add at most the first `most` bytes of a running driver's output, under this name.
+
+    Raises OSError if they cannot be copied, and RaydoctorError if there is no temporary folder.
+    """
     known = set(capture.files)
-    copy = f"driver-{next(capture.numbers)}.log"
-    with open(file, "rb") as stream:
-        source = replace(_spooled(capture, shown, stream, copy), pid=pid)
-    capture.files[source] = str(capture.temporary() / copy)
+    copy = capture.temporary() / f"driver-{next(capture.numbers)}.log"
+    try:
+        source = replace(_spooled(capture, shown, stream, copy.name, most), pid=pid)
+    except OSError:
+        copy.unlink(missing_ok=True)  # a full disk has no room for half a file
+        raise
+    capture.files[source] = str(copy)
     _decode(capture, set(capture.files) - known)
     _rewrite_consoles(capture, set(capture.files) - known)
 
@@ -455,16 +465,22 @@ def _spool(capture: Capture) -> Path:
     return capture.temporary() / _SPOOLED
 
 
-def _spooled(capture: Capture, shown: str, stream: IO[bytes], name: str = _SPOOLED) -> Source:
+def _spooled(
+    capture: Capture,
+    shown: str,
+    stream: IO[bytes],
+    name: str = _SPOOLED,
+    most: int | None = None,
+) -> Source:
     """The source of a stream, kept in the private folder: reading seeks."""
     with (capture.temporary() / name).open("wb") as out:
-        left = STREAM_LIMIT
+        left = most = STREAM_LIMIT if most is None else most
         while left > 0 and (chunk := stream.read(min(left, 1 << 20))):
             left -= out.write(chunk)
     if left <= 0:
-        why = f"more than {STREAM_LIMIT >> 30} GiB; the rest was not read"
-        capture.gaps.append(Gap(shown, why, "Give it as a file."))
-    return Source(shown, "driver", size=STREAM_LIMIT - left)
+        why = f"more than {most >> 20:,} MiB; the rest was not read"
+        capture.gaps.append(Gap(shown, why, "Give it as a file.", about="driver"))
+    return Source(shown, "driver", size=most - left)
 
 
 def _paths(capture: Capture) -> set[str]:
@@ -510,15 +526,18 @@ def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
 
 def _rewrite_consoles(capture: Capture, sources: Iterable[Source]) -> None:
     """Replace the consoles among the sources by what is read of them."""
-    if not any(source.role in _CONSOLES for source in sources):
+    if not any(source.role in CONSOLES for source in sources):
         return
     from raydoctor.capture.console import files  # few captures of a session hold one
 
-    folder = capture.temporary()
     try:
+        known = capture.files
         capture.files = files.rewritten(
-            capture.files, folder, capture.numbers, capture.gaps, sources
+            known, capture.temporary(), capture.numbers, capture.gaps, sources
         )
-    except OSError as error:
-        why = f"cannot be prepared in {folder}: {error.strerror or error}"
+        replaced = known.keys() - capture.files.keys()
+        capture.originals.update(((s.path, s.pid), (s, known[s])) for s in replaced)
+    except (OSError, RaydoctorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        why = f"cannot be prepared for reading: {reason}"
         capture.gaps.append(Gap("the driver's output", why, "Set TMPDIR to a folder with room."))

@@ -7,12 +7,13 @@ that without this output the evidence is incomplete.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
-from raydoctor.model import paste
+from raydoctor.model import paste, text
 from raydoctor.model.values import Gap
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import CONNECTING
@@ -21,7 +22,6 @@ RECENT_S = 3600.0
 """Seconds in which the end of a driver of a running cluster matters, unless the user names a time."""
 _TO_REGISTER_S = 60.0
 """Seconds from an agent's connection until the GCS registers its job: 1 s, more on a busy machine."""
-_NAMED = 3
 
 AGENT_CONNECTING = Signal(
     "agent.connecting",
@@ -67,29 +67,24 @@ def _of_programs(case: Case) -> list[Job]:
 
 
 def _of_agents(case: Case) -> set[str]:
-    """The job that the GCS registered first after each connection of an agent."""
+    """For each connection of an agent, the next job that the GCS registered."""
     started = sorted(
         (job.started, job.id) for job in case.ledger.jobs.values() if job.started is not None
     )
-    found = set()
-    for event in case.of(AGENT_CONNECTING.kind):
-        after = (
-            (at, job)
-            for at, job in started
-            if event.at is not None and 0 <= at - event.at <= _TO_REGISTER_S
-        )
-        found |= {job for _, job in [*after][:1]}
+    found: set[str] = set()
+    # Agents can connect at the same time; each has a job of its own.
+    for at in sorted(e.at for e in case.of(AGENT_CONNECTING.kind) if e.at is not None):
+        first = bisect_left(started, (at, ""))
+        last = bisect_right(started, (at + _TO_REGISTER_S, "\uffff"))
+        job = next((job for _, job in started[first:last] if job not in found), None)
+        found |= {job} if job else set()
     return found
 
 
 def _gap(ended: list[Job]) -> Gap:
     pids = [f"{job.driver_pid}" for job in ended]
-    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
-    who = (
-        f"driver (pid {pids[0]})"
-        if len(pids) == 1
-        else f"drivers (pids {', '.join(pids[:_NAMED])}{more})"
-    )
+    shown = text.join_names(pids)
+    who = f"driver (pid {shown})" if len(pids) == 1 else f"drivers (pids {shown})"
     return Gap(
         f"output of the {who}",
         "not in the capture; an exception that ended a driver may be shown only there",

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Rule, Signal
 from raydoctor.diagnosis import engine
 from raydoctor.diagnosis.plugins import Catalogue
-from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Finding, Report
+
+if sys.version_info >= (3, 11):
+    from re import _parser as parser  # type: ignore[attr-defined]
+else:
+    import sre_parse as parser
 
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 MOST_WORDS = 35
@@ -138,44 +143,45 @@ def _without_literal(signal: Signal) -> str | None:
         return None
 
 
-_PIECE = pattern(
-    r"\\(?P<escaped>\W)|\\(?:N\{[^}]*\}|\w+)|\[\^?\]?(?:[^\]\\]|\\.)*\]|\{[\d,]*\}|(?P<char>.)",
-    re.DOTALL,
-)
-"""Tokens of a regular expression: an escaped character, a class or group, a repetition, a character."""
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
 
 def holds(regex: re.Pattern[str], literal: str) -> bool:
     """Whether the pattern itself proves that every match contains the literal.
 
-    It does if the literal's characters are consecutive and outside of brackets. Otherwise only a search for
-    counterexamples can show it: groups, which may also prove it, are not inspected.
+    It does if the literal's characters are consecutive in a part that no match lacks. Otherwise only a search
+    for counterexamples can show it.
     """
-    if regex.flags & (re.IGNORECASE | re.VERBOSE):
+    if regex.flags & re.IGNORECASE:
         return False
-    return any(literal in run for run in _certain(regex.pattern))
+    return _is_in_all(parser.parse(regex.pattern, regex.flags), literal)
 
 
-def _certain(text: str) -> list[str]:
-    """Runs of characters outside of brackets that are in every match; none if there are alternatives."""
-    runs, depth = [""], 0
-    for piece in _PIECE.finditer(text):
-        char = piece["escaped"] or piece["char"] or ""
-        if piece["char"] == "|" and not depth:
-            return []
-        if piece["char"] in ("(", ")"):
-            depth += 1 if char == "(" else -1
-            runs.append("")
-        elif depth:
-            continue
-        elif piece[0][0] in "*?{":
-            runs[-1] = runs[-1][:-1]  # it may be missing
-            runs.append("")
-        elif not char or piece[0] in ("+", ".", "^", "$"):
-            runs.append("")
+def _is_in_all(items: Any, literal: str) -> bool:
+    """Whether every text that matches a parsed sequence contains the literal."""
+    run = ""
+    for code, value in _flat(items):
+        if code == "AT":
+            continue  # a place, no character
+        run = run + chr(value) if code == "LITERAL" else ""
+        if literal in run or _is_in_part(code, value, literal):
+            return True
+    return False
+
+
+def _flat(items: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a sequence, in which each group is replaced by its parts."""
+    for code, value in items:
+        if f"{code}" == "SUBPATTERN" and not value[1] & re.IGNORECASE:
+            yield from _flat(value[3])
         else:
-            runs[-1] += char
-    return runs
+            yield f"{code}", value
+
+
+def _is_in_part(code: str, value: Any, literal: str) -> bool:
+    if code == "BRANCH":
+        return all(_is_in_all(arm, literal) for arm in value[1])
+    return code in _REPEATS and value[0] >= 1 and _is_in_all(value[2], literal)
 
 
 Found = list[tuple[Rule, Finding]]

@@ -95,7 +95,8 @@ class Gap:
     """Whether the source is optional (the kernel log, for example). Its absence alone does not make a capture
     incomplete; it counts if a diagnosis lists it."""
     about: str = ""
-    """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early)."""
+    """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early),
+    `driver` (output)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,7 @@ class CollectOptions:
     """Seconds for each collector."""
     all_nodes: bool = True
     logs: bool = True
-    """Whether other nodes read their logs: `hung` does not need them."""
+    """Whether other nodes read their logs, and this one the output of drivers: `hung` needs neither."""
     since: float | None = None
     signals: Callable[[], Iterable[Signal]] = tuple
     """Signals that other nodes search for in their logs; called while the collectors wait for replies."""
@@ -89,6 +88,8 @@ class Live:
     collection: Collection
     redactor: Redactor
     notes: list[str] = field(default_factory=list)
+    logs: bool = True
+    """Whether the output of drivers is read: the session's own logs always are."""
 
     def capture(self, roles: Container[str] | None = None) -> Capture:
         """The session's logs in place, and the collected tables; `roles`: only logs with these roles."""
@@ -97,7 +98,7 @@ class Live:
         capture.notes += self.notes
         if roles is not None:
             capture.files = {s: file for s, file in capture.files.items() if s.role in roles}
-        elif self.cluster.is_up:
+        elif self.cluster.is_up and self.logs:
             _add_output_of_drivers(capture, self.cluster)
         driver_output.add_kept(capture, self.cluster.session_dir, self.cluster.is_up)
         for path, data in self.collection.pieces.items():
@@ -136,7 +137,7 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
         _samples(cluster, options, options.samples, collection, report)
     if options.all_nodes and options.logs:
         _other_nodes(cluster, options, signals, collection, report)
-    return redacted(cluster, collection, redactor, notes)
+    return replace(redacted(cluster, collection, redactor, notes), logs=options.logs)
 
 
 def redacted(
@@ -354,8 +355,11 @@ def _add_output_of_drivers(capture: Capture, cluster: Cluster) -> None:
         if isinstance(found, Gap):
             capture.gaps.append(found)
             continue
-        with suppress(OSError):  # the driver has just ended
-            add_driver_output(capture, found.path, found.file, found.pid)
+        try:
+            add_driver_output(capture, found.path, found.stream, found.pid, driver_output.MOST)
+        except (OSError, RaydoctorError) as error:
+            why = f"cannot be copied: {getattr(error, 'strerror', None) or error}"
+            capture.gaps.append(Gap(found.path, why, driver_output.HINT, about="driver"))
 
 
 def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:
@@ -365,7 +369,12 @@ def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundl
     gaps = list(capture.gaps)
     files: dict[Source, str] = {}
     left_out = 0
-    for source, file in capture.files.items():
+    # Several sources can be parts of one console.
+    originals = dict(
+        capture.originals.get((source.path, source.pid), (source, file))
+        for source, file in capture.files.items()
+    )
+    for source, file in originals.items():
         if source.path in live.collection.pieces:
             continue
         if since is not None and _changed(file) < since:

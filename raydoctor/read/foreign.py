@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from raydoctor.capture.layout import CONSOLES
 from raydoctor.model import ids
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 
-_DRIVER = frozenset({"driver", "job-driver"})
 _RAYS_OWN = frozenset(
     (
         *("gcs-out", "gcs-err", "raylet-out", "raylet-err", "event", "export-event"),
@@ -61,7 +61,7 @@ def _known_jobs(events: list[Event], sources: list[Source]) -> frozenset[str]:
     started = {e["job"] for e in events if e.kind == "job.started" and e.source.role == "gcs-out"}
     if any(event.kind == "driver.started_local" for event in events):
         return frozenset({_FIRST_JOB, *started})
-    outputs = [source for source in sources if source.role in _DRIVER]
+    outputs = [source for source in sources if source.role in CONSOLES]
     drivers = [source for source in sources if source.role == "core-driver"]
     jobs = {ids.job_of_driver(e.value) for source in drivers for e in source.entities}
     if len(outputs) == len(jobs) == 1 and "" not in jobs:
@@ -111,7 +111,7 @@ def _known_places(events: Iterable[Event]) -> frozenset[str]:
 
 def _is_of_driver(event: Event) -> bool:
     """Whether it is in a driver's output, including echoes (`(raylet) …`, `(train pid=…) …`)."""
-    return event.source.role in _DRIVER or event.source.role.endswith("-echo")
+    return event.source.role in CONSOLES or event.source.role.endswith("-echo")
 
 
 def _places(event: Event) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor.capture.console import exceptions, files, prefixes
+from raydoctor.capture.console import exceptions, files, prefixes, shape
 from raydoctor.capture.console.numbering import Numbering
 from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.capture.console.rewrite import Rewriter
@@ -367,6 +367,13 @@ def test_json_without_text_for_people_stays(line: str) -> None:
     assert rewritten(line) == [line]
 
 
+def test_a_printed_document_never_loses_its_texts() -> None:
+    """Those of Loki's streams have no key in their line."""
+    values = [[f"179524650300000000{n}", text] for n, text in ((1, "ValueError: 1"), (0, "begin"))]
+    answer = {"status": "success", "data": {"result": [{"stream": {}, "values": values}]}}
+    assert shown_lines(*json.dumps(answer, indent=2).split("\n")) == ["begin", "ValueError: 1"]
+
+
 def test_members_of_json_over_several_lines_are_taken_out() -> None:
     entry = {"severity": "ERROR", "textPayload": "ValueError: no", "labels": {"pod": "head"}}
     assert rewritten(json.dumps([entry], indent=2)) == ["ValueError: no"]
@@ -566,6 +573,19 @@ def test_no_text_is_slow(unit: str) -> None:
         assert sum(len(line) for _, _, line in out) < 40_000_000
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x'" * 300_000 + "Traceback (most recent call last):\\n",
+        ("=RayError(a(" * 160 + "))" * 6 + " " * 14_000 + "x\n") * 20,
+    ],
+)
+def test_quotes_and_parentheses_are_searched_once(text: str) -> None:
+    began = thread_time()
+    Rewriter(ROLES).rewrite(text.split("\n"))
+    assert thread_time() - began < 0.7
+
+
 def test_no_prefix_is_kept_without_bound() -> None:
     Rewriter(ROLES).rewrite([f"(f{n} pid={n}) x" for n in range(20_000)])
     assert len(prefixes._PARSED) <= 10_000
@@ -583,10 +603,15 @@ def shown_lines(*lines: str) -> list[str]:
     return [text for _, _, text in Rewriter(frozenset()).rewrite(list(lines))]
 
 
-@pytest.mark.parametrize("escape", ["#033", "\\033", "\\x1b", "\\x1B", "\\u001b", "\\e", "^["])
+@pytest.mark.parametrize("escape", shape._WRITTEN)
 def test_colours_that_are_written_out_are_removed(escape: str) -> None:
     line = f"{escape}[33m(raylet){escape}[0m The node is full"
     assert shown_lines(line) == ["(raylet) The node is full"]
+    assert shown_lines(f"{escape}[1;31mERROR: boom") == ["ERROR: boom"]
+
+
+def test_a_word_that_ends_in_esc_is_no_colour() -> None:
+    assert shown_lines("ORDER BY a DESC[A]") == ["ORDER BY a DESC[A]"]
 
 
 @pytest.mark.parametrize(
@@ -667,6 +692,7 @@ def test_a_pushed_message_without_its_prefix_is_the_raylets() -> None:
 def test_the_quick_tests_for_an_exception_miss_none() -> None:
     names = exceptions._NAME.split("|")
     assert [n for n in names if not any(part in n for part in exceptions._IN_NAMES)] == []
+    assert [n for n in names if not exceptions.may_hold(f"{n}('x')")] == []
     texts = list(exceptions._WORDS.values())
     assert [t for t in texts if not any(part in t for part in exceptions._IN_WORDS)] == []
 

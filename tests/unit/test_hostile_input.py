@@ -27,6 +27,7 @@ from raydoctor.case import Case
 from raydoctor.diagnosis import engine, plugins
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Event, Gap, Source
+from raydoctor.rules.shared import serve
 
 RECORD = b"[2026-11-21 07:34:50,741 I 8 8] (raylet) event.cc:234: Set ray event level to warning\n"
 
@@ -346,3 +347,9 @@ def test_a_look_whether_a_file_is_an_archive_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_bytes(gzip.compress(b"") * 150_000)
     with processor_time(3):
         assert not members.is_archive(tmp_path / "driver.log")
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "[" * 20_000, "NaN", "1e999"])
+def test_amounts_that_are_no_numbers_are_not_read(number: str) -> None:
+    assert serve.amounts(f'{{"CPU": {number}}}') == {}
+    assert serve.amounts('{"CPU": 8}') == {"CPU": 8.0}

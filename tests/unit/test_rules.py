@@ -105,13 +105,18 @@ def test_what_a_pattern_proves_is_in_whatever_it_matches(data: st.DataObject) ->
     ("pattern", "proves"),
     [
         (r"^oops \(code (?P<code>\d+)\)\.", True),
-        (r"^oops \(code 1|oops \(code 2", False),
-        (r"^oops \(cod?e", False),
-        (r"^(?:oops \(code )", False),
+        (r"^oops \(code 1|oops \(code 2", True),
+        (r"^(?:x oops \(code 1|oops \(code 2)", True),
+        (r"^oops \(code 1|oops 2", False),
+        (r"^oops \(cod?e ", False),
+        (r"^(?:oops \((?P<kind>code) )", True),
+        (r"^(?:oops \(code )?", False),
+        (r"^(?:oops \(code ){1,2}", True),
         (r"(?i)^oops \(code ", False),
-        (r"(?x)oops\ \(code\ ", False),
-        (r"oops [(]code ", False),
+        (r"^(?i:oops) \(code ", False),
+        (r"(?x)oops\ \(code\ ", True),
+        (r"oops [({]code ", False),
     ],
 )
-def test_a_pattern_proves_what_stands_outside_of_brackets(pattern: str, proves: bool) -> None:
+def test_a_pattern_proves_what_every_match_contains(pattern: str, proves: bool) -> None:
     assert rulecheck.holds(re.compile(pattern), "oops (code ") is proves

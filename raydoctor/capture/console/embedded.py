@@ -50,6 +50,7 @@ _MEMBER = pattern(r'\s{0,200}(?:"(?P<key>[\w.-]{1,60})"\s{0,20}:\s{0,20})?"')
 _LIST = pattern(r'"(?P<key>[\w.-]{1,60})": \[')
 """A list that is printed with one string on each line."""
 _ESCAPED = ("Traceback (most recent call last):\\n", '\\n  File "', "\\n\\tclass_name: ")
+_QUOTE = pattern(r"['\"]")
 _BEFORE_LITERAL = (" ", "=", ":", "(", "[", "{", ",", "")
 _ISO = pattern(
     r"(?P<day>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
@@ -107,7 +108,8 @@ def take_out(text: str) -> list[str] | None:
 def _of_literal(text: str) -> list[str]:
     """The lines of a line that holds a string literal with line breaks, as `repr` writes it."""
     broken, begin = text.find("\\n"), 0
-    while (opening := min(_at(text, "'", begin), _at(text, '"', begin))) < broken:
+    while match := _QUOTE.search(text, begin, broken):
+        opening = match.start()
         if text[max(0, opening - 1) : opening] not in _BEFORE_LITERAL:
             begin = opening + 1
             continue
@@ -136,15 +138,22 @@ def of_documents(raws: list[str]) -> dict[int, list[tuple[int, list[str]]]]:
     found: dict[int, list[tuple[int, list[str]]]] = {}
     for begin, end in (*_spans(raws, "{", "}"), *_spans(raws, "[", "]")):
         data = _parsed("\n".join(raws[begin : end + 1]))
-        if data is None or not _lines(data):
+        if data is None or not (whole := _lines(data)):
             continue
         numbers = list(range(begin, end + 1))
         found |= {n: [] for n in numbers}
         if isinstance(data, list) and _in_order(data) != data:
             numbers = _last_entry_first(raws, numbers)
         inside = _strings_in_lists(raws, begin, end)
-        found[begin] = [(n, inside[n] if n in inside else take_out(raws[n]) or []) for n in numbers]
+        by_line = [(n, inside[n] if n in inside else take_out(raws[n]) or []) for n in numbers]
+        is_complete = sum(map(_count, (texts for _, texts in by_line))) >= _count(whole)
+        found[begin] = by_line if is_complete else [(begin, whole)]
     return found
+
+
+def _count(texts: list[str]) -> int:
+    """The number of texts that are not empty."""
+    return sum(map(bool, texts))
 
 
 def _strings_in_lists(raws: list[str], begin: int, end: int) -> dict[int, list[str]]:

@@ -92,7 +92,7 @@ _NAMED = (
     ),
     pattern(
         rf"(?:^|(?<=[:=,>(\[] )|(?<=[=(\[]))(?:ray\.exceptions\.)?(?P<name>{_NAME})(?P<inner>\(\w+\))?"
-        r"\((?P<cause>[A-Za-z_][\w.]{0,200}\(.{0,2000}\))?\)[)\]},.;']{0,9}\s*$"
+        r"\((?P<cause>[A-Za-z_][\w.]{0,200}\(.{0,2000}\))?\)[)\]},.;']{0,9}$"
     ),
     pattern(
         rf"(?:^|(?<=[:,>] ))(?P<name>{_NAME})(?P<inner>\(\w+\))?: (?!CUDA|HIP|Tried to)(?P<what>.*)"
@@ -122,6 +122,10 @@ def may_hold(text: str) -> bool:
     """Whether a line may contain an exception: a quick test that few lines of a healthy program pass."""
     return (
         "Error" in text
+        or "Exce" in text
+        or "GroupRemoved" in text
+        or "ActorExit" in text
+        or "NotAvailable" in text
         or "died" in text
         or "imed out" in text
         or "Failed to" in text
@@ -178,8 +182,9 @@ def _exception(text: str) -> tuple[str, str] | None:
     has_name = any(part in text for part in _IN_NAMES)
     has_words = any(part in text for part in _IN_WORDS)
     forms = (*(_NAMED if has_name else ()), *(_WORDED if has_words else ()))
+    bare = text.rstrip()
     found = [
-        (match.start(), n, match) for n, form in enumerate(forms) if (match := form.search(text))
+        (match.start(), n, match) for n, form in enumerate(forms) if (match := form.search(bare))
     ]
     if not found:
         return None

@@ -13,18 +13,19 @@ from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
+from raydoctor.capture.console.components import AGENT
 from raydoctor.capture.console.numbering import Numbering
 from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.console.shape import opens, uncoloured
+from raydoctor.capture.layout import CONSOLES
 from raydoctor.model.values import Gap, Source
 
-CONSOLES = frozenset({"driver", "job-driver"})
 _OF_SESSION = frozenset(
     {"reading", "raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}
 )
 """Roles of a session's logs. Beside such a log, a console is a driver's output and not an excerpt."""
-_SEPARATED_ROLES = frozenset({"raylet-out", "gcs-out", "kernel", "event", "runtime-env-agent"})
+_SEPARATED_ROLES = frozenset({"raylet-out", "gcs-out", "kernel", "event", AGENT})
 _BLOCK = 4 << 20
 _LONGEST_LINE = 4 << 20
 """Bytes of a line that are read after a block's end."""

@@ -1,9 +1,10 @@
 """Rewrites a console's text as Ray, Python and the kernel would have written it, as numbered lines.
 
-The steps, in this order: remove terminal codes and control characters, split joined lines, extract texts
-from JSON, join wrapped lines, reverse a newest-first order, remove indentation and prefixes, convert drawn
-tracebacks to Python's form, and rewrite exceptions that a program printed in the form that rules match. All
-other text remains unchanged.
+The steps, in this order: remove the line ends of Windows, terminal codes and control characters, extract
+texts from JSON and split joined lines, remove the prefix of nearly all lines, join wrapped and broken lines,
+reverse a newest-first order, remove indentation, join what rich broke below a box, restore the lost beginning
+of a traceback, remove links and the prefixes of single lines, convert drawn tracebacks to Python's form, and
+rewrite exceptions that a program printed in the form that rules match. All other text remains unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ RewrittenLine = tuple[str, int, str]
 class Rewriter:
     """Rewrites a console block by block.
 
-    Separates records of Ray's C++ code that have one of `roles`. `is_alone`: whether Ray's logs are missing.
+    Separates records that have one of `roles`: of Ray's C++ code, its runtime environment agent, its event
+    files and the kernel. `is_alone`: whether Ray's logs are missing.
     """
 
     def __init__(self, roles: frozenset[str], is_alone: bool = True) -> None:

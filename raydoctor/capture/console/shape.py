@@ -5,6 +5,7 @@ Steps for a whole text inspect a sample of it first, and change nothing unless t
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from raydoctor.model.patterns import pattern
@@ -12,10 +13,18 @@ from raydoctor.model.patterns import pattern
 Numbered = tuple[int, str]
 """A line and its 1-based number in the original."""
 
+_WRITTEN = (
+    *("\ufffd", "␛", "\\x1b", "\\x1B", "\\u001b", "\\u001B", "#033", "\\033", "\\e", "^["),
+    *("<ESC>", "ESC"),
+)
+"""The escape character as viewers and loggers write it out."""
 _ESCAPES = pattern(
     r"(?:\x1b\[|\x9b)[0-9;?]{0,40}[ -/]{0,8}[@-~]"
-    r"|(?:\ufffd|␛|\\x1[bB]|\\u001[bB]|[#\\]033|\\e|\^\[|<ESC>|ESC)\[[0-9;?]{0,40}[A-HJKSTfhlmnsu]"
+    # `DESC[A]` is a program's text.
+    rf"|(?:{'|'.join(map(re.escape, _WRITTEN))})(?<![A-Za-z]ESC)\[[0-9;?]{{0,40}}[A-HJKSTfhlmnsu]"
 )
+_ENDS_OF_WRITTEN = tuple(dict.fromkeys(f"{each[-2:]}[" for each in _WRITTEN))
+"""For a quick test."""
 _NESTED = 4
 """Times that codes are removed: removing one can join the halves of another."""
 _BARE = pattern(r"\[\d{1,3}(?:;\d{1,3}){0,8}m(?!\])")
@@ -135,16 +144,9 @@ def is_simple(raw: str) -> bool:
     if "[" in raw:
         if "m" in raw and ("0m" in raw or "[39m" in raw or "[22m" in raw):
             return False
-        if (
-            "\ufffd[" in raw
-            or "1b[" in raw
-            or "1B[" in raw
-            or "33[" in raw
-            or "\\e[" in raw
-            or "^[[" in raw
-            or "␛[" in raw
-        ):
-            return False
+        for end in _ENDS_OF_WRITTEN:
+            if end in raw:
+                return False
     return not _may_be_joined(raw)
 
 
@@ -223,7 +225,8 @@ def _after_number(text: str, number: int) -> str | None:
 
 
 def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
-    """The lines without the prefix of nearly all lines: numbers, a compose service, srun's rank, `> `."""
+    """The lines without what nearly all begin with: numbers, `> `, a compose service, srun's rank, a label, a
+    step of `gh run view`; and without the file that `grep` prints in front of a record."""
     lines = _without_numbers(lines)
     if any(mark in text for _, text in lines[:_SAMPLED] for mark in _OF_FILES):
         lines = [(number, _GREP.sub("", text, count=1)) for number, text in lines]

@@ -179,6 +179,14 @@ def files(pid: int) -> dict[int, str]:
     return found
 
 
+def open_flags(pid: int, descriptor: int) -> int | None:
+    """The flags with which a file was opened (`/proc/PID/fdinfo/N`); None if not readable."""
+    for line in _bytes(pid, f"fdinfo/{descriptor}", most=4096).split(b"\n"):
+        if line.startswith(b"flags:"):
+            return int(line.split()[1], 8)
+    return None
+
+
 def same_pids(pid: int) -> bool:
     """Whether it is in our pid namespace; a container has its own."""
     if not LINUX:

@@ -8,6 +8,7 @@ Texts of `serve/_private/deployment_state.py` (2.9 to 2.60): up to 2.9 a replica
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -249,13 +250,14 @@ def _logged(case: Case, writer: str, *kinds: str) -> Iterator[Event]:
 
 
 def amounts(text: str) -> Mapping[str, float]:
-    """`{"CPU": 8}` as the controller prints it; empty if it is cut off."""
+    """`{"CPU": 8}` as the controller prints it; empty if it is cut off or damaged."""
     try:
         found = json.loads(text)
-    except ValueError:
+        numbers = found.items() if isinstance(found, dict) else ()
+        given = {name: float(v) for name, v in numbers if isinstance(v, int | float)}
+    except (ValueError, OverflowError, RecursionError):
         return {}
-    numbers = found.items() if isinstance(found, dict) else ()
-    return {name: float(v) for name, v in numbers if isinstance(v, int | float)}
+    return given if all(map(math.isfinite, given.values())) else {}
 
 
 def deployment_of(class_name: str) -> str:
@@ -267,7 +269,7 @@ def deployment_of(class_name: str) -> str:
 _ACTOR_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
-def replicas(class_name: str, most: int, wanted: int) -> Remedy | None:
+def fewer_replicas(class_name: str, most: int, wanted: int) -> Remedy | None:
     """Fewer replicas, for the class of a replica's actor; None for other classes."""
     deployment = deployment_of(class_name)
     if not deployment:

@@ -90,7 +90,7 @@ def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere:
         collection.pieces.update(brought.pieces)
         collection.gaps += brought.gaps
     secrets = [cluster.token.value] if cluster.token else []
-    return Live(cluster, collection, shared(secrets), notes)
+    return Live(cluster, collection, shared(secrets), notes, logs=False)
 
 
 def _missing_tasks(found: Live) -> list[Gap]:
