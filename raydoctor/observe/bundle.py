@@ -26,6 +26,11 @@ from raydoctor.model.version import __version__
 from raydoctor.observe.processes.redact import Redactor
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar", ".zip")
+_FULL = "Choose a file on another disk with -o. `raydoctor diagnose` writes no file."
+_NO_FOLDER = (
+    "Choose a file in an existing folder that you may write to with -o. `raydoctor diagnose` writes no "
+    "file."
+)
 _IN_MEMORY = 8 << 20
 """Bytes of one redacted file that are kept in memory: tar requires the size before the content."""
 _CHUNK = 1 << 20
@@ -87,10 +92,8 @@ def write(
         return written
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        elsewhere = "on another disk" if is_full else "in an existing folder that you may write to"
         raise RaydoctorError(
-            f"cannot write {target}: {error.strerror or error}",
-            f"Choose a file {elsewhere} with -o. `raydoctor diagnose` writes no file.",
+            f"cannot write {target}: {error.strerror or error}", _FULL if is_full else _NO_FOLDER
         ) from None
     finally:
         if partial and os.path.exists(partial):
