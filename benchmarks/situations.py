@@ -5,7 +5,7 @@
     python -m benchmarks.situations --late 0 --jobs 4     # without the second look
 
 Each program of `situations.toml` runs on a cluster of its own with two CPUs, and its output goes to a file.
-The views are: `early` (live, 5 s after the program began or once it has ended), `late` (live, 80 s after it
+The views are: `early` (live, 8 s after the program began or once it has ended), `late` (live, 80 s after it
 began; only while it runs), and after Ctrl-C and the cluster's end the session folder `with output` and
 `without output` of the program. A live view asks `raydoctor` and, while the program runs, `raydoctor hung`.
 
@@ -40,8 +40,8 @@ else:
 ENTRIES = Path(__file__).with_suffix(".toml")
 VIEWS = ("early", "late", "with output", "without output")
 OUTCOMES = ("right", "open", "all-clear", "wrong")
-EARLY = 5.0
-"""Seconds after the program has begun."""
+EARLY = 8.0
+"""Seconds after the program has begun: its import of Ray and the connection take three."""
 TIME_LIMIT = 120.0
 """Seconds for one report, and for a program that ends by itself."""
 

@@ -49,6 +49,17 @@ def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]
         yield _gap(ended)
 
 
+def interrupted(case: Case) -> Iterator[Gap]:
+    """A gap if Ctrl-C ended the program: a user who waits in vain presses it, and no log tells that apart."""
+    for event in case.of("driver.interrupted")[-1:]:
+        yield Gap(
+            f"{event.source.path}:{event.line}",
+            "the program was interrupted (KeyboardInterrupt); whether it would have ended is not in the logs",
+            "Next time, before Ctrl-C: raydoctor hung",
+            about="driver",
+        )
+
+
 def _end(job: Job) -> float:
     return float("inf") if job.ended is None else job.ended
 

@@ -108,6 +108,8 @@ def run(
     incidents = _link(candidates)
     roots = [root for root in incidents if _within(root, since, until)]
     diagnoses = _number(roots, case.version)
+    if not diagnoses:
+        gaps += driver_output.interrupted(case)
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     outside = len(incidents) - len(roots)
