@@ -5,8 +5,8 @@ or job in a message shows that. The GCS records the address and id of each node 
 log covers the session from the first job to the end of all jobs, an error of an unknown node is from
 another cluster. The same holds if the program started a local Ray, which has one node whose raylet records
 its name. In a local Ray, the program's job is the first one: tasks, actors and objects of another job (the
-last digits of their ids) are not of this run. If the capture has one driver's output and one driver's own
-log, the job is that driver's.
+last digits of their ids) are not of this run, and neither are records of a time long before that Ray
+started. If the capture has one driver's output and one driver's own log, the job is that driver's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _RAYS_OWN = frozenset(
 """Roles that reliably name nodes; the output of workers does not, as a task can print anything."""
 
 _FIRST_JOB = "01000000"
+_EARLIER_S = 86_400.0
+"""Seconds before the start of a local Ray from which a record is of another run: clocks differ by less."""
 _IP = r"\d{1,3}(?:\.\d{1,3}){3}"
 _PLACES = pattern(
     rf"\b(?:ip=|IP: |IP address: |IP address )(?P<ip>(?!127\.){_IP})\b|"
@@ -40,11 +42,16 @@ def without_foreign(
     """The events without those of other clusters, and gaps that report the dropped ones."""
     places = _known_places(events) if _covers_session(events) else frozenset[str]()
     jobs = _known_jobs(events, list(sources))
+    starts = _starts(events)
     foreign = {
         event
         for event in events
         if _is_of_driver(event)
-        and (_are_others(_places(event), places) or _are_others(_jobs(event), jobs))
+        and (
+            _are_others(_places(event), places)
+            or _are_others(_jobs(event), jobs)
+            or _is_earlier(event, starts)
+        )
     }
     if not foreign:
         return events, []
@@ -54,6 +61,22 @@ def without_foreign(
 def _are_others(named: set[str], known: frozenset[str]) -> bool:
     """Whether the named places or jobs are all unknown; False if nothing is known."""
     return bool(known) and bool(named) and not named & known
+
+
+def _starts(events: Iterable[Event]) -> dict[str, float]:
+    """When the program of each file first started a local Ray."""
+    found: dict[str, float] = {}
+    for event in events:
+        if event.kind == "driver.started_local" and event.at is not None:
+            path = event.source.path
+            found[path] = min(event.at, found.get(path, event.at))
+    return found
+
+
+def _is_earlier(event: Event, starts: dict[str, float]) -> bool:
+    """Whether a record is from long before the Ray whose driver printed it."""
+    start = starts.get(event.source.path)
+    return start is not None and event.at is not None and event.at < start - _EARLIER_S
 
 
 def _known_jobs(events: list[Event], sources: list[Source]) -> frozenset[str]:
@@ -133,5 +156,6 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
 
 
 def _named(event: Event) -> set[str]:
-    """The nodes or jobs of another run that an event names."""
-    return _places(event) or {f"job {ids.job_number(job)}" for job in _jobs(event)}
+    """The nodes or jobs of another run that an event names, or that it is older."""
+    jobs = {f"job {ids.job_number(job)}" for job in _jobs(event)}
+    return _places(event) or jobs or {"an earlier day"}

@@ -86,6 +86,8 @@ def _unprinted(case: Case) -> dict[str, list[tuple[Event, str]]]:
         ended = event["error"] == "ACTOR_UNAVAILABLE" and event["task"] in case.ledger.tasks
         if ended and not case.torn_down(event):
             status = event.message.partition(", status ")[2].partition(", error info")[0]
+            if status.startswith("IntentionalSystemExit"):
+                continue  # the program's own exit_actor()
             found.setdefault(ids.actor_of_task(event["task"]), []).append((event, status))
     return found
 

@@ -306,6 +306,14 @@ _GUESSES = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
+        "a program prints a report of another year",
+        {
+            "driver.log": "2026-11-21 11:24:30,417\tINFO worker.py:2029 -- Started a local Ray instance.\n"
+            "(raylet) [2025-03-02 11:20:51,204 E 310 310] (raylet) node_manager.cc:3219: 2 Workers (tasks / actors) killed due to memory "
+            f"pressure (OOM), 0 Workers crashed due to other reasons at node (ID: {'5' * 56}, IP: 10.4.1.7) over the last time period.\n"
+        },
+    ),
+    Example(
         "three train tasks of 5.6 GB on a 15 GB node",
         {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
         roots=("ray-oom-kill",),
