@@ -1,8 +1,6 @@
-"""Live cases: whole processes against Ray's own CLI, on a real local Ray.
+"""Live cases of `benchmarks.run`: whole processes against Ray's own CLI, on a real local Ray.
 
-python -m benchmarks.clusters             # both: some minutes
-python -m benchmarks.clusters thousand    # 1,000 tasks
-python -m benchmarks.clusters stuck       # 100,000 finished tasks and 5 stuck ones
+`live` has 1,000 finished tasks, `stuck` 100,000 and 5 that are stuck.
 """
 
 from __future__ import annotations
