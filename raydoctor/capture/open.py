@@ -424,7 +424,7 @@ def add_driver_log(capture: Capture, name: str) -> None:
 def add_driver_output(capture: Capture, shown: str, stream: IO[bytes], pid: int, most: int) -> None:
     """Add at most the first `most` bytes of a running driver's output, under this name.
 
-    Raises OSError if they cannot be copied, and RaydoctorError if there is no temporary folder.
+    Raises OSError if they cannot be copied, RaydoctorError without a temporary folder.
     """
     known = set(capture.files)
     copy = capture.temporary() / f"driver-{next(capture.numbers)}.log"

@@ -102,7 +102,7 @@ def _tasks(case: Case, found: Sequence[EnvironmentBuild]) -> TaskCounts | None:
     if head is None:
         return None
     scene = edges.read_scene(case)
-    # A training loop is no task of Ray's, and a driver is none either.
+    # Neither a training loop nor a driver is a Ray task.
     tasks = [w for w in scene.candidates.values() if w.event.kind == "live.tasks"]
     jobs = _jobs(case)
     running = [w for w in tasks if w.runs]

@@ -31,7 +31,7 @@ class TargetName(NamedTuple):
 
 
 def parse(typed: str) -> TargetName:
-    """The name and the pid in what somebody typed."""
+    """The name and the pid in a target that the user typed."""
     text = typed.strip()
     match = _PID.fullmatch(text)
     if match:

@@ -185,7 +185,7 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
     """The cluster to inspect, and notes for the user about the choice.
 
     `is_typed`: the user typed the address, so that its listener may belong to any user. Raises RaydoctorError
-    if no cluster of this user runs here and there is no session of one either, or the address is none.
+    if this user has neither a cluster nor a session here, or the address is invalid.
     """
     found = discover.clusters()
     latest = session.latest()

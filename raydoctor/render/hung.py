@@ -109,7 +109,7 @@ def verdict(view: HungView) -> str:
 
 
 def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
-    """What is known where nothing hangs: a wait without a known end is no all-clear."""
+    """The state without a hang. A wait without a known end is no all-clear."""
     if found.early:
         oldest = max(found.early, key=_since)
         since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""

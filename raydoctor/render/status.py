@@ -72,8 +72,8 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
     page += [fitted(each, width) for each in (*before, *waits, *after)]
     for gap in view.gaps:
         if is_whole or not gap.optional:
-            told = f"unknown: {gap.what}: {gap.why}. {gap.hint}".rstrip()
-            page += paragraph(told, width, 2, 2, "dim" if gap.optional else "warning")
+            problem = f"unknown: {gap.what}: {gap.why}. {gap.hint}".rstrip()
+            page += paragraph(problem, width, 2, 2, "dim" if gap.optional else "warning")
     return page
 
 

@@ -118,7 +118,7 @@ def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
 def _by_memory(fit: Fit, total: float) -> Iterator[str]:
     """A share of the node's `memory` resource (bytes) of which it holds `fit.most`, and half a share.
 
-    The half leaves a margin: Ray measures anew what is free when it starts.
+    The half leaves a margin, because Ray measures the free memory again at each start.
     """
     if not total:
         yield paste.python(
@@ -176,7 +176,7 @@ def _one_task(fit: Fit, beside: str) -> Remedy:
 
 
 def _actors(fit: Fit, beside: str) -> Remedy:
-    """Fewer or smaller actors. A restart repeats the kill, and `memory=` lets the rest wait for ever."""
+    """Fewer or smaller actors: a restart repeats the kill, and with `memory=` the other actors never start."""
     if fit.most:
         return Remedy(
             f"Start at most {fit.most} of the {fit.running} {fit.name} actors on this node: the largest held {gib(fit.each)} and was "
