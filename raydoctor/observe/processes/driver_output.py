@@ -102,9 +102,8 @@ def add_kept(capture: Capture, session: str, is_up: bool = False) -> None:
     Of a running cluster it counts only if it is recent. The systemd journal is not searched: `_PID` also
     matches earlier processes of that number.
     """
-    from raydoctor.diagnosis.driver_output import (
-        RECENT_S,
-    )  # only a diagnosis and an archive need it
+    # Only a diagnosis and an archive need it.
+    from raydoctor.diagnosis.driver_output import RECENT_S
 
     if not session or any(source.role in ("driver", "job-driver") for source in capture.files):
         return
