@@ -101,7 +101,7 @@ def _state(watch: Watch) -> dict[str, Any]:
         "nodes": len(snapshot.nodes),
         "workers": snapshot.workers,
         "drivers": snapshot.drivers,
-        "every_s": round(watch.pause, 2),
+        "every_s": round(watch.interval, 2),
         "cost": round(watch.cost, 5),
         "beside_s": round(watch.background_s, 2),
     }
@@ -335,7 +335,7 @@ def _foot(watch: Watch, controls: Controls) -> Line:
     parts = ["q quits", "? keys"]
     if controls.filter:
         parts.append(f"filter {text.one_line(controls.filter)!r}")
-    parts.append(f"every {watch.pause:.1f} s · {watch.cost:.1%} of a CPU")
+    parts.append(f"every {watch.interval:.1f} s · {watch.cost:.1%} of a CPU")
     if (guard := watch.guard) is not None:
         limit = text.duration(guard.limits.timeout)
         parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")
