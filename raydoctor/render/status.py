@@ -29,6 +29,8 @@ SECTION = 12
 _LABEL = 14
 _ON_SCREEN = 10
 """Lines of pending tasks."""
+_BUILDS = 3
+"""Environments that the page of a cluster shows."""
 _LEVELS = {"ok": "", "near": "warning", "over": "error"}
 _BYTES = ("memory", "object_store_memory")
 
@@ -67,7 +69,8 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
     """The whole page; `is_whole`: with all groups of pending tasks."""
     at = text.moment(view.status.at, "%H:%M:%S")
     page: Page = [line(("Cluster", "strong"), f" {view.address}", (f"  {at}", "dim"))]
-    before, after = _before(view.status), _after(view.status, len(view.status.builds))
+    builds = len(view.status.builds) if is_whole else _BUILDS
+    before, after = _before(view.status), _after(view.status, builds)
     waits = _waits(view.status, None if is_whole else _ON_SCREEN)
     page += [fitted(each, width) for each in (*before, *waits, *after)]
     for gap in view.gaps:
@@ -112,9 +115,10 @@ def _after(status: LiveStatus, builds: int) -> Page:
     for what in ("memory", "disk"):
         of_kind = [each for each in status.gauges if each.what == what]
         page.append(_row(what, _fullest(of_kind, status.nodes)))
-    for build in status.builds[:builds]:
-        more = len(status.builds) - builds
-        page += _build(build, f" (and {more} more)" if more > 0 else "")
+    more = len(status.builds) - builds
+    for number, build in enumerate(status.builds[:builds], 1):
+        is_last = number == builds
+        page += _build(build, f" (and {more:,} more)" if more > 0 and is_last else "")
     return page
 
 

@@ -88,9 +88,12 @@ def test_a_build_ends(tmp_path: Path, ending: str) -> None:
     assert left == (set() if "Starting" in ending else {"uv"})
 
 
-def test_a_command_of_one_of_two_builds_is_not_assigned(tmp_path: Path) -> None:
-    case = case_of(tmp_path, {AGENT: began(0, PIP) + began(0, UV), SETUP: runs(1, 1)})
-    assert [each.doing for each in builds.builds(case)] == ["", ""]
+def test_a_command_belongs_to_the_build_whose_folder_it_names(tmp_path: Path) -> None:
+    other = '{"pip": {"packages": ["acme==2"]}}'
+    named = runs(1, 1).replace("0772", "948d0ee778eacda1138066ec217583c0b243698c")
+    for command, doing in ((named, ["pip install", ""]), (runs(1, 1), ["", ""])):
+        case = case_of(tmp_path, {AGENT: began(0, PIP) + began(0, other), SETUP: command})
+        assert [each.doing for each in builds.builds(case)] == doing
 
 
 # ---------------------------------------------------------------- the state
