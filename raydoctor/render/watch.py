@@ -210,6 +210,12 @@ def _head(watch: Watch) -> Page:
         text.plural(snapshot.drivers, "driver"),
     ]
     lines.append(line(" · ".join(parts), "  ", *_tasks(view)))
+    elsewhere = sum(each.node not in watch.cluster.node_ids for each in snapshot.nodes)
+    if elsewhere and watch.options.hung:
+        # `watch/inspections.py` sees at once which tasks of its own machine do not run, and of no other.
+        where = text.plural(elsewhere, "other node")
+        late = f"hung tasks of {where} appear later; raydoctor hung finds them at once"
+        lines.append(line((late, "dim")))
     if snapshot.demands:
         waiting = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]
         more = " …" if len(snapshot.demands) > _DEMANDS else ""

@@ -27,9 +27,9 @@ from raydoctor.watch.view import WatchOptions, WatchView
 from raydoctor.watch.watched_cluster import WatchedCluster
 
 State = Literal["up", "lost", "refused"]
-SHARE = 0.004
-"""Of one CPU: rounds that cost more are rarer. With 1,000 tasks on a busy machine, a round costs 6 ms, which
-fits into 2 s. The rest of 1 % is for threads and child processes."""
+SHARE = 0.005
+"""Of one CPU: rounds that cost more are rarer. With 1,000 tasks on a very busy machine, a round costs 9 ms,
+which fits into 2 s. The rest of 1 % is for threads and child processes."""
 _FIRST, _WEIGHT = 2, 0.1
 """Initial rounds that are not averaged, and the weight of each later round."""
 _SLOWEST = 30.0

@@ -90,19 +90,26 @@ def _threshold(config: Config, name: str) -> float | None:
 
 
 def memory(cluster: Cluster, table: Mapping[int, Process], threshold: float) -> list[Gauge]:
-    """The memory of this machine as the raylet sees it; empty if no raylet runs here."""
-    raylet = next((d for d in cluster.of("raylet") if d.state != "Z"), None)
-    host = _host()
-    if raylet is None or host is None:
+    """The memory of this machine as each of its raylets sees it; empty if none runs here."""
+    raylets = [each for each in cluster.of("raylet") if each.state != "Z"]
+    host = _host() if raylets else None
+    if host is None:
         return []
-    used, limit = host
-    cgroup = cgroups.of_process(raylet.pid)
+    users = tuple(_largest(table))
+    return [
+        Gauge(each.node_id, "", "memory", "", *_seen_by(each.pid, *host), threshold, users)
+        for each in raylets
+    ]
+
+
+def _seen_by(raylet: int, used: int, limit: int) -> tuple[int, int]:
+    """Used and total: of the machine, or of the smallest cgroup around the raylet."""
+    cgroup = cgroups.of_process(raylet)
     for each in (cgroup, *cgroups.above(cgroup)) if cgroup else ():
         usage = cgroups.usage(each)
         if usage.limit is not None and usage.used is not None and usage.limit < limit:
             used, limit = usage.used, usage.limit
-    users = tuple(_largest(table))
-    return [Gauge(raylet.node_id, "", "memory", "", used, limit, threshold, users)]
+    return used, limit
 
 
 def _host() -> tuple[int, int] | None:

@@ -491,7 +491,6 @@ def one_role(events: Iterable[Event]) -> list[Event]:
 # ---------------------------------------------------------------- remedies
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
-_OPTIONS = {"CPU": "num_cpus={amount:g}", "GPU": "num_gpus={amount:g}"}
 
 
 def request(title: str, given: resources.Needs, of: str) -> Remedy:
@@ -511,7 +510,7 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
         steps.append(
             paste.python("ray.init({parts})   # if the program starts Ray", parts=_arguments(given))
         )
-    custom = {n: v for n, v in more.items() if n not in _OPTIONS and n != "memory"}
+    custom = {n: v for n, v in more.items() if n not in resources.OPTIONS}
     if custom:
         table = json.dumps({n: int(v) if v == int(v) else v for n, v in custom.items()})
         steps.append(
@@ -533,16 +532,16 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
 def _arguments(given: resources.Needs) -> list[str]:
     """The arguments of `@ray.remote` and `ray.init` for these resources; memory in whole MiB, rounded down."""
     parts: list[str] = [
-        paste.python(template, amount=given[name])
-        for name, template in _OPTIONS.items()
-        if name in given
+        paste.python("{option:name}={amount:g}", option=option, amount=given[name])
+        for name, option in resources.OPTIONS.items()
+        if name in given and name != "memory"
     ]
     if "memory" in given:
         parts.append(paste.python("memory={mib} * 1024**2", mib=int(given["memory"] / 2**20)))
     custom = [
         paste.python("{name}: {amount:g}", name=name, amount=amount)
         for name, amount in given.items()
-        if name not in _OPTIONS and name != "memory" and amount
+        if name not in resources.OPTIONS and amount
     ]
     if custom:
         parts.append(paste.python("resources={{{custom}}}", custom=custom))
