@@ -133,6 +133,8 @@ def _row(label: str, parts: Iterable[Part]) -> Line:
 
 def _nodes(status: LiveStatus) -> Iterator[Part]:
     yield f"{status.nodes:,} alive"
+    if status.draining:
+        yield (f" ({status.draining:,} draining)", "warning")
     if status.dead_nodes:
         yield ", "
         yield (f"{status.dead_nodes:,} dead", "warning")

@@ -88,6 +88,7 @@ class Watch:
             self._begin(cluster, watcher, watcher.snapshot(), events)
         except QueryError as error:
             raise RaydoctorError(*_in_words(cluster, error)) from error
+        self._began = time.monotonic()
         self._keep(events)
 
     @property
@@ -136,7 +137,7 @@ class Watch:
         assert self._watched is not None
         events: list[WatchEvent] = []
         began = time.monotonic()
-        self._interval, self._began = began - self._began if self._began else 0.0, began
+        self._interval, self._began = began - self._began, began
         try:
             (self._look if self.state == "up" else self._look_again)(events)
         except QueryError as error:

@@ -104,7 +104,12 @@ def state_of(folder: Path, tasks: int = 1) -> LiveStatus:
     live = examples.tables(
         nodes=[examples.node({"CPU": 2}), examples.node({}, "e" * 56, state="DEAD")],
         resources=[
-            {"node_id": examples.NODE, "total": {"CPU": 2, "node:x": 1}, "available": {"CPU": 2}}
+            {
+                "node_id": examples.NODE,
+                "status": "DRAINING",
+                "total": {"CPU": 2, "node:x": 1},
+                "available": {"CPU": 2},
+            }
         ],
         tasks=pending,
         node_usage=[
@@ -126,6 +131,7 @@ def test_tasks_without_a_worker_wait_for_the_environment_that_is_being_set_up(
 ) -> None:
     found = state_of(tmp_path)
     assert (found.nodes, found.dead_nodes, found.workers, found.actors) == (1, 1, None, None)
+    assert "1 alive (1 draining), 1 dead" in plain(section(found, 80))
     assert found.tasks is not None
     (group,) = found.tasks.waits
     assert (group.kind, group.name, group.count, round(group.oldest)) == (
