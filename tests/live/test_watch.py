@@ -486,6 +486,12 @@ def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.Mon
             "has run for" in line for line in page
         )  # however much else there is to say by now
         render.round_to_json(watch).encode("ascii")
+        watch.options = WatchOptions()
+        view = watch.view
+        far = view.snapshot.nodes[0]._replace(node="f" * 56)
+        view.snapshot = view.snapshot._replace(nodes=(*view.snapshot.nodes, far))
+        page = [plain_line(line) for line in render.page(watch, 80, 24)]
+        assert "hung tasks of 1 other node appear later; raydoctor hung finds them at once" in page
     finally:
         watch.close()
 
@@ -640,6 +646,13 @@ def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
     assert done == []
     guard, clocks, done, _ = guarded(GuardLimits(10.0, "force", names=("x",)))
     assert guard.check(Cluster(), clocks, lambda tasks: {}, 120.0) == []
+
+
+def test_the_next_round_is_counted_from_the_begin_of_the_last() -> None:
+    now = time.monotonic()
+    assert Watch(every=2.0, _began=now - 0.5).next_round == pytest.approx(now + 1.5, abs=0.2)
+    assert Watch(every=2.0, _began=now - 9.0).next_round == pytest.approx(now + 1.0, abs=0.2)
+    assert (Watch(every=2.0, _interval=3.0).interval, Watch(every=2.0).interval) == (3.0, 2.0)
 
 
 def test_a_reason_is_heard_soon_and_less_so_where_it_led_to_nothing() -> None:
