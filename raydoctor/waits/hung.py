@@ -261,7 +261,8 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
         return work.kind != "driver" and is_old
     if not does.thread or not does.thread.frames or does.moves or _wakes_soon(does, min_age):
         return False
-    if does.helper or (does.still and does.activity.type.ended_by_thread):
+    is_held = work.kind != "driver" and does.still and does.activity.type.ended_by_thread
+    if does.helper or is_held:
         return is_old
     is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
     return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
