@@ -7,7 +7,6 @@ running pip shows neither its progress nor its retries; what the attempt before 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 
@@ -245,14 +244,17 @@ def _folders(env: str) -> list[str]:
 
     So in `pip.py` and `uv.py` of 2.9 to 2.60, where the specification names no requirements file.
     """
+    # It loads OpenSSL, which the start of every command would pay for.
+    from hashlib import sha1
+
     try:
         parts = json.loads(env)
     except (ValueError, RecursionError):
         return []
+    named = {tool: parts[tool] for tool in ("pip", "uv") if isinstance(parts.get(tool), dict)}
+    texts = {tool: json.dumps(part, sort_keys=True).encode() for tool, part in named.items()}
     return [
-        f"/{tool}/{hashlib.sha1(json.dumps(parts[tool], sort_keys=True).encode()).hexdigest()}/"
-        for tool in ("pip", "uv")
-        if isinstance(parts.get(tool), dict)
+        f"/{tool}/{sha1(text, usedforsecurity=False).hexdigest()}/" for tool, text in texts.items()
     ]
 
 
