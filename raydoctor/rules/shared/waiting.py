@@ -182,16 +182,21 @@ class ClusterStatus(NamedTuple):
     used: resources.Needs
     event: Event
 
+    def lacks(self, needs: resources.Needs) -> bool:
+        """Whether the whole cluster has less, as far as `ray status` shows that."""
+        return not resources.fits(self.total, _listed(needs))
+
 
 def status(case: Case) -> ClusterStatus | None:
     """The last table of `ray status` in a console, unless it lists nodes that are starting."""
     for event in reversed(case.of("cluster.status")):
         table = event["table"]
-        total = {m["name"]: float(m["amount"]) for m in _STATUS_TOTAL.finditer(table)}
-        if total and "(no pending nodes)" in table:
+        amounts = list(_STATUS_TOTAL.finditer(table))
+        if amounts and "(no pending nodes)" in table:
             active = table.partition("Pending:")[0]
             nodes = sum(int(m["count"]) for m in _STATUS_NODE.finditer(active))
-            used = {m["name"]: float(m["used"]) for m in _STATUS_TOTAL.finditer(table)}
+            total = {m["name"]: float(m["amount"]) for m in amounts}
+            used = {m["name"]: float(m["used"]) for m in amounts}
             return ClusterStatus(total, nodes, used, event)
     return None
 
@@ -199,7 +204,7 @@ def status(case: Case) -> ClusterStatus | None:
 def is_beyond(case: Case, needs: resources.Needs) -> bool:
     """Whether a table of `ray status` shows that the whole cluster has less, and that no node is starting."""
     table = status(case)
-    return table is not None and not resources.fits(table.total, _listed(needs))
+    return table is not None and table.lacks(needs)
 
 
 def free(table: ClusterStatus, needs: resources.Needs) -> resources.Needs | None:
@@ -224,7 +229,7 @@ def demands_beyond(case: Case) -> list[tuple[resources.Needs, Event]]:
     asked = [
         resources.python_amounts(m["asked"])[0] for m in _DEMAND.finditer(table.event["table"])
     ]
-    return [(needs, table.event) for needs in asked if is_beyond(case, needs)]
+    return [(needs, table.event) for needs in asked if table.lacks(needs)]
 
 
 def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
@@ -235,11 +240,7 @@ def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
     return any(
         event.source.is_excerpt
         and "'node:" not in event.message
-        and (
-            (end := case.endings.get(event.source)) is None
-            or end.line <= event.line
-            or _is_monitors_last(case, event)
-        )
+        and (case.is_last_of_console(event) or _is_monitors_last(case, event))
         for event in reports
     )
 
