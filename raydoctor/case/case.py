@@ -135,6 +135,11 @@ class Case:
             return self.ledger.stops.get(node, _FOREVER)
         return min(self.ledger.stops.values(), default=_FOREVER)
 
+    def is_last_of_console(self, event: Event) -> bool:
+        """Whether the console that holds an event shows nothing of its program after it."""
+        end = self.endings.get(event.source)
+        return end is None or end.line <= event.line
+
     def torn_down(self, event: Event) -> bool:
         """Whether an event belongs to a shutdown: it follows its job's end or its node's stop."""
         if event.at is None:

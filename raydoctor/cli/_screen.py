@@ -1,7 +1,7 @@
 """A terminal that is redrawn in place, with its keys, signals and size changes.
 
 The alternate screen keeps the previous content of the terminal. One `select` waits for keys and signals
-(`signal.set_wakeup_fd`); between redraws nothing runs.
+(`signal.set_wakeup_fd`); between redraws nothing runs. A redraw writes only the lines that have changed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, TextIO
 
-from raydoctor.render.page import Page, trimmed
-from raydoctor.render.terminal import STYLES, encodable, is_terminal, wants_colour
+from raydoctor.render.page import Page
+from raydoctor.render.terminal import is_terminal, painted, wants_colour
 
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
 _WIDTH, _HEIGHT = 80, 24
+_OPEN, _CLOSE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+"""The alternate screen without a cursor and without wrapping, and back."""
+_CLEAR = "\x1b[2J"
 
 
 class Signals:
@@ -93,7 +96,10 @@ class Screen:
         self._stream = stream
         self.is_unwanted = False
         """Whether Ctrl-Z was pressed: `pause` is due."""
-        self._live: Any = None
+        self._is_coloured = wants_colour(stream)
+        self._size = 0, 0
+        self._lines: list[str] = []
+        """What the terminal shows, for its size at the last redraw."""
         self._keys_before: Any = None
         self._stop_before: Any = None
 
@@ -120,19 +126,8 @@ class Screen:
         self._open()
 
     def _open(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(
-            file=self._stream,
-            force_terminal=True,
-            highlight=False,
-            emoji=False,
-            markup=False,
-            no_color=not wants_colour(self._stream),
-        )
-        self._live = Live(console=console, screen=True, auto_refresh=False)
-        self._live.start()
+        self._write(_OPEN)
+        self._size = 0, 0
         self._listen()
 
     def _listen(self) -> None:
@@ -157,7 +152,7 @@ class Screen:
 
     def _close(self) -> None:
         with suppress(OSError):  # the terminal may be gone
-            self._live.stop()
+            self._write(_CLOSE)
         if self._keys_before is not None:
             with suppress(Exception):
                 import termios
@@ -173,18 +168,23 @@ class Screen:
             width = height = 0
         return width or _WIDTH, height or _HEIGHT
 
-    def draw(self, page: Callable[[int, int], Page]) -> None:
-        """Draw a page for the current size of the terminal."""
-        from rich.text import Text
+    def draw(self, page: Callable[[int, int], Page], *, is_whole: bool = False) -> None:
+        """Draw a page for the current size of the terminal; `is_whole`: also the unchanged lines."""
+        size = self.size
+        lines = [
+            painted(spans, self._stream, is_coloured=self._is_coloured) for spans in page(*size)
+        ]
+        parts: list[str] = []
+        if is_whole or size != self._size:
+            parts, self._size, self._lines = [_CLEAR], size, []
+        for number in range(max(len(lines), len(self._lines))):
+            text = lines[number] if number < len(lines) else ""
+            if number >= len(self._lines) or text != self._lines[number]:
+                # Cleared first: after a line of full width, the cursor stays in its last column.
+                parts.append(f"\x1b[{number + 1};1H\x1b[2K{text}")
+        self._lines = lines
+        self._write("".join(parts))
 
-        width, height = self.size
-        # Otherwise COLUMNS and LINES, which some shells export, would hide that the size has changed.
-        self._live.console.size = (width, height)
-        text = Text(no_wrap=True, overflow="crop", end="")
-        lines = page(width, height)
-        for number, spans in enumerate(lines):
-            for span in trimmed(spans):
-                text.append(encodable(span.text, self._stream), STYLES.get(span.style, ""))
-            if number + 1 < len(lines):
-                text.append("\n")
-        self._live.update(text, refresh=True)
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -45,7 +45,7 @@ def show(watch: Watch, signals: Signals, until: float | None, address: str | Non
 def _rounds(view: _WatchScreen, signals: Signals, screen: Screen, until: float | None) -> None:
     watch = view.watch
     while True:
-        next_round = time.monotonic() + watch.pause
+        next_round = watch.next_round
         deadline = next_round if until is None else min(next_round, until)
         screen.draw(view.page)
         while time.monotonic() < deadline and not signals.ended_by:
@@ -59,7 +59,8 @@ def _rounds(view: _WatchScreen, signals: Signals, screen: Screen, until: float |
             elif not (pressed or signals.has_data or signals.has_new_size):
                 continue
             signals.has_new_size = False
-            screen.draw(view.page)
+            # A key also repairs what another program wrote to the terminal.
+            screen.draw(view.page, is_whole=bool(pressed))
             watch.spent_on_keys += time.process_time() - began
         if signals.ended_by or (until is not None and time.monotonic() >= until):
             return

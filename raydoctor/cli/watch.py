@@ -194,7 +194,7 @@ def _put(lines: LineWriter, events: list[WatchEvent]) -> None:
 
 def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:
     """Wait for the next round; False at the end of the watch."""
-    next_round = time.monotonic() + watch.pause
+    next_round = watch.next_round
     deadline = next_round if until is None else min(next_round, until)
     while not signals.ended_by and time.monotonic() < deadline:
         signals.wait(deadline - time.monotonic())

@@ -16,6 +16,8 @@ from raydoctor.model.text import joined, size
 Needs = Mapping[str, float]
 """Resource name -> amount; `memory` in bytes."""
 
+OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+"""Resource -> the option of a task, actor or deployment that requests it; any other is in `resources=`."""
 _FIXED_POINT = 10_000
 _BYTES = ("memory", "object_store_memory")
 _PYTHON_ITEM = pattern(r"'([^']+)': ([\d.e+-]+)")

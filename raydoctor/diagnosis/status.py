@@ -55,6 +55,7 @@ def status(case: Case) -> LiveStatus | None:
         at,
         len(nodes) - dead,
         dead,
+        sum(e["status"] == "DRAINING" for e in live.rows(case, "resources")),
         len(stats) - drivers if has_stats else None,
         drivers if has_stats else None,
         tuple(_resources(live.rows(case, "resources"))),

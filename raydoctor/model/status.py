@@ -140,6 +140,8 @@ class LiveStatus:
     nodes: int
     dead_nodes: int
     """Nodes that Ray still lists as dead."""
+    draining: int
+    """Of the live ones, those that take no new work because they are about to end."""
     workers: int | None
     drivers: int | None
     resources: tuple[ResourceUse, ...]

@@ -177,7 +177,8 @@ def _counted(members: Sequence[Hung], most: int) -> list[list[str | tuple[str, s
             rows.append(_row(same[0]))
             continue
         ages = [h.work.age for h in same]
-        age = f"{_text.duration(min(ages))} to {_text.duration(max(ages))}"
+        ends = (_text.duration(min(ages)), _text.duration(max(ages)))
+        age = " to ".join(dict.fromkeys(ends))
         rows.append([(kind, "warning"), (f"{len(same)} × {name}", "strong"), "", "", age, summary])
     left = len(alike) - most
     if left > 0:

@@ -74,7 +74,11 @@ def status(value: LiveStatus) -> dict[str, Any]:
     """The state of a cluster, as live reports and `raydoctor status` show it."""
     return {
         "at": round(value.at, 3),
-        "nodes": {"alive": value.nodes, "dead": value.dead_nodes},
+        "nodes": {
+            "alive": value.nodes,
+            "draining": value.draining,
+            "dead": value.dead_nodes,
+        },
         "workers": value.workers,
         "drivers": value.drivers,
         "resources": [asdict(each) for each in value.resources],

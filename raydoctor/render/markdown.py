@@ -14,6 +14,8 @@ from itertools import groupby
 from raydoctor.model import text as _text
 from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Unexplained
 from raydoctor.model.version import __version__
+from raydoctor.render import status
+from raydoctor.render.page import MAX_WIDTH, plain
 from raydoctor.render.report import unlisted_gaps, zone_of
 
 _RECORD_LINES = 15
@@ -41,6 +43,8 @@ def render(report: Report) -> str:
         parts += _gaps("Missing evidence", root.gaps)
     parts += _symptoms(report.unexplained)
     parts += _gaps("Missing evidence", unlisted_gaps(report))
+    if report.status is not None:
+        parts.append(fence(plain(status.section(report.status, MAX_WIDTH)).rstrip()))
     return "\n\n".join([*parts, _read(report)]) + "\n"
 
 

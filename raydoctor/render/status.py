@@ -29,6 +29,11 @@ SECTION = 12
 _LABEL = 14
 _ON_SCREEN = 10
 """Lines of pending tasks."""
+_RESOURCES = 3
+"""Lines of resources."""
+_DOT = " · "
+_BUILDS = 3
+"""Environments that the page of a cluster shows."""
 _LEVELS = {"ok": "", "near": "warning", "over": "error"}
 _BYTES = ("memory", "object_store_memory")
 
@@ -67,7 +72,9 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
     """The whole page; `is_whole`: with all groups of pending tasks."""
     at = text.moment(view.status.at, "%H:%M:%S")
     page: Page = [line(("Cluster", "strong"), f" {view.address}", (f"  {at}", "dim"))]
-    before, after = _before(view.status), _after(view.status, len(view.status.builds))
+    builds = len(view.status.builds) if is_whole else _BUILDS
+    before = _before(view.status, width, None if is_whole else _RESOURCES)
+    after = _after(view.status, builds)
     waits = _waits(view.status, None if is_whole else _ON_SCREEN)
     page += [fitted(each, width) for each in (*before, *waits, *after)]
     for gap in view.gaps:
@@ -80,16 +87,17 @@ def render(view: StatusView, width: int = MAX_WIDTH, *, is_whole: bool = False) 
 def section(status: LiveStatus, width: int) -> Page:
     """The section of a report: at most `SECTION` lines."""
     at = text.moment(status.at, "%H:%M:%S")
-    before, after = _before(status), _after(status, 1)
+    before, after = _before(status, width, 1), _after(status, 1)
     waits = _waits(status, SECTION - 1 - len(before) - len(after))
     page = [fitted(each, width) for each in (*before, *waits, *after)]
     return [line(("Status", "strong"), (f"  {at}", "dim")), *page]
 
 
-def _before(status: LiveStatus) -> Page:
+def _before(status: LiveStatus, width: int, most: int | None) -> Page:
+    resources = _resources(status.resources, width - _LABEL - 2, most)
     return [
         _row("nodes", _nodes(status)),
-        _row("resources", _resources(status.resources)),
+        *(_row("" if n else "resources", [each]) for n, each in enumerate(resources)),
         _row("tasks", _tasks(status.tasks)),
     ]
 
@@ -112,9 +120,10 @@ def _after(status: LiveStatus, builds: int) -> Page:
     for what in ("memory", "disk"):
         of_kind = [each for each in status.gauges if each.what == what]
         page.append(_row(what, _fullest(of_kind, status.nodes)))
-    for build in status.builds[:builds]:
-        more = len(status.builds) - builds
-        page += _build(build, f" (and {more} more)" if more > 0 else "")
+    more = len(status.builds) - builds
+    for number, build in enumerate(status.builds[:builds], 1):
+        is_last = number == builds
+        page += _build(build, f" (and {more:,} more)" if more > 0 and is_last else "")
     return page
 
 
@@ -124,6 +133,8 @@ def _row(label: str, parts: Iterable[Part]) -> Line:
 
 def _nodes(status: LiveStatus) -> Iterator[Part]:
     yield f"{status.nodes:,} alive"
+    if status.draining:
+        yield (f" ({status.draining:,} draining)", "warning")
     if status.dead_nodes:
         yield ", "
         yield (f"{status.dead_nodes:,} dead", "warning")
@@ -135,8 +146,20 @@ def _nodes(status: LiveStatus) -> Iterator[Part]:
         yield f"; {workers}, {drivers}"
 
 
-def _resources(uses: Iterable[ResourceUse]) -> list[Part]:
-    return [" · ".join(map(_use, uses)) or "unknown"]
+def _resources(uses: Iterable[ResourceUse], width: int, most: int | None) -> list[str]:
+    """Lines of resources, at most `most`; the last one says how many more there are."""
+    lines: list[list[str]] = [[]]
+    for each in map(_use, uses):
+        if lines[-1] and text.cells(_DOT.join([*lines[-1], each])) > width:
+            lines.append([])
+        lines[-1].append(each)
+    if most is not None and (left := sum(map(len, lines[most:]))):
+        lines = lines[:most]
+        while text.cells(_DOT.join([*lines[-1], more := f"{left:,} more"])) > width and lines[-1]:
+            lines[-1].pop()
+            left += 1
+        lines[-1].append(more)
+    return [_DOT.join(each) for each in lines if each] or ["unknown"]
 
 
 def _use(use: ResourceUse) -> str:
@@ -180,14 +203,14 @@ def _fullest(gauges: list[Gauge], nodes: int) -> Iterator[Part]:
         first = max(gauges, key=lambda each: each.share / each.threshold)
         yield (f"{first.share:.0%}", _LEVELS[first.level])
         where = " ".join(part for part in (first.path, first.ip and f"on {first.ip}") if part)
-        yield f" {limit(first)}{f', {where}' if where else ''} "
+        yield f" {limit(first)}{f', {where}' if where else ''}"
         if len(gauges) > 1:
-            yield (f"(the fullest of {len(gauges)}) ", "dim")
+            yield (f" (the fullest of {len(gauges):,})", "dim")
         if first.level != "ok" and first.users:
-            yield f"{users(first)} "
+            yield f" {users(first)}"
     silent = nodes - len({each.node for each in gauges})
     if silent > 0:
-        yield (f"unknown on {text.plural(silent, 'node')}", "warning")
+        yield (f"{', ' if gauges else ''}unknown on {text.plural(silent, 'node')}", "warning")
 
 
 def limit(gauge: Gauge) -> str:

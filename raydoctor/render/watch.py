@@ -101,7 +101,7 @@ def _state(watch: Watch) -> dict[str, Any]:
         "nodes": len(snapshot.nodes),
         "workers": snapshot.workers,
         "drivers": snapshot.drivers,
-        "every_s": round(watch.pause, 2),
+        "every_s": round(watch.interval, 2),
         "cost": round(watch.cost, 5),
         "beside_s": round(watch.background_s, 2),
     }
@@ -210,6 +210,12 @@ def _head(watch: Watch) -> Page:
         text.plural(snapshot.drivers, "driver"),
     ]
     lines.append(line(" · ".join(parts), "  ", *_tasks(view)))
+    elsewhere = sum(each.node not in watch.cluster.node_ids for each in snapshot.nodes)
+    if elsewhere and watch.options.hung:
+        # `watch/inspections.py` sees at once which tasks of its own machine do not run, and of no other.
+        where = text.plural(elsewhere, "other node")
+        late = f"hung tasks of {where} appear later; raydoctor hung finds them at once"
+        lines.append(line((late, "dim")))
     if snapshot.demands:
         waiting = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]
         more = " …" if len(snapshot.demands) > _DEMANDS else ""
@@ -335,7 +341,7 @@ def _foot(watch: Watch, controls: Controls) -> Line:
     parts = ["q quits", "? keys"]
     if controls.filter:
         parts.append(f"filter {text.one_line(controls.filter)!r}")
-    parts.append(f"every {watch.pause:.1f} s · {watch.cost:.1%} of a CPU")
+    parts.append(f"every {watch.interval:.1f} s · {watch.cost:.1%} of a CPU")
     if (guard := watch.guard) is not None:
         limit = text.duration(guard.limits.timeout)
         parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")

@@ -317,7 +317,7 @@ def _of_status(case: Case) -> Iterator[Finding]:
         bundles = _each(group)
         every = _sum(bundles)
         reason = _misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
-        if not reason and waiting.is_beyond(case, every):
+        if not reason and table.lacks(every):
             has = resources.describe({n: table.total.get(n, 0.0) for n in every})
             reason = (
                 f"its bundles need {resources.describe(every)} together, and the cluster has {has}"

@@ -150,9 +150,8 @@ _ATTEMPTS = 2
 def _retried(case: Case) -> Iterator[list[Event]]:
     """Attempts to connect with which a console ends."""
     by_source = evidence.grouped(case.of(_RETRIED.kind), lambda e: e.source)
-    for source, events in by_source.items():
-        end = case.endings.get(source)
-        if evidence.total(events) >= _ATTEMPTS and (end is None or end.line <= events[-1].line):
+    for events in by_source.values():
+        if evidence.total(events) >= _ATTEMPTS and case.is_last_of_console(events[-1]):
             yield events
 
 

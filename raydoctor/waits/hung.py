@@ -37,6 +37,8 @@ _STATES: Mapping[str, Kind] = {
 }
 _POLLS = 1.5
 """Times a second: a thread that gives up its CPU more often polls. Each sample itself costs one or two."""
+_LONG_POLL = "ServeController.listen_for_change"
+"""Ray Serve's own method that always waits: its processes learn of changes from it."""
 _HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one: polling is no progress then."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
@@ -254,12 +256,14 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
     work, does = judged.work, judged.verdict
     if not work.runs or judged.waiting is not None or work.process is None:
         return False
+    is_old = work.age >= min_age or (work.is_ageless and work.name != _LONG_POLL)
     if does is None:
-        return work.kind != "driver" and work.age >= min_age
+        return work.kind != "driver" and is_old
     if not does.thread or not does.thread.frames or does.moves or _wakes_soon(does, min_age):
         return False
-    if does.helper:
-        return work.age >= min_age
+    is_held = work.kind != "driver" and does.still and does.activity.type.ended_by_thread
+    if does.helper or is_held:
+        return is_old
     is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
     return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
 

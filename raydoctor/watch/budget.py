@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-SHARE = 0.0095
+SHARE = 0.009
 """Of one CPU: 1 %, minus a reserve for children that cost more than the last one and for late accounting."""
 WINDOW = 300.0
 """Seconds."""

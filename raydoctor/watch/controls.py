@@ -1,7 +1,7 @@
 """Keys -> what the screen of a watch shows, and what its user asks for: pure.
 
-The screen is rich's `Live` around pages of raydoctor's own. Textual would bring widgets and the mouse, but
-its import takes 0.10 s and 17 MB more, and the watch has 1 % of one CPU.
+Textual would bring widgets and the mouse, but its import takes 0.10 s and 17 MB, and the watch has 1 % of one
+CPU.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from raydoctor.watch.view import WatchOptions, WatchView
 from raydoctor.watch.watched_cluster import WatchedCluster
 
 State = Literal["up", "lost", "refused"]
-SHARE = 0.003
-"""Of one CPU: rounds that cost more are rarer. The rest of 1 % is for child processes: the first five
-minutes have room for one diagnosis and one search for hung tasks (1.9 s measured)."""
+SHARE = 0.005
+"""Of one CPU: rounds that cost more are rarer. With 1,000 tasks on a very busy machine, a round costs 9 ms,
+which fits into 2 s. The rest of 1 % is for threads and child processes."""
 _FIRST, _WEIGHT = 2, 0.1
 """Initial rounds that are not averaged, and the weight of each later round."""
 _SLOWEST = 30.0
@@ -64,6 +64,10 @@ class Watch:
     _cost: float = 0.0
     """CPU seconds of one round, smoothed."""
     _rounds: int = 0
+    _began: float = 0.0
+    """When the last round began, by `time.monotonic`."""
+    _interval: float = 0.0
+    """Seconds between the starts of the last two rounds; 0 before the second one."""
     _clock: float = 0.0
     _failures: int = 0
     _was_ending: bool = False
@@ -84,6 +88,7 @@ class Watch:
             self._begin(cluster, watcher, watcher.snapshot(), events)
         except QueryError as error:
             raise RaydoctorError(*_in_words(cluster, error)) from error
+        self._began = time.monotonic()
         self._keep(events)
 
     @property
@@ -108,9 +113,19 @@ class Watch:
         return max(self.every, min(self._cost / SHARE, _SLOWEST, most))
 
     @property
+    def next_round(self) -> float:
+        """When the next round is due, by `time.monotonic`; a round that took long leaves half a pause."""
+        return max(self._began + self.pause, time.monotonic() + self.pause / 2)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between rounds: the planned ones, or the measured ones if the last round was late."""
+        return max(self.pause, self._interval)
+
+    @property
     def cost(self) -> float:
         """The share of one CPU that rounds use."""
-        return self._cost / max(self.pause, 0.001)
+        return self._cost / max(self.interval, 0.001)
 
     @property
     def background_s(self) -> float:
@@ -121,6 +136,8 @@ class Watch:
         """Do one round; its events."""
         assert self._watched is not None
         events: list[WatchEvent] = []
+        began = time.monotonic()
+        self._interval, self._began = began - self._began, began
         try:
             (self._look if self.state == "up" else self._look_again)(events)
         except QueryError as error:

@@ -23,6 +23,10 @@ EXPECTED = (
     Skip("no memory cgroup", "containers without cgroup controllers"),
     Skip("no right to make a cgroup", "containers with read-only cgroups"),
     Skip("the memory controller is not handed on", "containers without a delegated controller"),
+    Skip("no right to mount", "containers without CAP_SYS_ADMIN"),
+    Skip("needs a pid namespace of its own", "containers without CAP_SYS_ADMIN"),
+    Skip("needs namespaces and cgroups of its own", "containers with read-only cgroups"),
+    Skip("Linux only", "machines with macOS"),
     Skip("this machine has a GPU", "the test is for machines without one"),
     Skip("everybody may read it here, or nobody", "depends on kernel.dmesg_restrict"),
 )

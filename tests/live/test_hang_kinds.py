@@ -372,9 +372,10 @@ def test_who_waits_for_a_pool_of_processes_gets_on_as_those_do(state: str, moves
     main = thread("Condition.wait (threading.py:327)", "Future.result (concurrent/futures/_base.py:451)", "encode (video.py:7)", *MAIN)  # fmt: skip
     manager = thread("select (selectors.py:415)", "_ExecutorManagerThread.run (concurrent/futures/process.py:343)", "_bootstrap (threading.py:1002)", tid=78, name="Thread-1")  # fmt: skip
     child = {"pid": 812, "command": "python", "state": state}
-    verdict = kind_of(process((main, manager), (main, manager), children=[child]))
+    tracker = {"pid": 811, "command": "python -c from multiprocessing.resource_tracker import main;main(5)", "state": "S"}  # fmt: skip
+    verdict = kind_of(process((main, manager), (main, manager), children=[tracker, child]))
     assert verdict is not None
-    assert (verdict.kind, verdict.moves) == ("subprocess", moves)
+    assert (verdict.kind, verdict.on, verdict.moves) == ("subprocess", "pid 812 (python)", moves)
 
 
 def test_a_worker_that_imports_at_start_gets_on() -> None:

@@ -1005,6 +1005,17 @@ def test_a_request_that_has_come_just_now_is_no_hang(read: Read) -> None:
     assert len(found.working) == 1
 
 
+def test_a_request_of_unknown_age_that_waits_is_open_and_not_busy(read: Read) -> None:
+    event = [("Condition.wait", "threading.py", 327, "python"), ("Event.wait", "threading.py", 629, "python")]  # fmt: skip
+    for threads in ([[SERVING]], [[SERVING], [*event, CALL, POOL]]):
+        found = read(**requests(1, *threads, rested=0.5))
+        assert [each.hung.work.pid for each in found.open] == [901]
+        assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
+    controller = sample.actor(2, "ServeController", {})
+    poll = {**sample.call(1, "ServeController.listen_for_change", controller, worker_pid=901), "events": [], "reported_by": "worker"}  # fmt: skip
+    assert read(**{**requests(1, [SERVING]), "tasks": [poll]}).open == ()
+
+
 # ------------------------------------------------------------------ Ray Train
 
 TRAINER = sample.actor(9, "TrainController", {})

@@ -132,6 +132,8 @@ def test_a_live_report_ends_with_the_status(
     report = json.loads(capsys.readouterr().out)
     assert report["status"]["tasks"]["pending"] == 6
     assert "hunter2" not in printed + json.dumps(report)
+    execute(["diagnose", "--address", ray.address, "--format", "markdown"])
+    assert "```text\nStatus  " in capsys.readouterr().out
 
 
 @pytest.mark.ray

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import shutil
@@ -333,8 +334,9 @@ def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 50, 0, 0))
     watch.send_signal(signal.SIGWINCH)
     new = b""
-    while not 0 < lines_of(new)[-1] < 10:  # what was being drawn has the old size
+    while b"\x1b[2J" not in new:  # what was being drawn has the old size
         new += read(leader, 1)
+    assert max(rows_of(new.partition(b"\x1b[2J")[2])) <= 10
     out += new
     os.write(leader, b"q")
     out += read(leader, 0)
@@ -344,8 +346,7 @@ def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
         os.close(file)
     assert b"\x1b[?1049h" in out
     assert b"\x1b[?1049l" in out
-    assert len(lines_of(out)) >= 3
-    assert lines_of(out)[0] <= SIZE[0] - 1
+    assert max(rows_of(out.partition(b"\x1b[2J")[2].partition(b"\x1b[2J")[0])) <= SIZE[0]
     assert b"\x1b[31m\xe2" not in out
     assert "\u202e".encode() not in out
 
@@ -450,17 +451,17 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(ray: RealRay) -> N
     os.close(leader)
 
 
-def lines_of(out: bytes) -> list[int]:
-    """Line breaks in each frame; one of none where there is no frame."""
-    frames = [frame for frame in out.split(b"\x1b[H") if b"raydoctor watch" in frame]
-    return [frame.count(b"\n") for frame in frames] or [0]
+def rows_of(out: bytes) -> list[int]:
+    """The rows of the terminal that were written."""
+    return [int(row) for row in re.findall(rb"\x1b\[(\d+);1H", out)]
 
 
 def read(file: int, frames: int) -> bytes:
     """What is drawn until there are so many frames, or, for none, until the screen is given back."""
     out, end = b"", time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if out.count(b"q quits") >= frames > 0 or b"\x1b[?1049l" in out:  # a frame ends so
+        # Each frame shows the time in its first row.
+        if out.count(b"\x1b[1;1H") >= frames > 0 or b"\x1b[?1049l" in out:
             return out
         if select.select([file], [], [], 0.5)[0]:
             out += os.read(file, 1 << 16)
@@ -485,6 +486,12 @@ def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.Mon
             "has run for" in line for line in page
         )  # however much else there is to say by now
         render.round_to_json(watch).encode("ascii")
+        watch.options = WatchOptions()
+        view = watch.view
+        far = view.snapshot.nodes[0]._replace(node="f" * 56)
+        view.snapshot = view.snapshot._replace(nodes=(*view.snapshot.nodes, far))
+        page = [plain_line(line) for line in render.page(watch, 80, 24)]
+        assert "hung tasks of 1 other node appear later; raydoctor hung finds them at once" in page
     finally:
         watch.close()
 
@@ -639,6 +646,13 @@ def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
     assert done == []
     guard, clocks, done, _ = guarded(GuardLimits(10.0, "force", names=("x",)))
     assert guard.check(Cluster(), clocks, lambda tasks: {}, 120.0) == []
+
+
+def test_the_next_round_is_counted_from_the_begin_of_the_last() -> None:
+    now = time.monotonic()
+    assert Watch(every=2.0, _began=now - 0.5).next_round == pytest.approx(now + 1.5, abs=0.2)
+    assert Watch(every=2.0, _began=now - 9.0).next_round == pytest.approx(now + 1.0, abs=0.2)
+    assert (Watch(every=2.0, _interval=3.0).interval, Watch(every=2.0).interval) == (3.0, 2.0)
 
 
 def test_a_reason_is_heard_soon_and_less_so_where_it_led_to_nothing() -> None:

@@ -88,9 +88,12 @@ def test_a_build_ends(tmp_path: Path, ending: str) -> None:
     assert left == (set() if "Starting" in ending else {"uv"})
 
 
-def test_a_command_of_one_of_two_builds_is_not_assigned(tmp_path: Path) -> None:
-    case = case_of(tmp_path, {AGENT: began(0, PIP) + began(0, UV), SETUP: runs(1, 1)})
-    assert [each.doing for each in builds.builds(case)] == ["", ""]
+def test_a_command_belongs_to_the_build_whose_folder_it_names(tmp_path: Path) -> None:
+    other = '{"pip": {"packages": ["acme==2"]}}'
+    named = runs(1, 1).replace("0772", "948d0ee778eacda1138066ec217583c0b243698c")
+    for command, doing in ((named, ["pip install", ""]), (runs(1, 1), ["", ""])):
+        case = case_of(tmp_path, {AGENT: began(0, PIP) + began(0, other), SETUP: command})
+        assert [each.doing for each in builds.builds(case)] == doing
 
 
 # ---------------------------------------------------------------- the state
@@ -101,7 +104,12 @@ def state_of(folder: Path, tasks: int = 1) -> LiveStatus:
     live = examples.tables(
         nodes=[examples.node({"CPU": 2}), examples.node({}, "e" * 56, state="DEAD")],
         resources=[
-            {"node_id": examples.NODE, "total": {"CPU": 2, "node:x": 1}, "available": {"CPU": 2}}
+            {
+                "node_id": examples.NODE,
+                "status": "DRAINING",
+                "total": {"CPU": 2, "node:x": 1},
+                "available": {"CPU": 2},
+            }
         ],
         tasks=pending,
         node_usage=[
@@ -123,6 +131,7 @@ def test_tasks_without_a_worker_wait_for_the_environment_that_is_being_set_up(
 ) -> None:
     found = state_of(tmp_path)
     assert (found.nodes, found.dead_nodes, found.workers, found.actors) == (1, 1, None, None)
+    assert "1 alive (1 draining), 1 dead" in plain(section(found, 80))
     assert found.tasks is not None
     (group,) = found.tasks.waits
     assert (group.kind, group.name, group.count, round(group.oldest)) == (

@@ -1,11 +1,15 @@
-"""Keys of the screen of `raydoctor watch`: what each one shows or asks for."""
+"""The screen of `raydoctor watch`: what its keys show or ask for, and what a redraw writes."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
+from raydoctor.cli._screen import Screen
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import ReportedTask
+from raydoctor.render.page import line
 from raydoctor.watch import controls
 from raydoctor.watch.controls import Controls, UserRequest
 from raydoctor.watch.view import TaskLine
@@ -102,3 +106,20 @@ def test_panes_open_scroll_and_close() -> None:
     assert after("?", of=opened)[0].pane == "help"
     assert after("?", "?")[0].pane == "tasks"
     assert after("?", "q")[1] == [UserRequest("quit")]
+
+
+def test_a_redraw_writes_only_the_lines_that_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = io.StringIO()
+    screen = Screen(out)
+
+    def written(*rows: str, is_whole: bool = False) -> str:
+        out.seek(0)
+        out.truncate()
+        screen.draw(lambda width, height: [line(row) for row in rows], is_whole=is_whole)
+        return out.getvalue()
+
+    assert written("a", "b") == "\x1b[2J\x1b[1;1H\x1b[2Ka\x1b[2;1H\x1b[2Kb"
+    assert written("a", "c") == "\x1b[2;1H\x1b[2Kc"
+    assert written("a") == "\x1b[2;1H\x1b[2K"
+    assert written("a", is_whole=True) == "\x1b[2J\x1b[1;1H\x1b[2Ka"

@@ -66,15 +66,21 @@ def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
     yield table("thresholds", [thresholds(config)._asdict()], source="proc")
 
 
-def memory_threshold(cluster: Cluster, config: Config) -> float:
-    """The share at which Ray's memory monitor kills workers on this machine."""
-    settings: dict[str, object] = {}
-    for raylet in cluster.of("raylet"):
-        settings |= {
-            name.removeprefix("RAY_"): value
-            for name, value in (proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) or {}).items()
-        }
-    return _threshold(settings | dict(config), _MEMORY) or cluster_gauges.THRESHOLD
+def memory_threshold(cluster: Cluster, config: Config) -> float | None:
+    """The share at which Ray's memory monitor kills workers on this machine.
+
+    None if it is unknown: another user may not read the environment of a raylet.
+    """
+    environments = [
+        proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) for raylet in cluster.of("raylet")
+    ]
+    settings: dict[str, object] = {
+        name.removeprefix("RAY_"): value
+        for each in environments
+        for name, value in (each or {}).items()
+    }
+    default = None if None in environments else cluster_gauges.THRESHOLD
+    return _threshold(settings | dict(config), _MEMORY) or default
 
 
 def thresholds(config: Config) -> Thresholds:
@@ -89,20 +95,27 @@ def _threshold(config: Config, name: str) -> float | None:
     return None
 
 
-def memory(cluster: Cluster, table: Mapping[int, Process], threshold: float) -> list[Gauge]:
-    """The memory of this machine as the raylet sees it; empty if no raylet runs here."""
-    raylet = next((d for d in cluster.of("raylet") if d.state != "Z"), None)
-    host = _host()
-    if raylet is None or host is None:
+def memory(cluster: Cluster, table: Mapping[int, Process], threshold: float | None) -> list[Gauge]:
+    """The memory of this machine as each of its raylets sees it; empty if none runs here."""
+    raylets = [each for each in cluster.of("raylet") if each.state != "Z"]
+    host = _host() if raylets else None
+    if host is None:
         return []
-    used, limit = host
-    cgroup = cgroups.of_process(raylet.pid)
+    at, users = threshold or cluster_gauges.THRESHOLD, tuple(_largest(table))
+    return [
+        Gauge(each.node_id, "", "memory", "", *_seen_by(each.pid, *host), at, users, not threshold)
+        for each in raylets
+    ]
+
+
+def _seen_by(raylet: int, used: int, limit: int) -> tuple[int, int]:
+    """Used and total: of the machine, or of the smallest cgroup around the raylet."""
+    cgroup = cgroups.of_process(raylet)
     for each in (cgroup, *cgroups.above(cgroup)) if cgroup else ():
         usage = cgroups.usage(each)
         if usage.limit is not None and usage.used is not None and usage.limit < limit:
             used, limit = usage.used, usage.limit
-    users = tuple(_largest(table))
-    return [Gauge(raylet.node_id, "", "memory", "", used, limit, threshold, users)]
+    return used, limit
 
 
 def _host() -> tuple[int, int] | None:

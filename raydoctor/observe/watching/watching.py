@@ -170,11 +170,9 @@ class Watcher:
     def snapshot(self) -> Snapshot:
         """The state now. Raises QueryError if the GCS does not answer."""
         at, steady = time.time(), time.monotonic()
-        workers = self._start(
-            "WorkerInfoGcsService", "GetAllWorkerInfo", filters={"is_alive": True}
-        )
+        workers = self._ask("WorkerInfoGcsService", "GetAllWorkerInfo", filters={"is_alive": True})
         living, state = self._nodes_and_demands()
-        alive = [each for each in _result(workers).worker_table_data if each.is_alive]
+        alive = [each for each in workers.worker_table_data if each.is_alive]
         silent = self._hear(alive[:_WORKERS])
         drivers = sum(_is_driver(each) for each in alive)
         return Snapshot(
@@ -233,10 +231,9 @@ class Watcher:
     def _nodes_and_demands(self) -> tuple[tuple[Node, ...], Any]:
         """Nodes and demands change slowly, so they are queried with every third snapshot."""
         if self._rounds % _RARE == 0:
-            nodes = self._start("NodeInfoGcsService", "GetAllNodeInfo")
-            status = self._start("autoscaler.AutoscalerStateService", "GetClusterStatus")
-            living = tuple(_nodes(_result(nodes).node_info_list))
-            self._rare = living, _result(status).cluster_resource_state
+            nodes = self._ask("NodeInfoGcsService", "GetAllNodeInfo")
+            status = self._ask("autoscaler.AutoscalerStateService", "GetClusterStatus")
+            self._rare = tuple(_nodes(nodes.node_info_list)), status.cluster_resource_state
         self._rounds += 1
         return self._rare
 
@@ -245,7 +242,7 @@ class Watcher:
         # Ray 2.9 has it with the nodes, 2.40 to 2.60 with the key-value store.
         for service in ("InternalKVGcsService", "NodeInfoGcsService"):
             with suppress(QueryError, ValueError):
-                config = json.loads(_result(self._start(service, "GetInternalConfig")).config)
+                config = json.loads(self._ask(service, "GetInternalConfig").config)
                 return config if isinstance(config, dict) else {}
         return {}
 
@@ -294,9 +291,13 @@ class Watcher:
             self._known = newest.of_version(about.get("ray_version", ""))
         return self._known
 
-    def _start(self, service: str, method: str, **fields: Any) -> Any:
-        """Begin a call to the GCS."""
-        return self._begin(gcs_wire.call_of(self._of, service, method, **fields))
+    def _ask(self, service: str, method: str, **fields: Any) -> Any:
+        """The reply of the GCS to a call."""
+        call = gcs_wire.call_of(self._of, service, method, **fields)
+        try:
+            return self._wire.ask(self._cluster.gcs_address, call, _CALL)
+        except CallError as failed:
+            raise QueryError(failed.code, failed.detail) from failed
 
     def _begin(self, call: Call) -> Any:
         return self._wire.start(self._cluster.gcs_address, call, _CALL)

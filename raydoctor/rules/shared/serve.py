@@ -15,6 +15,7 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
+from raydoctor.cluster import resources
 from raydoctor.model import paste
 from raydoctor.model.values import Event, Remedy
 
@@ -266,9 +267,6 @@ def deployment_of(class_name: str) -> str:
     return rest.rpartition(":")[2] if kind == "ServeReplica" else ""
 
 
-_ACTOR_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-
-
 def fewer_replicas(class_name: str, most: int, wanted: int) -> Remedy | None:
     """Fewer replicas, for the class of a replica's actor; None for other classes."""
     deployment = deployment_of(class_name)
@@ -288,16 +286,16 @@ def fewer_replicas(class_name: str, most: int, wanted: int) -> Remedy | None:
 def request(title: str, given: Mapping[str, float]) -> Remedy:
     """The decorator of a deployment whose replicas request these resources."""
     parts = [
-        paste.python("{option}: {amount:g}", option=_ACTOR_OPTIONS[name], amount=amount)
+        paste.python("{option}: {amount:g}", option=resources.OPTIONS[name], amount=amount)
         if name != "memory"
         else paste.python("{option}: {amount:.0f}", option=name, amount=amount)
         for name, amount in given.items()
-        if name in _ACTOR_OPTIONS
+        if name in resources.OPTIONS
     ]
     custom = [
         paste.python("{name}: {amount:g}", name=name, amount=amount)
         for name, amount in given.items()
-        if name not in _ACTOR_OPTIONS and amount
+        if name not in resources.OPTIONS and amount
     ]
     if custom:
         parts.append(paste.python("{option}: {{{custom}}}", option="resources", custom=custom))

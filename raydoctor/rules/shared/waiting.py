@@ -182,16 +182,21 @@ class ClusterStatus(NamedTuple):
     used: resources.Needs
     event: Event
 
+    def lacks(self, needs: resources.Needs) -> bool:
+        """Whether the whole cluster has less, as far as `ray status` shows that."""
+        return not resources.fits(self.total, _listed(needs))
+
 
 def status(case: Case) -> ClusterStatus | None:
     """The last table of `ray status` in a console, unless it lists nodes that are starting."""
     for event in reversed(case.of("cluster.status")):
         table = event["table"]
-        total = {m["name"]: float(m["amount"]) for m in _STATUS_TOTAL.finditer(table)}
-        if total and "(no pending nodes)" in table:
+        amounts = list(_STATUS_TOTAL.finditer(table))
+        if amounts and "(no pending nodes)" in table:
             active = table.partition("Pending:")[0]
             nodes = sum(int(m["count"]) for m in _STATUS_NODE.finditer(active))
-            used = {m["name"]: float(m["used"]) for m in _STATUS_TOTAL.finditer(table)}
+            total = {m["name"]: float(m["amount"]) for m in amounts}
+            used = {m["name"]: float(m["used"]) for m in amounts}
             return ClusterStatus(total, nodes, used, event)
     return None
 
@@ -199,7 +204,7 @@ def status(case: Case) -> ClusterStatus | None:
 def is_beyond(case: Case, needs: resources.Needs) -> bool:
     """Whether a table of `ray status` shows that the whole cluster has less, and that no node is starting."""
     table = status(case)
-    return table is not None and not resources.fits(table.total, _listed(needs))
+    return table is not None and table.lacks(needs)
 
 
 def free(table: ClusterStatus, needs: resources.Needs) -> resources.Needs | None:
@@ -224,7 +229,7 @@ def demands_beyond(case: Case) -> list[tuple[resources.Needs, Event]]:
     asked = [
         resources.python_amounts(m["asked"])[0] for m in _DEMAND.finditer(table.event["table"])
     ]
-    return [(needs, table.event) for needs in asked if is_beyond(case, needs)]
+    return [(needs, table.event) for needs in asked if table.lacks(needs)]
 
 
 def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
@@ -235,11 +240,7 @@ def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
     return any(
         event.source.is_excerpt
         and "'node:" not in event.message
-        and (
-            (end := case.endings.get(event.source)) is None
-            or end.line <= event.line
-            or _is_monitors_last(case, event)
-        )
+        and (case.is_last_of_console(event) or _is_monitors_last(case, event))
         for event in reports
     )
 
@@ -491,7 +492,6 @@ def one_role(events: Iterable[Event]) -> list[Event]:
 # ---------------------------------------------------------------- remedies
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
-_OPTIONS = {"CPU": "num_cpus={amount:g}", "GPU": "num_gpus={amount:g}"}
 
 
 def request(title: str, given: resources.Needs, of: str) -> Remedy:
@@ -511,7 +511,7 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
         steps.append(
             paste.python("ray.init({parts})   # if the program starts Ray", parts=_arguments(given))
         )
-    custom = {n: v for n, v in more.items() if n not in _OPTIONS and n != "memory"}
+    custom = {n: v for n, v in more.items() if n not in resources.OPTIONS}
     if custom:
         table = json.dumps({n: int(v) if v == int(v) else v for n, v in custom.items()})
         steps.append(
@@ -533,16 +533,16 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
 def _arguments(given: resources.Needs) -> list[str]:
     """The arguments of `@ray.remote` and `ray.init` for these resources; memory in whole MiB, rounded down."""
     parts: list[str] = [
-        paste.python(template, amount=given[name])
-        for name, template in _OPTIONS.items()
-        if name in given
+        paste.python("{option:name}={amount:g}", option=option, amount=given[name])
+        for name, option in resources.OPTIONS.items()
+        if name in given and name != "memory"
     ]
     if "memory" in given:
         parts.append(paste.python("memory={mib} * 1024**2", mib=int(given["memory"] / 2**20)))
     custom = [
         paste.python("{name}: {amount:g}", name=name, amount=amount)
         for name, amount in given.items()
-        if name not in _OPTIONS and name != "memory" and amount
+        if name not in resources.OPTIONS and amount
     ]
     if custom:
         parts.append(paste.python("resources={{{custom}}}", custom=custom))

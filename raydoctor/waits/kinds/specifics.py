@@ -16,6 +16,7 @@ from raydoctor.waits.kinds.thread import Doing
 Row = Mapping[str, Any]
 _MOST = 3
 _COMMAND = 80
+_HELPER = "from multiprocessing.resource_tracker import"
 
 
 class Specifics(NamedTuple):
@@ -169,7 +170,12 @@ def _of_children(code: WaitCode, children: Sequence[Row], *evidence: str) -> Spe
 
 
 def _children(process: SampledProcess) -> list[Row]:
-    return [row for row in _rows(process, "children") if row.get("state") != "Z"]
+    """Its running children, without the helper of multiprocessing that outlives every pool."""
+    return [
+        row
+        for row in _rows(process, "children")
+        if row.get("state") != "Z" and _HELPER not in str(row.get("command") or "")
+    ]
 
 
 def process_name(row: Row) -> str:

@@ -7,6 +7,7 @@ running pip shows neither its progress nor its retries; what the attempt before 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case
@@ -218,7 +219,10 @@ def _give_up(found: dict[tuple[str, str], Build], event: Event) -> None:
 
 
 def _add_commands(case: Case, found: list[Build]) -> None:
-    """Give each build its last command without an end, where only one build of the node can run it."""
+    """Give each build its last command without an end.
+
+    Of several builds of a node, a build's commands are those that name the folder of its environment.
+    """
     running: dict[tuple[str, str], Event] = {}
     for event in case.of(COMMAND.kind, *{each.kind for each in COMMAND_ENDED}) if found else ():
         key = (event.source.path, event["number"])
@@ -229,7 +233,29 @@ def _add_commands(case: Case, found: list[Build]) -> None:
     for build in found:
         others = [b for b in found if b.node == build.node and b.left is None and b is not build]
         own = [e for e in running.values() if e.source.node == build.node and _runs(build, e)]
-        build.command = None if others else max(own, key=order, default=None)
+        if others:
+            folders = _folders(build.env)
+            own = [e for e in own if any(folder in e["command"] for folder in folders)]
+        build.command = max(own, key=order, default=None)
+
+
+def _folders(env: str) -> list[str]:
+    """Where an environment is built: `pip/0772…`, the SHA-1 of its specification.
+
+    So in `pip.py` and `uv.py` of 2.9 to 2.60, where the specification names no requirements file.
+    """
+    # It loads OpenSSL, which the start of every command would pay for.
+    from hashlib import sha1
+
+    try:
+        parts = json.loads(env)
+    except (ValueError, RecursionError):
+        return []
+    named = {tool: parts[tool] for tool in ("pip", "uv") if isinstance(parts.get(tool), dict)}
+    texts = {tool: json.dumps(part, sort_keys=True).encode() for tool, part in named.items()}
+    return [
+        f"/{tool}/{sha1(text, usedforsecurity=False).hexdigest()}/" for tool, text in texts.items()
+    ]
 
 
 def _runs(build: Build, command: Event) -> bool:
