@@ -98,7 +98,13 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     gaps += elsewhere
     hits = own.hits + sum(other.hits for other in others)
     case = Case(events, sources, names, endings)
-    return Reading(case, tuple(gaps), hits, is_complete, own.clock.offset("") is not None)
+    has_zone = own.clock.offset("") is not None or _are_utc(events)
+    return Reading(case, tuple(gaps), hits, is_complete, has_zone)
+
+
+def _are_utc(events: list[Event]) -> bool:
+    """Whether all times are those of Kubernetes."""
+    return bool(events) and all(e.kind.startswith("kube.") for e in events if e.at is not None)
 
 
 def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:

@@ -119,7 +119,7 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
         )
     else:
         yield Remedy(
-            "Set a memory limit and an equal request, so that Ray plans with the memory that the pod really has",
+            "Give the container more memory: a higher limit, and an equal request, so that Ray plans with what the pod has",
             (
                 paste.python(
                     "resources: {{requests: {{memory: 8Gi}}, limits: {{memory: 8Gi}}}}   # {place}; as much as the work needs",

@@ -127,7 +127,18 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
 # ---------------------------------------------------------------- the rest
 
 
+_NORMAL = frozenset(
+    (
+        *("Scheduled", "Started", "Pulled", "Killing", "Preempted", "TaintManagerEviction"),
+        *("CreatedHeadPod", "DeletedHeadPod"),
+    )
+)
+"""Reasons of normal events that rules use: most events of a large cluster say that all is well."""
+
+
 def _event(data: dict[str, Any]) -> Iterator[Fact]:
+    if data.get("type") == "Normal" and data.get("reason") not in _NORMAL:
+        return
     about = _dict(data, "involvedObject") or _dict(data, "regarding")
     series = _dict(data, "series")
     last = (
