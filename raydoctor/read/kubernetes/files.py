@@ -13,6 +13,9 @@ from raydoctor.read.kubernetes.objects import Fact, facts
 _DESCRIBED_LIMIT = 64 << 20
 """Characters of a file of `describe`, which is read as a whole."""
 _MOST_EVENTS = 200_000
+_MOST_CHARS = 100_000_000
+_MOST_GAPS = 5
+"""Of one file."""
 _SHOWN = (
     *(
         "reason",
@@ -42,26 +45,19 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
 
 def _file(source: Source, file: str, gaps: list[Gap]) -> Iterator[Event]:
     time = budget.of_file(source.size)
-    count = 0
+    events = chars = damaged = 0
     for document in _documents(file):
         if isinstance(document, Damage):
-            gaps.append(Gap(source.path, f"line {document.line}: {document.why}", _AGAIN))
+            damaged += 1
+            if damaged <= _MOST_GAPS:
+                gaps.append(Gap(source.path, f"line {document.line}: {document.why}", _AGAIN))
             continue
-        if time.spent:
-            gaps.append(
-                Gap(source.path, f"not read from line {document.line} on: too large", _PART)
-            )
-            return
         for fact in facts(document.data):
-            count += 1
-            if count > _MOST_EVENTS:
-                gaps.append(
-                    Gap(
-                        source.path,
-                        f"not read from line {document.line} on: too many objects",
-                        _PART,
-                    )
-                )
+            events += 1
+            chars += sum(map(len, fact.fields.values()))
+            if time.spent or events > _MOST_EVENTS or chars > _MOST_CHARS:
+                why = f"not read from line {document.line} on: too many objects"
+                gaps.append(Gap(source.path, why, _PART))
                 return
             yield _event(source, document, fact)
 

@@ -144,6 +144,8 @@ def expanded(text: str, most: int = 2000) -> list[str]:
     """The hosts of `node[001-003,7],gpu1`."""
     found: list[str] = []
     for match in _HOSTS.finditer(text):
+        if len(found) >= most:
+            break
         head, bracket, rest = match[0].partition("[")
         if not bracket:
             found.append(head)
@@ -152,7 +154,8 @@ def expanded(text: str, most: int = 2000) -> list[str]:
         for part in inside.split(","):
             low, _, high = part.partition("-")
             if low.isdecimal() and (high or low).isdecimal() and len(low) < 9 and len(high) < 9:
-                numbers = range(int(low), min(int(high or low), int(low) + most) + 1)
+                last = min(int(high or low), int(low) + most - len(found))
+                numbers = range(int(low), last + 1)
                 found += [f"{head}{each:0{len(low)}d}{tail}" for each in numbers]
     return [name for name in found[:most] if name]
 
