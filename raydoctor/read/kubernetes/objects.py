@@ -190,6 +190,7 @@ def _resource(kind: str, data: dict[str, Any]) -> Iterator[Fact]:
         "state": _text(status.get("state")),
         "reason": _text(status.get("reason")) or _text((failed or [{}])[0].get("reason")),
         "message": _message(status.get("message") or (failed or [{}])[0].get("message")),
+        "last_words": _last_line(status.get("message")),
         "job_status": _text(status.get("jobStatus")),
         "deployment_status": _text(status.get("jobDeploymentStatus")),
         "mode": _text(spec.get("submissionMode")),
@@ -231,6 +232,11 @@ def _text(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return ""
     return str(value)[:_LONGEST].encode("utf-8", "replace").decode()
+
+
+def _last_line(value: object) -> str:
+    lines = value.rstrip().splitlines() if isinstance(value, str) else []
+    return _text(lines[-1].strip()) if lines[1:] else ""
 
 
 def _message(value: object) -> str:
