@@ -26,9 +26,11 @@ _KINDS = (
 _JSON = pattern(rf'\s*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL)
 _YAML = pattern(
     r"(?:\s|#[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+\s*\n"
-    rf"(?:.*\n)?? *-? *kind: ['\"]?(?:List|{_KINDS})\b",
-    re.DOTALL,
+    rf"(?:.*\n)?? *-? *kind: ['\"]?(?:List|{_KINDS})\b"
+    r"(?=.*^[ -]*(?:uid|creationTimestamp|status|involvedObject):)",
+    re.DOTALL | re.MULTILINE,
 )
+"""A manifest that was never applied has none of these fields: it is no evidence."""
 _DESCRIBED = pattern(
     r"(?:\s|Warning: [^\n]*\n)*Name:\s{2,}\S[^\n]*\n"
     r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",

@@ -137,6 +137,7 @@ def test_lines_of_documents() -> None:
         "Name:  a person\nAge: 7\n",
         "{'kind': 'Pod'}",
         "kind: Deployment\n",
+        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata:\n  name: train\nspec: {}\n",
     ],
 )
 def test_other_files_are_not_taken(text: str) -> None:
