@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def form_of(file: str, size: int = 0) -> str:
 
 _ODD = b"\x1f\xfd\x42\x28\xff\xfe\xef"
 """First bytes of compressed files and byte order marks."""
+
+
+def text_of(head: bytes) -> str:
+    """The text that begins with these bytes, in the forms that shells write; empty for other forms."""
+    form = _form(head) if head else ""
+    if form == "gzip":
+        try:
+            return text_of(zlib.decompressobj(31).decompress(head, len(head)))
+        except zlib.error:
+            return ""
+    if form in ("", "cr") or form.startswith("utf"):
+        return head.decode(form if form.startswith("utf") else "utf-8", "replace").lstrip("\ufeff")
+    return ""
 
 
 def _form(head: bytes) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from raydoctor.capture import manifest, owners, session
+from raydoctor.capture import contents, manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, ReportBytes, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
 from raydoctor.capture.layout import (
@@ -61,6 +61,8 @@ _MOST_TEXTS, _MOST_TEXT = 20, 64 << 20
 _TEXT_SUFFIXES = frozenset(
     {"", ".txt", ".text", ".log", ".out", ".err", ".json", ".jsonl", ".ndjson", ".ipynb"}
 )
+_MOST_UNNAMED = 500
+"""Files of one tree whose names say nothing and whose first bytes are looked at."""
 _NOT_TEXT = "Copy the file again from the node where Ray wrote it."
 _LOOKED_FOR = (
     "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
@@ -225,11 +227,13 @@ def _from_folder(folder: Path, notes: list[str]) -> Capture:
         folder = choice.path
     capture = Capture(str(folder), _kind(folder), {}, notes=notes)
     _walk(folder, capture)
-    if not capture.files and (texts := _texts(folder)):
+    if all(source.role in contents.ROLES for source in capture.files):
+        known = _paths(capture)
+        texts = {s: file for s, file in _texts(folder).items() if s.path not in known}
         capture.files.update(texts)
-        what = paste.text("Read as consoles: {names}", names=[source.path for source in texts])
-        capture.notes.append(what)
-        if archives := sorted(name for name in os.listdir(folder) if is_archive(name)):
+        if names := [source.path for source in texts if source.role == "driver"]:
+            capture.notes.append(paste.text("Read as consoles: {names}", names=names))
+        if texts and (archives := sorted(n for n in os.listdir(folder) if is_archive(n))):
             command = paste.shell("raydoctor diagnose {path:path}", path=str(folder / archives[0]))
             capture.notes.append(f"the folder holds an archive, which is not read: {command}")
     if not capture.files and not capture.gaps:
@@ -247,7 +251,8 @@ def _texts(folder: Path) -> dict[Source, str]:
             size = entry.stat(follow_symlinks=False).st_size
             is_named = Path(entry.name).suffix.lower() in _TEXT_SUFFIXES
             if is_named and size and form_of(entry.path, size) != BINARY:
-                found[Source(entry.name, "driver", size=size)] = entry.path
+                role = contents.role_of(entry.path) or "driver"
+                found[Source(entry.name, role, size=size)] = entry.path
     is_few = len(found) <= _MOST_TEXTS and sum(source.size for source in found) <= _MOST_TEXT
     return found if is_few else {}
 
@@ -291,7 +296,9 @@ def _add_empty(capture: Capture, paths: list[str]) -> None:
 
 def _from_file(path: Path) -> Capture:
     size = path.stat().st_size
-    source = identify(path.name, size) or Source(path.name, "driver", size=size)
+    source = identify(path.name, size) or Source(
+        path.name, contents.role_of(str(path)) or "driver", size=size
+    )
     if not os.access(path, os.R_OK):
         hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=str(path))
         raise RaydoctorError(f"cannot read {path}: permission denied", hint)
@@ -301,13 +308,17 @@ def _from_file(path: Path) -> Capture:
 def _walk(root: Path, capture: Capture) -> None:
     """Add every source below `root`. Links are not followed, which excludes loops and files outside."""
     found: list[tuple[str, str, Source]] = []
+    unnamed: list[tuple[str, str, Source]] = []
     missed: list[Gap] = []
     try:
         for listed in _folders(root, capture, missed):
-            _take_files(listed, found, missed)
+            _take_files(listed, found, unnamed, missed)
     except TooMuchError as error:
         hint = "Give the folder of one session: raydoctor …/session_*/"
         missed.append(Gap(str(root), f"{error}; the rest was not read", hint))
+    for path, file, source in sorted(unnamed)[:_MOST_UNNAMED]:
+        if role := contents.role_of(file):
+            found.append((path, file, replace(source, role=role)))
     found.sort()
     capture.files.update((source, file) for _, file, source in found)
     for _, file, source in found:
@@ -372,15 +383,23 @@ def _below(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _take_files(listed: _Listed, found: list[tuple[str, str, Source]], missed: list[Gap]) -> None:
-    """Add the sources among a folder's entries."""
+def _take_files(
+    listed: _Listed,
+    found: list[tuple[str, str, Source]],
+    unnamed: list[tuple[str, str, Source]],
+    missed: list[Gap],
+) -> None:
+    """Add the sources among a folder's entries, and the files that only their content can name."""
     label = node_label(listed.relative)
     for entry in listed.entries:
-        if (name := read_name(entry.name)) and not entry.is_dir(follow_symlinks=False):
-            path = _below(listed.relative, entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            continue
+        path, file = _below(listed.relative, entry.name), f"{listed.path}/{entry.name}"
+        if name := read_name(entry.name):
             if (size := _size(entry, path, missed)) >= 0:
-                file = f"{listed.path}/{entry.name}"
                 found.append((path, file, source_of(name, path, label, size)))
+        elif contents.is_candidate(entry.name) and (size := _size(entry, path, [])) > 0:
+            unnamed.append((path, file, Source(path, "", label, size=size)))
 
 
 def _one_session(
@@ -458,7 +477,8 @@ def _add_driver_log(capture: Capture, name: str) -> None:
             "Give the file that holds the driver's output, or - for standard input.",
         ) from None
     shown = name if name not in _paths(capture) else f"{name} (driver)"
-    capture.files[Source(shown, "driver", size=status.st_size)] = name
+    role = contents.role_of(name) or "driver"
+    capture.files[Source(shown, role, size=status.st_size)] = name
 
 
 def _spool(capture: Capture) -> Path:
@@ -480,7 +500,8 @@ def _spooled(
     if left <= 0:
         why = f"more than {most >> 20:,} MiB; the rest was not read"
         capture.gaps.append(Gap(shown, why, "Give it as a file.", about="driver"))
-    return Source(shown, "driver", size=most - left)
+    role = contents.role_of(str(capture.temporary() / name)) or "driver"
+    return Source(shown, role, size=most - left)
 
 
 def _paths(capture: Capture) -> set[str]:

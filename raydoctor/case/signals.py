@@ -44,7 +44,7 @@ RAY_VERSION = (
 RAYLET_STARTED = Signal(
     "raylet.started",
     "Raylet of id, ",
-    rf"Raylet of id, (?P<node>{_N}) started\..*node_manager address: (?P<ip>[^\s:]+)",
+    rf"Raylet of id, (?P<node>{_N}) started\..*node_manager address: (?P<ip>[^\s:]+)(?:.* hostname: (?P<hostname>\S{{1,255}}))?",
     RAYLET,
     f"Raylet of id, {_n} started. Raylet consists of node_manager and object_manager. "
     "node_manager address: 127.0.0.1:0 object_manager address: 127.0.0.1:33891 hostname: ray-node",

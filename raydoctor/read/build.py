@@ -19,8 +19,8 @@ from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
-from raydoctor.read.clock import NodeClocks
+from raydoctor.read import coverage, dumps, ending, foreign, live, slurm, stacks, structured
+from raydoctor.read.clock import NodeClocks, as_utc, instant
 from raydoctor.read.index import DRIVERS
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
@@ -98,7 +98,13 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     gaps += elsewhere
     hits = own.hits + sum(other.hits for other in others)
     case = Case(events, sources, names, endings)
-    return Reading(case, tuple(gaps), hits, is_complete, own.clock.offset("") is not None)
+    has_zone = own.clock.offset("") is not None or _are_utc(events)
+    return Reading(case, tuple(gaps), hits, is_complete, has_zone)
+
+
+def _are_utc(events: list[Event]) -> bool:
+    """Whether all times are those of Kubernetes."""
+    return bool(events) and all(e.kind.startswith("kube.") for e in events if e.at is not None)
 
 
 def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
@@ -136,10 +142,13 @@ def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]
 def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) -> _Read:
     result = scan(_searched(files, signals), signals, report)
     _learn_clock(result.drafts, result.clock)
-    events = merge_twins(finish(result.drafts, result.clock))
+    pods = _kubernetes(files, result.gaps)
+    _learn_from_pods(result.drafts, pods, result.clock)
+    events = merge_twins(finish(result.drafts, result.clock)) + pods
     events += structured.read(files, result.gaps)
     events += stacks.read(files, result.gaps)
     events += live.read(files, result.gaps)
+    events += slurm.read(files, result.gaps, result.clock)
     result.gaps += coverage.gaps_of(files)
     return _Read(in_order(events), result.clock, result.hits, result.gaps)
 
@@ -170,6 +179,34 @@ def _learn_clock(drafts: list[Draft], clock: NodeClocks) -> None:
         epoch = epochs.get(death) if death else None
         if epoch and draft.head.stamp and draft.source.role == "gcs-out":
             clock.learn(draft.source.node, draft.head.stamp, epoch)
+
+
+def _kubernetes(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
+    """The facts of Kubernetes, which few captures contain."""
+    if all(source.role != "kubernetes" for source in files):
+        return []
+    from raydoctor.read.kubernetes import files as kubernetes
+
+    return kubernetes.read(files, gaps)
+
+
+_STARTS_WITHIN = 300.0
+"""Seconds from the start of a container to that of its raylet."""
+
+
+def _learn_from_pods(drafts: list[Draft], pods: list[Event], clock: NodeClocks) -> None:
+    """Learn offsets from the starts of containers (UTC) and of their raylets (local time of the image)."""
+    begun: dict[str, list[float]] = {}
+    for event in pods:
+        if event.kind == "kube.container" and (at := instant(event["began"])) is not None:
+            begun.setdefault(event["ip"], []).append(at)
+    for draft in drafts:
+        stamp = draft.head.stamp
+        if draft.signal.kind != "raylet.started" or not stamp or (local := as_utc(stamp)) is None:
+            continue
+        for at in begun.get(draft.fields.get("ip", ""), ()):
+            if (local - at) % 900 <= _STARTS_WITHIN:
+                clock.learn(draft.source.node, stamp, at)
 
 
 def _death(draft: Draft) -> tuple[str, str] | None:

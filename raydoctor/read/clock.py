@@ -12,6 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import lru_cache
 
@@ -45,6 +46,22 @@ def as_utc(stamp: str) -> float | None:
         return None
     fraction = stamp[20:23]
     return seconds + (int(fraction) / 1000 if fraction.isdecimal() else 0.0)
+
+
+def instant(text: str) -> float | None:
+    """Epoch seconds of a time as Kubernetes (RFC 3339) or `kubectl describe` (RFC 5322) writes it."""
+    if not text[:1].isdigit():
+        from email.utils import parsedate_to_datetime  # only `describe` writes such times
+
+        with suppress(ValueError, TypeError, IndexError, OverflowError):
+            moment = parsedate_to_datetime(text)
+            return moment.timestamp() if moment.tzinfo else None
+        return None
+    with suppress(ValueError, OverflowError):
+        day, _, fraction = text.removesuffix("Z").partition(".")
+        moment = datetime.fromisoformat(day if day[19:] else f"{day}+00:00")
+        return moment.timestamp() + (float(f"0.{fraction}") if fraction.isdecimal() else 0.0)
+    return None
 
 
 def zone_here(at: float) -> float:

@@ -49,7 +49,7 @@ _NOT_SECRET = pattern(
     r"special|per|cancellation|cluster|prompt|first|last|output|input|draft|new|generated|this|each|"
     r"resume|sync|fencing|startup|public|host)(?:token|key|keyid)$"
     r"|^(?:unexpected|invalid|missing|expired|unknown|bad|wrong|nosuch|no|public|foreign|primary|partition|sort)"
-    r"|(?:bypass|compass)$"
+    r"|(?:bypass|compass)$|^imagepullsecrets?$"
 )
 _KEYS_OF_DATA = frozenset((
     "agg", "attr", "batch", "bucket", "cache", "column", "config", "data", "dedup", "dict", "event",

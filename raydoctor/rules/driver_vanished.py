@@ -41,6 +41,7 @@ from raydoctor.case.signals import (
     RAYLET,
     RAYLET_STARTED,
 )
+from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
@@ -66,7 +67,7 @@ _KILLED = (
     severity="critical",
     rank=9,
     explains=("gcs", "job", "node", "raylet"),
-    caused_by=("daemon",),
+    caused_by=("daemon", "host"),
     looks_for=(
         *_KILLED, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
     ),
@@ -162,7 +163,7 @@ def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -
             Entity("gcs", "gcs"),
             Entity("job", job.id),
         ),
-        caused_by=(Entity("daemon", f"driver/{job.driver_pid}"),),
+        caused_by=(Entity("daemon", f"driver/{job.driver_pid}"), hosts.entity("head")),
         subjects=(Subject("job", job.id, None, job.driver_pid, raylet.node),),
         remedies=_remedies(job),
         covers=raylet.seen,

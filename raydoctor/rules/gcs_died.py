@@ -32,7 +32,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import GCS, GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
-from raydoctor.cluster import tables
+from raydoctor.cluster import hosts, tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
@@ -58,7 +58,7 @@ from raydoctor.rules.shared.live.daemons import Missing
     severity="critical",
     rank=5,
     explains=("gcs", "job", "node", "raylet"),
-    caused_by=("daemon",),
+    caused_by=("daemon", "host"),
     daemons_record=True,
     looks_for=(
         GCS_LOST,
@@ -158,7 +158,7 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
             *evidence.exit_entities(exits),
             *(Entity("job", job.id) for job in case.ledger.jobs.values() if job.ended is None),
         ),
-        caused_by=(Entity("daemon", "gcs_server"),),
+        caused_by=(Entity("daemon", "gcs_server"), hosts.entity("head")),
         subjects=(Subject("gcs", None, "gcs_server"),),
         remedies=_of_record(end.last_records[0]) if end.last_records else _remedies(),
         covers=(*end.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *reports),

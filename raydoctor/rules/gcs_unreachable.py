@@ -55,6 +55,7 @@ from raydoctor.case.signals import (
     RAYLET,
     RAYLET_STARTED,
 )
+from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -188,7 +189,7 @@ _AROUND = 60.0
     severity="error",
     rank=6,
     explains=("gcs-away", "gcs-lost", "job", "node", "raylet"),
-    caused_by=("gcs",),
+    caused_by=("gcs", "host"),
     looks_for=(
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
@@ -227,8 +228,8 @@ def _pod_waits(case: Case, events: list[Event], last: Event) -> Finding:
             *(Link(e, "the container cannot run `ray health-check`") for e in missing[:1]),
             Link(last, "the pod's init container is still waiting"),
         ),
-        explains=(Entity("gcs-away", "pod"),),
-        caused_by=() if missing else (Entity("gcs", "gcs"),),
+        explains=(Entity("gcs-away", "host"),),
+        caused_by=() if missing else (Entity("gcs", "gcs"), hosts.entity("head")),
         remedies=(
             Remedy(
                 "Use an image with Ray in the worker group"
@@ -474,7 +475,7 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
             *(Link(e, f"the program got {e['type']}") for e in errors[:1]),
         ),
         explains=(Entity("gcs-away", address),),
-        caused_by=(Entity("gcs", "gcs"),) if ours else (),
+        caused_by=(Entity("gcs", "gcs"), hosts.entity("head")) if ours else (),
         count=evidence.total(events),
         severity="error" if symmetric or errors or not evidence.goes_on(case, events[-1]) else "warning",
         remedies=tuple(_remedies_at_start(host, port, symmetric)),

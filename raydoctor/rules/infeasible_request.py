@@ -400,7 +400,8 @@ def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.
 def _not_provided(request: _Request) -> tuple[Entity, ...]:
     """Why an autoscaler starts no node for it: no node type fits, or the provider refuses one that does."""
     if request.autoscaler:
-        return (Entity("node-types", resources.describe(request.needs)),)
+        launch = Entity("autoscaler", "launch")
+        return (Entity("node-types", resources.describe(request.needs)), launch)
     return (Entity("autoscaler", "launch"),)
 
 

@@ -34,6 +34,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import JOB_STARTED
+from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
@@ -65,6 +66,7 @@ _KERNEL = Gap(
     caused_by=(
         "daemon",
         "gcs",
+        "host",
         "job",
         "process",
         "raylet",
@@ -88,6 +90,10 @@ def job_failed(case: Case) -> Iterator[Finding]:
     if not covered and (ends := case.of("submission.status")):
         yield _of_status_message(case, ends[-1])
         covered.add(ends[-1].source)
+    known = {submission.id for submission in jobs.submissions(case)}
+    for record in case.of("kube.job"):
+        if record["reason"] == "AppFailed" and record["submission"] not in known:
+            yield _of_rayjob(record)
     for source, ending in sorted(case.endings.items(), key=lambda item: item[0].path):
         if source not in covered and (finding := _of_program(case, ending)):
             yield finding
@@ -236,6 +242,31 @@ def _of_status_message(case: Case, message: Event) -> Finding:
     )
 
 
+def _of_rayjob(record: Event) -> Finding:
+    """A RayJob whose entrypoint failed, if only KubeRay's status is left: its message holds the end of the output."""
+    last = f", and its last line is: {_cut(record['last_words'])}" if record["last_words"] else ""
+    return Finding(
+        f"RayJob {record['name']} failed: its entrypoint ended with an error{last}",
+        (Link(record, "KubeRay's verdict on the job"),),
+        explains=(Entity("submission", record["submission"] or record["name"]),),
+        caused_by=(hosts.entity("head"),),
+        subjects=(Subject("job", record["submission"] or None, record["name"]),),
+        remedies=(
+            Remedy(
+                "Read the end of the job's output, which KubeRay kept",
+                (
+                    paste.shell(
+                        "kubectl get rayjob {name} -n {namespace} -o jsonpath='{{.status.message}}'",
+                        name=record["name"],
+                        namespace=record["namespace"] or "default",
+                    ),
+                ),
+                doc=jobs.JOBS_DOC,
+            ),
+        ),
+    )
+
+
 def _of_program(case: Case, ending: Event) -> Finding | None:
     """A program that its own exception ended, unless another finding already accounts for it."""
     raised = (
@@ -381,6 +412,20 @@ _COMMAND = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "only the status of the RayJob is left",
+        {
+            "rayjob.yaml": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: train, namespace: ml}\nstatus:\n  jobDeploymentStatus: Failed\n"
+            "  jobId: train-x1\n  reason: AppFailed\n  message: |-\n    Job entrypoint command failed with exit code 1, last available logs\n"
+            "    Traceback (most recent call last):\n    ValueError: no such column\n"
+        },
+        roots=("job-failed",),
+        says=(
+            "RayJob train failed",
+            "ValueError: no such column",
+            "kubectl get rayjob train -n ml",
+        ),
+    ),
     Example(
         "an installed command of Ray ends with an exception: no code of the user is in its traceback",
         {

@@ -50,7 +50,7 @@ from raydoctor.rules.shared.kernel import (
     nodes_beside,
     outlived,
 )
-from raydoctor.rules.shared.oom.kills import MONITOR_STARTED
+from raydoctor.rules.shared.oom.kills import MONITOR_STARTED, OFFERED
 
 MONITOR_OFF = Signal(
     "oom.monitor_off",
@@ -59,16 +59,6 @@ MONITOR_OFF = Signal(
     RAYLET,
     "ThresholdMemoryMonitor disabled. Specify `RAY_memory_monitor_refresh_ms` > 0 to enable the monitor.",
 )
-
-OFFERED = Signal(
-    "raylet.offers",
-    "InitialConfigResources: {",
-    r"^(?:\[state-dump\] )?InitialConfigResources: \{(?P<total>[^{}]{0,8000})\}",
-    ("raylet-out",),
-    "[state-dump] InitialConfigResources: {node:10.0.0.2: 1, CPU: 2, memory: 1.95412e+09, object_store_memory: 8.37479e+08}",
-    fold=("total",),
-)
-"""What a node offers to tasks: in every dump of a raylet (2.9.3 to 2.60)."""
 
 _BY_PID, _BY_NAME = 60.0, 15.0
 """Seconds between the kernel's record and the recorded exit: a large process takes long to end, and a

@@ -45,6 +45,7 @@ from raydoctor.case.signals import (
     NODE_REGISTERED,
     RAY_EXCEPTION,
 )
+from raydoctor.cluster import hosts
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -95,7 +96,7 @@ class _Death:
     severity="error",
     rank=60,
     explains=("actor", "node"),
-    caused_by=("gcs", "raylet"),
+    caused_by=("gcs", "host", "raylet"),
     daemons_record=True,
     looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE, RAY_EXCEPTION),
 )  # fmt: skip
@@ -191,7 +192,11 @@ def _finding(case: Case, death: _Death) -> Finding:
             *evidence.exit_entities(exits),
             *_actors_there(case, death.node),
         ),
-        caused_by=(Entity("raylet", death.node), Entity("gcs", "gcs")),
+        caused_by=(
+            Entity("raylet", death.node),
+            Entity("gcs", "gcs"),
+            *hosts.of_node(death.node, ip),
+        ),
         subjects=(Subject("node", death.node, ip or None, None, death.node),),
         severity=_severity(case, death),
         remedies=_remedies(death, checks),

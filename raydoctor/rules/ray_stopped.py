@@ -40,6 +40,7 @@ from raydoctor.case.signals import (
     RAYLET_STARTED,
     TASK_ATTEMPT_FAILED,
 )
+from raydoctor.cluster import hosts
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -59,7 +60,7 @@ from raydoctor.rules.shared.cluster import (
     severity="error",
     rank=0,
     explains=("gcs", "job", "node", "raylet"),
-    caused_by=(),
+    caused_by=("host",),
     looks_for=(
         RAYLET_SIGTERM,
         RAYLET_SHUTDOWN_RPC,
@@ -216,6 +217,10 @@ def _finding(
             *((Entity("gcs", "gcs"),) if everything else ()),
             *(Entity("job", j.id) for j in running),
             *evidence.exit_entities(exits),
+        ),
+        caused_by=(
+            *(pod for n in nodes for pod in hosts.of_node(n, case.ledger.node_ips.get(n, ""))),
+            *((hosts.entity("head"),) if everything else ()),
         ),
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in running),
         remedies=(

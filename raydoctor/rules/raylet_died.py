@@ -45,6 +45,7 @@ from raydoctor.case.signals import (
     RAYLET_STARTED,
     RAYLET_TERMINATED,
 )
+from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -91,7 +92,7 @@ _RAYLET_LOG = Gap(
     severity="error",
     rank=10,
     explains=("job", "raylet"),
-    caused_by=("daemon", "gcs"),
+    caused_by=("daemon", "gcs", "host"),
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
@@ -307,7 +308,11 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
         f"The raylet (pid {raylet.pid}) of node {raylet.ip} {how}",
         tuple(links),
         explains=(Entity("raylet", raylet.node), *lost_jobs(case, raylet)),
-        caused_by=(Entity("gcs", "gcs"), Entity("daemon", f"{raylet.ip}/{raylet.pid}")),
+        caused_by=(
+            Entity("gcs", "gcs"),
+            Entity("daemon", f"{raylet.ip}/{raylet.pid}"),
+            *hosts.of_node(raylet.node, raylet.ip),
+        ),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
         remedies=_remedies(raylet),

@@ -34,6 +34,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
+from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
@@ -52,7 +53,7 @@ _NODE_FOLLOWS = 60.0
     severity="error",
     rank=38,
     explains=("process", "worker"),
-    caused_by=("node", "raylet"),
+    caused_by=("host", "node", "raylet"),
     looks_for=(WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
 )
 def worker_terminated(case: Case) -> Iterator[Finding]:
@@ -178,7 +179,7 @@ def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:
     ends += [e.at for e in case.about(Entity("node", last.node), "node.dead") if e.at is not None]
     if not any(0 <= end - last.at <= _NODE_FOLLOWS for end in ends):
         return ()
-    return (Entity("raylet", last.node), Entity("node", last.node))
+    return (Entity("raylet", last.node), Entity("node", last.node), hosts.entity(last.node))
 
 
 def _suspects(case: Case, exits: list[WorkerExit]) -> tuple[Entity, ...]:

@@ -48,6 +48,7 @@ from raydoctor.case.signals import (
     WORKER_DIED,
     WORKER_EXIT,
 )
+from raydoctor.cluster import hosts
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import joined
 from raydoctor.model.values import Finding, Gap, Link, Remedy
@@ -100,7 +101,7 @@ _UNTIL_THEN = "Until then, make Ray retry the work, if it does not end its proce
     severity="error",
     rank=90,
     explains=("actor-exit", "process", "worker"),
-    caused_by=("collective", "gpu-fault", "node"),
+    caused_by=("collective", "gpu-fault", "node", "host"),
     daemons_record=True,
     fallback=True,
     looks_for=(
@@ -182,7 +183,11 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         f"{ended.workers(exits)} ended suddenly{'' if peers else why}",
         tuple(links),
         explains=evidence.exit_entities(exits),
-        caused_by=(*(Entity("node", e.node) for e in exits if e.node), *peers),
+        caused_by=(
+            *(Entity("node", e.node) for e in exits if e.node),
+            *(pod for e in exits for pod in hosts.of_node(e.node, e.ip)),
+            *peers,
+        ),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),

@@ -26,9 +26,8 @@ from tests.helpers.waiting import PATIENCE, clock
 
 pytestmark = pytest.mark.ray
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
-WHOLE_MACHINE = ("leftover-process", "raylet-defunct", "stale-session", "several-jobs")
-"""Rules that look at what other clusters left behind: other tests' clusters run on this machine, too. On a busy machine
-the drivers of two tests overlap for more than 20 s."""
+WHOLE_MACHINE = ("leftover-process", "raylet-defunct", "stale-session")
+"""Rules that look at what other clusters left behind: other tests' clusters run on this machine, too."""
 TOKEN = "f3c9d1a0b7e64c25a8d90e1f2b3c4d5e"
 PROGRAM = """
 import ray, time

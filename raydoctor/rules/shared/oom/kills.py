@@ -117,6 +117,15 @@ MONITOR_STARTED = Signal(
     "ThresholdMemoryMonitor initialized with usage threshold at 24012677120 bytes (95.000000% of system memory), total "
     "system memory bytes: 25276502016, monitor interval: 250ms",
 )
+OFFERED = Signal(
+    "raylet.offers",
+    "InitialConfigResources: {",
+    r"^(?:\[state-dump\] )?InitialConfigResources: \{(?P<total>[^{}]{0,8000})\}",
+    ("raylet-out",),
+    "[state-dump] InitialConfigResources: {node:10.0.0.2: 1, CPU: 2, memory: 1.95412e+09, object_store_memory: 8.37479e+08}",
+    fold=("total",),
+)
+"""What a node offers to tasks: in every dump of a raylet (2.9.3 to 2.60)."""
 
 _EPISODE = 600.0
 """Seconds without a kill after which the next one is another incident."""

@@ -1,0 +1,75 @@
+"""The role of a file whose name says nothing, by its first bytes: objects of Kubernetes, accounts of Slurm.
+
+The forms are those of `kubectl get -o json|yaml` (one object, a list, several documents), of its tables, of
+`kubectl describe`, of `sacct` (`--json`, `-P`, its table) and of `scontrol show job`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from os.path import splitext
+
+from raydoctor.capture.decode import text_of
+from raydoctor.model.patterns import pattern
+
+ROLES = ("kubernetes", "slurm")
+HEAD = 8 << 10
+"""Bytes that decide: managed fields may stand in front of an object's kind."""
+SUFFIXES = frozenset(
+    {"", ".txt", ".text", ".log", ".out", ".json", ".yaml", ".yml", ".jsonl", ".csv", ".describe"}
+)
+"""Suffixes of files that are looked into."""
+_KINDS = (
+    r"(?:Pod|Event|Node|RayCluster|RayJob|RayService|RayCronJob|Job|PersistentVolumeClaim)(?:List)?"
+)
+_JSON = pattern(rf'\s*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL)
+_YAML = pattern(
+    r"(?:\s|#[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+\s*\n"
+    rf"(?:.*\n)?? *-? *kind: ['\"]?(?:List|{_KINDS})\b"
+    r"(?=.*^[ -]*(?:uid|creationTimestamp|status|involvedObject):)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A manifest that was never applied has none of these fields: it is no evidence."""
+_DESCRIBED = pattern(
+    r"(?:\s|Warning: [^\n]*\n)*Name:\s{2,}\S[^\n]*\n"
+    r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",
+    re.DOTALL | re.MULTILINE,
+)
+_TABLE = pattern(
+    r"(?:\s|Warning: [^\n]*\n|[$#>] ?kubectl [^\n]*\n)*(?:NAMESPACE\s+)?"
+    r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
+)
+_SLURM = pattern(
+    r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"
+    r"|[^\n]*\bJobID(?:Raw)?\|[^\n]*\bState\b|[^\n|]*\bState\|[^\n]*\bJobID\b"
+    r"|\s*JobID\s[^\n]*\bState\b[^\n]*\n-{3,}|\s*JobId=\d+ [^\n]*\n?.*?\bJobState=[A-Z]",
+    re.DOTALL,
+)
+
+
+def is_candidate(name: str) -> bool:
+    """Whether a file of this name may be one of them."""
+    return splitext(name.lower().removesuffix(".gz"))[1] in SUFFIXES
+
+
+def role_of(file: str) -> str:
+    """`kubernetes`, `slurm`, or empty for other and for unreadable files."""
+    try:
+        # O_NONBLOCK: a pipe that replaced the file must not block.
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        return role_of_text(text_of(os.read(handle, HEAD)))
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+
+
+def role_of_text(head: str) -> str:
+    """The same for the beginning of a text."""
+    if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE)):
+        return "kubernetes"
+    return "slurm" if _SLURM.match(head) else ""

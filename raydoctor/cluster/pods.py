@@ -1,0 +1,192 @@
+"""Pods of Ray as Kubernetes records them, joined with the nodes of Ray's own logs.
+
+A pod is one of Ray's by KubeRay's labels, by the name of its first container, or because a raylet's log names
+its host name or address. Of the pods of several clusters only those of the cluster of the logs count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.signals import NODE_REGISTERED, RAYLET_STARTED
+from raydoctor.cluster import hosts
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event
+
+_RAY_NAME = pattern(r"-(?:head|worker|workergroup|headgroup)(?:-|$)|(?:^|-)ray(?:-|$)")
+_HEAD_NAME = pattern(r"-head(?:-|$)")
+_SUFFIXES = {
+    "": 1, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+    "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
+}  # fmt: skip
+_QUANTITY = pattern(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE]\d{1,2})?)([mkKMGTP]?i?)")
+_AROUND = 60.0
+"""Seconds by which Kubernetes may record an end before or after Ray's last record of it, clocks included."""
+_NOTICED = 600.0
+"""Seconds after the last record of the logs in which an end can still belong to them."""
+
+
+SIGNALS = (RAYLET_STARTED, *NODE_REGISTERED)
+"""What joins pods with the nodes of Ray's logs."""
+
+
+def quantity(text: str) -> float | None:
+    """A quantity of Kubernetes (`4Gi`, `500m`, `2e9`) in bytes or units; None for other text."""
+    found = _QUANTITY.fullmatch(text)
+    if not found or found[2] not in _SUFFIXES:
+        return None
+    return float(found[1]) * _SUFFIXES[found[2]]
+
+
+class RayNode(NamedTuple):
+    """A node of Ray in the logs."""
+
+    id: str
+    ip: str
+    hostname: str
+    label: str
+    """Of the folder of its logs."""
+    started: float | None
+
+
+def is_head(event: Event) -> bool:
+    """Whether a pod is the head of its cluster."""
+    if event["node_type"]:
+        return event["node_type"] == "head"
+    return event["container"] == "ray-head" or bool(_HEAD_NAME.search(event["pod"]))
+
+
+class Pods:
+    """The pods of a capture that may be those of its logs."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._nodes: dict[str, list[RayNode]] = {}
+        """By host name, folder and address."""
+        for node in _nodes(case):
+            for name in {node.ip, node.hostname, node.label.rpartition("/")[2]} - {""}:
+                self._nodes.setdefault(name, []).append(node)
+        own = [e for e in case.of("kube.pod", "kube.container") if self.node(e)]
+        self._clusters = frozenset(e["cluster"] for e in own if e["cluster"])
+        self._is_joined = bool(own)
+        self._span = _span(case)
+
+    def all(self) -> list[Event]:
+        """The pods (`kube.pod`)."""
+        return [event for event in self._case.of("kube.pod") if self._is_ours(event)]
+
+    def ends(self) -> list[Event]:
+        """The ended first containers of these pods, each end once."""
+        found: dict[tuple[str, str, str, str], Event] = {}
+        for event in self._case.of("kube.container"):
+            if event["state"] != "terminated" or event["is_first"] == "false":
+                continue
+            if self._is_ours(event) and self.in_time(event):
+                at = "" if event.at is None else f"{event.at:.0f}"
+                key = (event["namespace"], event["pod"], event["container"], at)
+                found.setdefault(key, event)
+        return list(found.values())
+
+    def waiting(self) -> list[Event]:
+        """The containers of these pods that wait to start."""
+        waiting = [e for e in self._case.of("kube.container") if e["state"] == "waiting"]
+        return [event for event in waiting if self._is_ours(event)]
+
+    def events_of(self, pod: Event, *reasons: str) -> list[Event]:
+        """Events of Kubernetes about a pod with these reasons."""
+        return [event for event in self._events.get(pod["pod"], ()) if event["reason"] in reasons
+                and event["namespace"] in ("", pod["namespace"])
+                and (not event["uid"] or not pod["uid"] or event["uid"] == pod["uid"])]  # fmt: skip
+
+    def events(self, *reasons: str) -> list[Event]:
+        """Events of Kubernetes with these reasons about pods that may be those of the logs."""
+        return [
+            event
+            for event in self._case.of("kube.event")
+            if event["reason"] in reasons
+            and event["about"] in ("Pod", "")
+            and self._is_ours(self.pod_of(event))
+            and self.in_time(event)
+        ]
+
+    def pod_of(self, event: Event) -> Event:
+        """An event about a pod with the pod's own facts: those of the capture, or what its name says."""
+        pod = self._known.get((event["namespace"], event["name"])) or self._known.get(
+            ("", event["name"])
+        )
+        facts = dict(pod.fields) if pod else {"pod": event["name"]}
+        return replace(event, fields={**facts, **event.fields})
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], Event]:
+        return {(event["namespace"], event["pod"]): event for event in self._case.of("kube.pod")}
+
+    @cached_property
+    def _events(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self._case.of("kube.event"):
+            found.setdefault(event["name"], []).append(event)
+        return found
+
+    def node(self, pod: Event) -> RayNode | None:
+        """The Ray node that ran in a pod at the time of the event: the last one that had started by then."""
+        names = (pod["ip"], pod["pod"])
+        found = [node for name in names if name for node in self._nodes.get(name, ())]
+        if pod.at is not None:
+            found = [n for n in found if n.started is None or n.started <= pod.at + _AROUND]
+        return max(found, key=lambda node: node.started or 0.0, default=None)
+
+    def in_time(self, event: Event) -> bool:
+        """Whether an event can belong to the time of the logs; without times or logs it can."""
+        if self._span is None or event.at is None:
+            return True
+        return self._span[0] - _AROUND <= event.at <= self._span[1] + _NOTICED
+
+    def entities(self, pod: Event) -> tuple[Entity, ...]:
+        """What a pod's end explains: the pod, the Ray node in it, and the head where it was the head."""
+        node = self.node(pod)
+        values = [f"{pod['namespace']}/{pod['pod']}", pod["ip"]]
+        values += [node.id, node.ip] if node else []
+        values += ["head"] if is_head(pod) else []
+        return tuple(dict.fromkeys(hosts.entity(value) for value in values if value))
+
+    def _is_ours(self, event: Event) -> bool:
+        """Whether a pod is one of Ray's, and of the cluster of the logs where they show which it is."""
+        if self.node(event) is not None:
+            return True
+        if self._is_joined:
+            return bool(event["cluster"]) and event["cluster"] in self._clusters
+        return _is_rays(event)
+
+
+def _nodes(case: Case) -> list[RayNode]:
+    """The nodes whose raylets' logs are in the capture, or that the GCS registered."""
+    found = {
+        e["node"]: RayNode(e["node"], e["ip"], e["hostname"], e.source.node, e.at)
+        for e in case.of("raylet.started")
+    }
+    for event in case.of("node.registered"):
+        node = RayNode(event["node"], event["ip"], "", "", event.at)
+        found.setdefault(node.id, node)
+    return list(found.values())
+
+
+def _is_rays(event: Event) -> bool:
+    if event["cluster"] or event["node_type"]:
+        return event["node_type"] != "redis-cleanup"
+    if event["container"]:
+        return event["container"].startswith("ray") or event["container"] in ("head", "worker")
+    return bool(_RAY_NAME.search(event["pod"]))
+
+
+def _span(case: Case) -> tuple[float, float] | None:
+    """The times between which the logs of Ray's nodes were written."""
+    started = [e.at for e in case.of("raylet.started", "node.registered") if e.at is not None]
+    if not started:
+        return None
+    logged = (e.at for e in case.events if e.at is not None and not e.kind.startswith("kube."))
+    return min(started), max(logged)

@@ -1,0 +1,299 @@
+"""`kubectl describe` and the tables of `kubectl get` -> objects in the shape of the API, as far as they go.
+
+Ages (`5m`) are no times: what only has one carries none. The forms are those of kubectl 1.20 to 1.34.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from raydoctor.model.patterns import pattern
+from raydoctor.read.kubernetes.documents import Document
+
+_FIELD = pattern(r" *(?P<key>[A-Za-z][\w./()-]*(?: [\w./()-]+){0,6}):(?:\s+(?P<value>\S.*))?$")
+"""A field's name has single blanks, a table's row several."""
+_COLUMNS = pattern(r" {2,}")
+_DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
+_TABLE = pattern(
+    r"(?:NAMESPACE\s+)?(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
+)
+_COUNT = pattern(r"\(x(\d+) over ")
+_WAITING = pattern(
+    r"(?:Init:)?(?:\w*BackOff|ErrImage\w+|InvalidImageName|Create\w+Error|RunContainerError|ContainerCreating)"
+)
+_ENDED = pattern(
+    r"(?:Init:)?(?:OOMKilled|Error|Completed|ContainerCannotRun|StartError|DeadlineExceeded)"
+)
+_FAILED = frozenset({"Evicted", "NodeShutdown", "Shutdown", "NodeLost", "UnexpectedAdmissionError", "Preempting", "Terminated"})  # fmt: skip
+
+
+def is_described(text: str) -> bool:
+    """Whether a text is one of `kubectl describe` or a table of `kubectl get`."""
+    return any(_DESCRIBED.match(line) or _TABLE.match(line) for line in text[:4096].splitlines())
+
+
+def documents(text: str) -> Iterator[Document]:
+    """The objects that a text describes or lists."""
+    lines = text.splitlines()
+    header: list[str] = []
+    begin = None
+    for number, line in enumerate(lines):
+        if _TABLE.match(line):
+            header = _COLUMNS.split(line.strip())
+            starts = [line.index(name) for name in header]
+        elif header and line[:1].strip() and not _DESCRIBED.match(line):
+            if found := _row(header, starts, line):
+                yield Document(found, number + 1, line)
+        elif _DESCRIBED.match(line):
+            header = []
+            if begin is not None:
+                yield _described(lines[begin:number], begin + 1)
+            begin = number
+    if begin is not None:
+        yield _described(lines[begin:], begin + 1)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _row(header: list[str], starts: list[int], line: str) -> dict[str, Any] | None:
+    """A row of `get pods` or `get events`, by the columns' places, or by its words where they are shifted."""
+    cells = {name: line[begin:end].strip() for name, begin, end in zip(header, starts, [*starts[1:], None], strict=True)}  # fmt: skip
+    words = _COLUMNS.split(line.strip())
+    if len(words) == len(header):
+        cells = dict(zip(header, words, strict=True))
+    if "REASON" in cells:
+        kind, _, name = cells.get("OBJECT", "").rpartition("/")
+        return {
+            "kind": "Event", "type": cells.get("TYPE"), "reason": cells.get("REASON"),
+            "message": cells.get("MESSAGE"),
+            "involvedObject": {"kind": _KINDS.get(kind, kind), "name": name, "namespace": cells.get("NAMESPACE")},
+        }  # fmt: skip
+    if not cells.get("NAME") or "/" not in cells.get("READY", ""):
+        return None
+    return _pod_of_row(cells)
+
+
+_KINDS = {"pod": "Pod", "node": "Node", "raycluster": "RayCluster", "rayjob": "RayJob"}
+
+
+def _pod_of_row(cells: dict[str, str]) -> dict[str, Any]:
+    status = cells.get("STATUS", "")
+    word = status.rpartition(":")[2]
+    container: dict[str, Any] = {
+        "name": "", "restartCount": cells.get("RESTARTS", "0").split(" ")[0]
+    }  # fmt: skip
+    pod: dict[str, Any] = {"phase": status}
+    if _WAITING.fullmatch(status):
+        container["state"] = {"waiting": {"reason": word}}
+        pod["phase"] = "Pending"
+    elif _ENDED.fullmatch(status):
+        container["state"] = {"terminated": {"reason": word}}
+        pod["phase"] = "Failed"
+    elif status in _FAILED:
+        pod |= {"phase": "Failed", "reason": status}
+    if container.get("state") or container["restartCount"] not in ("", "0"):
+        pod["containerStatuses"] = [container]
+    ip = cells.get("IP", "")
+    return {
+        "kind": "Pod",
+        "metadata": {"name": cells["NAME"], "namespace": cells.get("NAMESPACE")},
+        "spec": {"nodeName": cells.get("NODE", "").removeprefix("<none>")},
+        "status": pod | ({"podIP": ip} if ip and ip != "<none>" else {}),
+    }
+
+
+# ---------------------------------------------------------------- describe
+
+
+def _described(lines: list[str], number: int) -> Document:
+    tree = _tree(lines)
+    kind = _kind(tree)
+    name, namespace = _text(tree, "Name"), _text(tree, "Namespace")
+    data: dict[str, Any]
+    if kind == "Pod":
+        data = _pod(tree)
+    elif kind == "Node":
+        data = _node(tree)
+    else:
+        data = {"status": _camel(tree.get("Status")), "spec": _camel(tree.get("Spec"))}
+    data["kind"] = kind
+    metadata = {"name": name, "namespace": namespace, "labels": _labels(tree, "Labels")}
+    data["metadata"] = {**data.get("metadata", {}), **metadata}
+    data["events"] = [
+        {
+            "kind": "Event", "type": row.get("Type"), "reason": row.get("Reason"), "message": row.get("Message"),
+            "count": (_COUNT.search(row.get("Age", "")) or ("", "1"))[1],
+            "involvedObject": {"kind": kind, "name": name, "namespace": namespace},
+        }
+        for row in _rows(tree.get("Events"))
+    ]  # fmt: skip
+    return Document(data, number, "\n".join(lines))
+
+
+def _kind(tree: dict[str, Any]) -> str:
+    if kind := _text(tree, "Kind"):
+        return kind
+    if "Containers" in tree or "Init Containers" in tree:
+        return "Pod"
+    return "Node" if "Allocatable" in tree or "Taints" in tree else ""
+
+
+def _tree(lines: list[str]) -> dict[str, Any]:
+    """Nested fields by indentation; below a field without value and fields, the lines themselves (`""`)."""
+    root: dict[str, Any] = {"": []}
+    open_fields: list[tuple[int, dict[str, Any]]] = [(-1, root)]
+    last: _Last | None = None
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        found = _FIELD.match(line) if depth < _DEEPEST else None
+        if not line.strip():
+            continue
+        if not found:
+            # A row of a table, or a further line of a value (labels, messages).
+            if last is not None and last.depth < depth:
+                last.fields[last.name] += f"\n{line.strip()}"
+            elif depth > open_fields[-1][0]:
+                open_fields[-1][1][""].append(line.strip())
+            continue
+        while open_fields[-1][0] >= depth:
+            open_fields.pop()
+        fields, name = open_fields[-1][1], found["key"]
+        value = (found["value"] or "").strip()
+        last = None
+        if value and name not in _OPENERS:
+            fields[name] = value
+            last = _Last(fields, name, depth)
+        else:
+            fields[name] = {"": [], "=": value}
+            open_fields.append((depth, fields[name]))
+    return root
+
+
+class _Last(NamedTuple):
+    """The field that may have further lines."""
+
+    fields: dict[str, Any]
+    name: str
+    depth: int
+
+
+_DEEPEST = 40
+_OPENERS = frozenset({"State", "Last State"})
+"""Fields with a value and fields below it."""
+
+
+def _text(tree: Any, *names: str) -> str:
+    """A text below nested fields, in one line; empty where there is none."""
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    if isinstance(tree, dict):
+        tree = tree.get("=")
+    return " ".join(tree.split()) if isinstance(tree, str) else ""
+
+
+def _labels(tree: dict[str, Any], name: str) -> dict[str, str]:
+    value = tree.get(name)
+    pairs = value.split("\n") if isinstance(value, str) else []
+    return dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _rows(table: Any) -> list[dict[str, str]]:
+    """The rows of a table with a header and a line of dashes."""
+    lines = table.get("", []) if isinstance(table, dict) else []
+    if len(lines) < 3 or not lines[1].startswith("-"):
+        return []
+    names = _COLUMNS.split(lines[0])
+    return [
+        dict(zip(names, _COLUMNS.split(line, maxsplit=len(names) - 1), strict=False))
+        for line in lines[2:]
+    ]
+
+
+def _pod(tree: dict[str, Any]) -> dict[str, Any]:
+    conditions = [
+        {"type": row.get("Type"), "status": row.get("Status")} for row in _rows(tree.get("Conditions"))
+    ]  # fmt: skip
+    containers = tree.get("Containers")
+    named = {n: c for n, c in containers.items() if isinstance(c, dict)} if isinstance(containers, dict) else {}  # fmt: skip
+    return {
+        "metadata": {"deletionTimestamp": _text(tree, "Termination Grace Period") and "deleted"},
+        "spec": {
+            "nodeName": _text(tree, "Node").partition("/")[0].replace("<none>", ""),
+            "containers": [
+                {"name": name, "image": _text(c, "Image"), "resources": _resources(c)} for name, c in named.items()
+            ],
+        },
+        "status": {
+            "phase": _text(tree, "Status").partition(" ")[0],
+            "reason": _text(tree, "Reason"),
+            "message": _text(tree, "Message"),
+            "podIP": _text(tree, "IP").replace("<none>", ""),
+            "startTime": _text(tree, "Start Time"),
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": name, "restartCount": _text(c, "Restart Count"),
+                    "state": _state(c.get("State")), "lastState": _state(c.get("Last State")),
+                }
+                for name, c in named.items()
+            ],
+        },
+    }  # fmt: skip
+
+
+def _resources(container: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name.lower(): {k: v for k, v in container[name].items() if isinstance(v, str)}
+        for name in ("Limits", "Requests")
+        if isinstance(container.get(name), dict)
+    }
+
+
+def _state(tree: Any) -> dict[str, Any]:
+    kind = _text(tree).lower()
+    if kind not in ("waiting", "running", "terminated"):
+        return {}
+    return {
+        kind: {
+            "reason": _text(tree, "Reason"), "message": _text(tree, "Message"),
+            "exitCode": _text(tree, "Exit Code"), "signal": _text(tree, "Signal"),
+            "startedAt": _text(tree, "Started"), "finishedAt": _text(tree, "Finished"),
+        }
+    }  # fmt: skip
+
+
+def _node(tree: dict[str, Any]) -> dict[str, Any]:
+    rows = _rows(tree.get("Conditions"))
+    taints = [taint for taint in str(tree.get("Taints") or "").split("\n") if ":" in taint]
+    return {
+        "spec": {
+            "taints": [
+                {"key": taint.partition("=")[0].partition(":")[0], "effect": taint.rpartition(":")[2]} for taint in taints
+            ]
+        },
+        "status": {
+            "conditions": [
+                {"type": r.get("Type"), "status": r.get("Status"), "reason": r.get("Reason"), "message": r.get("Message"),
+                 "lastTransitionTime": r.get("LastTransitionTime")}
+                for r in rows
+            ],
+            "allocatable": {k: v for k, v in (tree.get("Allocatable") or {}).items() if isinstance(v, str)}
+            if isinstance(tree.get("Allocatable"), dict) else {},
+        },
+    }  # fmt: skip
+
+
+def _camel(tree: Any) -> dict[str, Any]:
+    """The fields of a custom resource, whose names `describe` splits into words: `Job Status` is `jobStatus`."""
+    if not isinstance(tree, dict):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        words = name.split()
+        if words:
+            key = words[0].lower() + "".join(words[1:])
+            found[key] = _camel(value) if isinstance(value, dict) else value
+    return found

@@ -1,0 +1,213 @@
+"""A file of Kubernetes objects -> the objects, each with the place where it begins.
+
+Items of a list are parsed one by one: a list that is cut off keeps its complete items, and a large one needs
+the memory of a few items. YAML is read without tags and anchors, its scalars as text: no file can make
+it grow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple, TextIO
+
+from raydoctor.model.patterns import pattern
+
+LONGEST = 8 << 20
+"""Characters of one object: a pod has some 20,000, and etcd stores at most 1.5 MiB."""
+_CHUNK = 8 << 20
+_DEEPEST = 60
+_HEAD = r'(?:"(?:apiVersion|kind)"\s*:\s*"[^"]{0,100}"|"metadata"\s*:\s*\{[^{}]{0,1000}\})'
+_LIST = pattern(rf'\{{\s*(?:{_HEAD}\s*,\s*)*"items"\s*:\s*\[')
+_LIST_END = pattern(rf"\]\s*(?:,\s*{_HEAD}\s*)*\}}")
+_BETWEEN = pattern(r"[\s,\ufeff]*")
+_YAML_LIST = pattern(r"(?:(?!-)[^\n]*\n){0,20}?items:[^\S\n]*\n(?=- )")
+_YAML_END = pattern(r"^(?:- |---|kind: |metadata:)", re.MULTILINE)
+_YAML_BREAK = pattern(r"^---[^\n]*\n", re.MULTILINE)
+_IGNORED = pattern(r"(?:[ \t]*(?:#[^\n]*)?\n|---[^\n]*\n|\.\.\.\n|Warning: [^\n]*\n)*")
+
+
+class Document(NamedTuple):
+    """One object."""
+
+    data: dict[str, Any]
+    line: int
+    """1-based, in the file."""
+    raw: str
+    """Its text in the file."""
+
+
+class Damage(NamedTuple):
+    """Where a file could not be parsed, and why."""
+
+    line: int
+    why: str
+
+
+_CUT = "is cut off or damaged: the objects from here on were not read"
+
+
+def documents(stream: TextIO) -> Iterator[Document | Damage]:
+    """The objects of a text in JSON or YAML; those of lists one by one."""
+    window = _Window(stream)
+    window.skip(_IGNORED)
+    window.skip(_BETWEEN)
+    is_json = window.text[window.place : window.place + 1] in ("{", "[")
+    yield from _of_json(window) if is_json else _of_yaml(window)
+
+
+class _Window:
+    """A part of a long text, from the current place on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line, self._counted = 1, 0
+        self._is_whole = False
+        self.text, self.place = "", 0
+        self.fill()
+
+    def fill(self) -> None:
+        """Read on until the window holds the longest object, or all that is left."""
+        while not self._is_whole and len(self.text) - self.place < LONGEST:
+            self._count()
+            chunk = self._stream.read(_CHUNK)
+            self.text = self.text[self.place :] + chunk
+            self.place = self._counted = 0
+            self._is_whole = not chunk
+
+    def skip(self, form: re.Pattern[str]) -> bool:
+        """Go past a match at the current place."""
+        found = form.match(self.text, self.place)
+        if found:
+            self.place = found.end()
+        return found is not None
+
+    @property
+    def is_end(self) -> bool:
+        return self.place >= len(self.text)
+
+    @property
+    def line(self) -> int:
+        """The number of the current line."""
+        self._count()
+        return self._line
+
+    def _count(self) -> None:
+        self._line += self.text.count("\n", self._counted, self.place)
+        self._counted = self.place
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def _of_json(window: _Window) -> Iterator[Document | Damage]:
+    decoder = json.JSONDecoder()
+    is_list, is_bare = False, False
+    while True:
+        window.fill()
+        window.skip(_BETWEEN)
+        if window.is_end:
+            if is_list:
+                yield Damage(window.line, _CUT)
+            return
+        char = window.text[window.place]
+        if is_list and char == "]":
+            is_list = False
+            if is_bare or not window.skip(_LIST_END):
+                window.place += 1
+        elif not is_list and (char == "[" or window.skip(_LIST)):
+            is_list, is_bare = True, char == "["
+            window.place += is_bare
+        else:
+            try:
+                data, end = decoder.raw_decode(window.text, window.place)
+            except (ValueError, RecursionError):
+                yield Damage(window.line, _CUT)
+                return
+            raw, line = window.text[window.place : end], window.line
+            window.place = end
+            if isinstance(data, dict):
+                yield Document(data, line, raw)
+
+
+# ---------------------------------------------------------------- YAML
+
+
+def _of_yaml(window: _Window) -> Iterator[Document | Damage]:
+    while True:
+        window.fill()
+        window.skip(_IGNORED)
+        if window.is_end:
+            return
+        if window.skip(_YAML_LIST):
+            while window.text.startswith("- ", window.place):
+                window.fill()
+                yield _parsed(window, _YAML_END, "  ", 2)
+            # What is left of the list: `kind: List` and its metadata.
+            _take(window, _YAML_BREAK)
+        else:
+            yield _parsed(window, _YAML_BREAK, "", 0)
+
+
+def _take(window: _Window, end: re.Pattern[str], after: int = 0) -> str:
+    """The text up to a match, which becomes the current place."""
+    begin = window.place
+    found = end.search(window.text, begin + after)
+    window.place = found.start() if found else len(window.text)
+    return window.text[begin : window.place]
+
+
+def _parsed(window: _Window, end: re.Pattern[str], indent: str, after: int) -> Document | Damage:
+    line = window.line
+    raw = _take(window, end, after)
+    if len(raw) > LONGEST:
+        return Damage(line, _CUT)
+    data = _yaml(indent + raw[after:])
+    return (
+        Document(data, line, raw) if isinstance(data, dict) else Damage(line, "is not valid YAML")
+    )
+
+
+def _yaml(text: str) -> Any:
+    """The value of a YAML document; None where it is damaged or refers to itself."""
+    import yaml  # type: ignore[import-untyped]  # 20 ms; rarely needed
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _value(iter(yaml.parse(text, Loader=loader)))
+    except (yaml.YAMLError, StopIteration, RecursionError, ValueError):
+        return None
+
+
+_NO_VALUE = object()
+
+
+def _value(events: Iterator[Any], depth: int = 0) -> Any:
+    """The value that begins with the next event; `_NO_VALUE` at the end of a list or mapping."""
+    from yaml import events as kinds
+
+    for event in events:
+        if isinstance(event, kinds.ScalarEvent):
+            is_empty = event.implicit[0] and event.value in ("null", "~", "")
+            return None if is_empty else event.value
+        if isinstance(event, (kinds.CollectionEndEvent, kinds.DocumentEndEvent)):
+            return _NO_VALUE
+        if isinstance(event, kinds.AliasEvent) or depth > _DEEPEST:
+            raise ValueError("an alias, or too deep")
+        if isinstance(event, kinds.SequenceStartEvent):
+            return list(_values(events, depth))
+        if isinstance(event, kinds.MappingStartEvent):
+            parts = _values(events, depth)
+            # `zip` over one iterator pairs each key with the value after it.
+            return {
+                key: value for key, value in zip(parts, parts, strict=False) if isinstance(key, str)
+            }
+    return _NO_VALUE
+
+
+def _values(events: Iterator[Any], depth: int) -> Iterator[Any]:
+    with suppress(StopIteration):
+        while (value := _value(events, depth + 1)) is not _NO_VALUE:
+            yield value

@@ -1,0 +1,139 @@
+"""The files of Kubernetes objects of a capture -> events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from raydoctor.model.values import Event, Gap, Source
+from raydoctor.read import budget
+from raydoctor.read.kubernetes import described
+from raydoctor.read.kubernetes.documents import Damage, Document, documents
+from raydoctor.read.kubernetes.objects import Fact, facts
+
+_DESCRIBED_LIMIT = 64 << 20
+"""Characters of a file of `describe`, which is read as a whole."""
+_MOST_EVENTS = 200_000
+_MOST_CHARS = 100_000_000
+_MOST_GAPS = 5
+"""Of one file."""
+_SHOWN = (
+    *(
+        "reason",
+        "message",
+        "exit_code",
+        "disruption",
+        "disruption_message",
+        "unschedulable_message",
+    ),
+    *("job_status", "deployment_status", "state", "phase", "memory_limit", "restarts", "taints"),
+    *("pressures", "count"),
+)
+_LONGEST = 300
+
+
+def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
+    """Events of every file of Kubernetes objects. What cannot be read is a gap."""
+    events: list[Event] = []
+    for source, file in files.items():
+        if source.role == "kubernetes":
+            try:
+                events += _file(source, file, gaps)
+            except OSError as error:
+                gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+    return _distinct(events)
+
+
+def _file(source: Source, file: str, gaps: list[Gap]) -> Iterator[Event]:
+    time = budget.of_file(source.size)
+    events = chars = damaged = 0
+    for document in _documents(file):
+        if isinstance(document, Damage):
+            damaged += 1
+            if damaged <= _MOST_GAPS:
+                gaps.append(Gap(source.path, f"line {document.line}: {document.why}", _AGAIN))
+            continue
+        for fact in facts(document.data):
+            events += 1
+            chars += sum(map(len, fact.fields.values()))
+            if time.spent or events > _MOST_EVENTS or chars > _MOST_CHARS:
+                why = f"not read from line {document.line} on: too many objects"
+                gaps.append(Gap(source.path, why, _PART))
+                return
+            yield _event(source, document, fact)
+
+
+_AGAIN = "Write the file again, for example: kubectl get pods,events -o json"
+_PART = "Give the objects of one namespace: kubectl get pods,events -n NAMESPACE -o json"
+
+
+def _documents(file: str) -> Iterator[Document | Damage]:
+    with open(file, encoding="utf-8", errors="replace") as stream:
+        head = stream.read(4096)
+        if described.is_described(head):
+            yield from described.documents(head + stream.read(_DESCRIBED_LIMIT))
+        else:
+            stream.seek(0)
+            yield from documents(stream)
+
+
+def _event(source: Source, document: Document, fact: Fact) -> Event:
+    fields = {name: value for name, value in fact.fields.items() if value}
+    place = document.raw.find(fact.shows) if fact.shows else -1
+    line = document.line + (document.raw.count("\n", 0, place) if place > 0 else 0)
+    return Event(
+        fact.kind,
+        source,
+        line,
+        0,
+        _shown(fact),
+        fields.get("message", ""),
+        fact.at,
+        # Kubernetes rounds its times to seconds.
+        1.0,
+        fields=fields,
+    )
+
+
+def _shown(fact: Fact) -> str:
+    """The fact as a line: `pod train-head, container ray-head: reason=OOMKilled exit_code=137 …`."""
+    own = fact.fields
+    what = fact.kind.removeprefix("kube.")
+    name = own.get("pod") or own.get("node") or own.get("name") or ""
+    if fact.kind == "kube.event":
+        who = f"{own['about']} {name}"
+    elif fact.kind == "kube.container":
+        last = "last state " if own["is_last"] == "true" else ""
+        who = f"pod {name}, container {own['container']}: {last}{own['state']}"
+    else:
+        who = f"{_NAMES.get(what, what)} {name}"
+    pairs = [f"{key}={own[key]}" for key in _SHOWN if own.get(key)]
+    ended = f" at {fact.shows}" if fact.kind == "kube.container" and fact.at is not None else ""
+    line = f"{who}{ended}: {' '.join(pairs)}"
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+
+
+_NAMES = {"cluster": "RayCluster", "job": "RayJob", "service": "RayService"}
+
+
+def _distinct(events: list[Event]) -> list[Event]:
+    """Each fact once: `get` and `describe` of one pod say the same; the fuller one stays."""
+    found: dict[tuple[str, ...], Event] = {}
+    for event in events:
+        key = (event.kind, *(event[name] for name in _IDENTITY[event.kind]))
+        if event.at is not None:
+            key = (*key, f"{event.at:.0f}")
+        known = found.get(key)
+        if known is None or len(event.fields) > len(known.fields):
+            found[key] = event
+    return list(found.values())
+
+
+_IDENTITY = {
+    "kube.pod": ("namespace", "pod", "uid"),
+    "kube.container": ("namespace", "pod", "container", "state", "is_last", "reason"),
+    "kube.event": ("namespace", "about", "name", "reason", "message"),
+    "kube.node": ("node",),
+    "kube.cluster": ("namespace", "name"),
+    "kube.job": ("namespace", "name"),
+    "kube.service": ("namespace", "name"),
+}

@@ -1,0 +1,243 @@
+"""One object of Kubernetes -> its facts: the kind of an event, its fields, its time, the text that shows it.
+
+Fields are text, as everywhere in events. Of a pod's specification only names, images and amounts are taken:
+its environment may hold secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from raydoctor.read.clock import instant
+
+_LONGEST = 4000
+"""Characters of a message that are kept."""
+_MOST_CONTAINERS = 50
+
+
+class Fact(NamedTuple):
+    """One fact about an object."""
+
+    kind: str
+    fields: dict[str, str]
+    at: float | None = None
+    """Epoch seconds."""
+    shows: str = ""
+    """Text in the object that shows it, to find its line."""
+
+
+def facts(data: dict[str, Any]) -> Iterator[Fact]:
+    """The facts of one object."""
+    kind = _text(data.get("kind"))
+    if kind in _READERS:
+        yield from _READERS[kind](data)
+    for event in _dicts(data.get("events")):
+        yield from _event(event)
+
+
+# ---------------------------------------------------------------- pods
+
+
+def _pod(data: dict[str, Any]) -> Iterator[Fact]:
+    spec, status = _dict(data, "spec"), _dict(data, "status")
+    conditions = {_text(c.get("type")): c for c in _dicts(status.get("conditions"))}
+    disruption = conditions.get("DisruptionTarget", {})
+    disruption = disruption if _text(disruption.get("status")) == "True" else {}
+    scheduled = conditions.get("PodScheduled", {})
+    waits = scheduled if _text(scheduled.get("status")) == "False" else {}
+    identity = _identity(data, spec, status)
+    fields = {
+        **identity,
+        "phase": _text(status.get("phase")),
+        "reason": _text(status.get("reason")),
+        "message": _message(status.get("message")),
+        "disruption": _text(disruption.get("reason")),
+        "disruption_message": _message(disruption.get("message")),
+        "unschedulable": _text(waits.get("reason")),
+        "unschedulable_message": _message(waits.get("message")),
+        "deleted": _text(_dict(data, "metadata").get("deletionTimestamp")),
+        "grace": _text(spec.get("terminationGracePeriodSeconds")),
+    }
+    moment = disruption.get("lastTransitionTime") or waits.get("lastTransitionTime")
+    reason = fields["disruption"] or fields["reason"] or fields["unschedulable"]
+    yield Fact("kube.pod", fields, instant(_text(moment)), reason)
+    resources = {_text(c.get("name")): c for c in _dicts(spec.get("containers"))}
+    names = list(resources)
+    for container in _dicts(status.get("containerStatuses"))[:_MOST_CONTAINERS]:
+        name = _text(container.get("name"))
+        own = {
+            **identity,
+            "container": name,
+            # KubeRay starts Ray in the first container; others are sidecars.
+            "is_first": "true" if not names or name == names[0] else "false",
+            "restarts": _text(container.get("restartCount")),
+            **_amounts(_dict(resources.get(name, {}), "resources")),
+            "image": _text(resources.get(name, {}).get("image")) or _text(container.get("image")),
+        }
+        yield from _container(container, own)
+
+
+def _identity(data: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]) -> dict[str, str]:
+    metadata = _dict(data, "metadata")
+    labels = _dict(metadata, "labels")
+    owners = _dicts(metadata.get("ownerReferences"))
+    return {
+        "pod": _text(metadata.get("name")),
+        "namespace": _text(metadata.get("namespace")),
+        "uid": _text(metadata.get("uid")),
+        "ip": _text(status.get("podIP")),
+        "host": _text(spec.get("nodeName")),
+        "cluster": _text(labels.get("ray.io/cluster")),
+        "node_type": _text(labels.get("ray.io/node-type")),
+        "group": _text(labels.get("ray.io/group")),
+        "owner": next((_text(owner.get("name")) for owner in owners), ""),
+        "started": _text(status.get("startTime")) or _text(metadata.get("creationTimestamp")),
+    }
+
+
+def _amounts(resources: dict[str, Any]) -> dict[str, str]:
+    limits, requests = _dict(resources, "limits"), _dict(resources, "requests")
+    return {
+        "memory_limit": _text(limits.get("memory")),
+        "memory_request": _text(requests.get("memory")),
+        "storage_limit": _text(limits.get("ephemeral-storage")),
+    }
+
+
+def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]:
+    for name in ("lastState", "state"):
+        for word, state in _dict(container, name).items():
+            if word not in ("terminated", "waiting", "running") or not isinstance(state, dict):
+                continue
+            fields = {
+                **own,
+                "state": word,
+                "is_last": "true" if name == "lastState" else "false",
+                "reason": _text(state.get("reason")),
+                "message": _message(state.get("message")),
+                "exit_code": _text(state.get("exitCode")),
+                "signal": _text(state.get("signal")),
+                "began": _text(state.get("startedAt")),
+            }
+            ended = _text(state.get("finishedAt"))
+            yield Fact("kube.container", fields, instant(ended), ended or fields["reason"])
+
+
+# ---------------------------------------------------------------- the rest
+
+
+_NORMAL = frozenset(
+    (
+        *("Scheduled", "Started", "Pulled", "Killing", "Preempted", "TaintManagerEviction"),
+        *("CreatedHeadPod", "DeletedHeadPod"),
+    )
+)
+"""Reasons of normal events that rules use: most events of a large cluster say that all is well."""
+
+
+def _event(data: dict[str, Any]) -> Iterator[Fact]:
+    if data.get("type") == "Normal" and data.get("reason") not in _NORMAL:
+        return
+    about = _dict(data, "involvedObject") or _dict(data, "regarding")
+    series = _dict(data, "series")
+    last = (
+        series.get("lastObservedTime") or data.get("lastTimestamp") or data.get("eventTime")
+        or data.get("deprecatedLastTimestamp") or data.get("firstTimestamp")
+    )  # fmt: skip
+    reason = _text(data.get("reason"))
+    fields = {
+        "reason": reason,
+        "message": _message(data.get("message") or data.get("note")),
+        "type": _text(data.get("type")),
+        "about": _text(about.get("kind")),
+        "name": _text(about.get("name")),
+        "namespace": _text(about.get("namespace")),
+        "uid": _text(about.get("uid")),
+        "count": _text(series.get("count") or data.get("count") or 1),
+        "first": _text(data.get("firstTimestamp")),
+    }
+    yield Fact("kube.event", fields, instant(_text(last)), reason)
+
+
+def _node(data: dict[str, Any]) -> Iterator[Fact]:
+    conditions = _dicts(_dict(data, "status").get("conditions"))
+    true = [_text(c.get("type")) for c in conditions if _text(c.get("status")) == "True"]
+    ready = next((c for c in conditions if c.get("type") == "Ready"), {})
+    taints = [_text(t.get("key")) for t in _dicts(_dict(data, "spec").get("taints"))]
+    fields = {
+        "node": _text(_dict(data, "metadata").get("name")),
+        "ready": _text(ready.get("status")),
+        "reason": _text(ready.get("reason")),
+        "message": _message(ready.get("message")),
+        "pressures": ",".join(name for name in true if name.endswith("Pressure")),
+        "taints": ",".join(taints),
+        "memory": _text(_dict(_dict(data, "status"), "allocatable").get("memory")),
+    }
+    yield Fact("kube.node", fields, instant(_text(ready.get("lastTransitionTime"))), fields["node"])
+
+
+def _resource(kind: str, data: dict[str, Any]) -> Iterator[Fact]:
+    metadata, spec, status = _dict(data, "metadata"), _dict(data, "spec"), _dict(data, "status")
+    conditions = _dicts(status.get("conditions"))
+    failed = [c for c in conditions if _text(c.get("type")) == "ReplicaFailure"]
+    failed = [c for c in failed if _text(c.get("status")) == "True"]
+    started = status.get("startTime") or metadata.get("creationTimestamp")
+    fields = {
+        "name": _text(metadata.get("name")),
+        "namespace": _text(metadata.get("namespace")),
+        "cluster": _text(status.get("rayClusterName")),
+        "state": _text(status.get("state")),
+        "reason": _text(status.get("reason")) or _text((failed or [{}])[0].get("reason")),
+        "message": _message(status.get("message") or (failed or [{}])[0].get("message")),
+        "last_words": _last_line(status.get("message")),
+        "job_status": _text(status.get("jobStatus")),
+        "deployment_status": _text(status.get("jobDeploymentStatus")),
+        "mode": _text(spec.get("submissionMode")),
+        "deadline": _text(spec.get("activeDeadlineSeconds")),
+        "waiting_deadline": _text(spec.get("preRunningDeadlineSeconds")),
+        "submission": _text(status.get("jobId")),
+        "started": _text(started),
+        "fault_tolerant": str("gcsFaultToleranceOptions" in spec).lower(),
+    }
+    ended = _text(status.get("endTime")) or _text((failed or [{}])[0].get("lastTransitionTime"))
+    shows = fields["reason"] or fields["deployment_status"] or fields["state"]
+    yield Fact(kind, fields, instant(ended), shows)
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], Iterator[Fact]]] = {
+    "Pod": _pod,
+    "Event": _event,
+    "Node": _node,
+    "RayCluster": lambda data: _resource("kube.cluster", data),
+    "RayJob": lambda data: _resource("kube.job", data),
+    "RayService": lambda data: _resource("kube.service", data),
+}
+
+
+# ---------------------------------------------------------------- values of any type
+
+
+def _dict(data: dict[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    """A text or number as text; empty for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return ""
+    return str(value)[:_LONGEST].encode("utf-8", "replace").decode()
+
+
+def _last_line(value: object) -> str:
+    lines = value.rstrip().splitlines() if isinstance(value, str) else []
+    return _text(lines[-1].strip()) if lines[1:] else ""
+
+
+def _message(value: object) -> str:
+    return " ".join(_text(value).split())

@@ -1,0 +1,214 @@
+"""The head pod, or the container of Ray in it, ended and was started again: the GCS lost its state.
+
+## What you see
+- `kubectl get pods`: restarts of the head pod, or a head pod that is younger than its workers.
+- Ray reports `Failed to connect to GCS`, `WrongClusterID`, raylets that end themselves, drivers and jobs that vanish.
+
+## Why
+The GCS runs in the head. Without GCS fault tolerance its state is gone with it: jobs, actors and placement groups do not
+survive, and all workers register again with an empty cluster. The head ends if it exceeds its memory limit, if `ray start`
+fails, if its probes fail (a machine without CPU left is enough), or if the pod is deleted or taken away.
+
+## Confirm
+- `kubectl get pod HEAD -o jsonpath='{.status.containerStatuses[*].lastState}'`; `kubectl logs HEAD -c ray-head --previous`.
+- `kubectl get events --field-selector involvedObject.name=HEAD`: `Unhealthy`, `Killing`.
+
+## Fix
+Remove the reason of the restart. With GCS fault tolerance (`gcsFaultToleranceOptions` and a Redis), detached actors and the
+cluster survive the next one.
+
+## Not this when
+The head ended because the whole cluster was deleted, or a RayJob with `shutdownAfterJobFinishes` was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.cluster import hosts
+from raydoctor.cluster.pods import SIGNALS, Pods, is_head
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
+from raydoctor.rules.shared.hosts import kubernetes
+
+_UNHEALTHY = ("Unhealthy", "ProbeError")
+_GAP = Gap(
+    "the previous log of the head",
+    "not in the capture: it shows why the container ended",
+    "kubectl logs POD -c ray-head --previous",
+    optional=True,
+)
+
+
+@rule(
+    tier="cause",
+    severity="critical",
+    rank=4,
+    explains=("host",),
+    caused_by=("host",),
+    looks_for=SIGNALS,
+)
+def head_restarted(case: Case) -> Iterator[Finding]:
+    """One finding per head pod whose container ended and runs again, or that was replaced."""
+    pods = Pods(case)
+    again = [end for end in pods.ends() if is_head(end) and _is_again(end)]
+    for group in evidence.grouped(again, lambda e: (e["namespace"], e["pod"])).values():
+        yield _finding(case, pods, group)
+    if not again:
+        yield from _replaced(case, pods)
+
+
+def _is_again(end: Event) -> bool:
+    """Whether the container was started again after this end."""
+    return end["is_last"] == "true" or end["restarts"] not in ("", "0")
+
+
+def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
+    last = ends[-1]
+    name = f"{last['namespace']}/{last['pod']}"
+    probes = [e for e in pods.events_of(last, *_UNHEALTHY) if "iveness" in e["message"]]
+    told = [e for end in ends for e in pods.events_of(end, "BackOff", "Killing", *_UNHEALTHY)]
+    number = int(last["restarts"]) if last["restarts"].isdecimal() else 1
+    times = f"{number} times" if number > 1 else "once"
+    return Finding(
+        f"The head pod {last['pod']} was restarted {times}, {_why(last, probes)}{_lost(case, last)}",
+        (
+            *(Link(end, "the container of the head ended, and was started again") for end in ends[:2]),
+            *(Link(event, "its liveness probe failed") for event in probes[-1:]),
+        ),
+        explains=(hosts.entity(f"restart of {name}"), hosts.entity("head"), *_node(pods, last)),
+        caused_by=(hosts.entity(name),),
+        subjects=kubernetes.subjects(ends),
+        count=max(number, 1),
+        remedies=tuple(_remedies(last, probes)),
+        covers=(*ends, *told, *probes),
+        gaps=() if case.roles & {"gcs-out"} else (_GAP,),
+    )  # fmt: skip
+
+
+def _node(pods: Pods, end: Event) -> tuple[Entity, ...]:
+    return tuple(
+        each for each in pods.entities(end) if each.value != f"{end['namespace']}/{end['pod']}"
+    )
+
+
+def _why(end: Event, probes: list[Event]) -> str:
+    if end["reason"] == "OOMKilled":
+        return "because it exceeded its memory limit"
+    if probes:
+        return "because its liveness probe failed"
+    if end["exit_code"] in ("137", "143"):
+        sent = "SIGKILL" if end["exit_code"] == "137" else "SIGTERM"
+        return f"after it was ended with {sent}"
+    if end["exit_code"]:
+        return f"after its container ended with exit code {end['exit_code']}"
+    return "and the reason is not in the capture"
+
+
+def _lost(case: Case, end: Event) -> str:
+    """What went with it, where the RayCluster says so."""
+    clusters = [e for e in case.of("kube.cluster") if e["name"] == end["cluster"]]
+    if any(e["fault_tolerant"] == "true" for e in clusters):
+        return ""
+    return "; without GCS fault tolerance its jobs and actors are lost" if clusters else ""
+
+
+def _replaced(case: Case, pods: Pods) -> Iterator[Finding]:
+    """A new head pod: KubeRay reports each head pod that it makes."""
+    made = [
+        e
+        for e in case.of("kube.event")
+        if e["reason"] == "CreatedHeadPod" and pods.in_time(e) and e["about"] == "RayCluster"
+    ]
+    for (_, cluster), group in evidence.grouped(
+        made, lambda e: (e["namespace"], e["name"])
+    ).items():
+        count = sum(int(e["count"]) if e["count"].isdecimal() else 1 for e in group)
+        if count > 1:
+            yield Finding(
+                f"KubeRay replaced the head pod of RayCluster {cluster}: it made {count} of them",
+                (Link(group[0], "the first head pod"), Link(group[-1], "the last head pod")),
+                explains=(hosts.entity(f"restart of {cluster}"), hosts.entity("head")),
+                caused_by=(hosts.entity("head"),),
+                count=count - 1,
+                remedies=(_tolerant(group[-1]),),
+                covers=tuple(group),
+            )  # fmt: skip
+
+
+def _remedies(end: Event, probes: list[Event]) -> Iterator[Remedy]:
+    yield Remedy(
+        "Read why the container ended",
+        (
+            paste.shell(
+                "kubectl logs {pod} -n {namespace} -c {container} --previous",
+                pod=end["pod"],
+                namespace=kubernetes.namespace(end),
+                container=end["container"] or "ray-head",
+            ),
+        ),
+    )
+    if probes:
+        yield Remedy(
+            "Leave the head's processor time to Ray's daemons, so that its probes are answered",
+            (paste.python('rayStartParams: {{num-cpus: "0"}}   # headGroupSpec'),),
+            risk="disruptive",
+            doc=kubernetes.CONFIG_DOC,
+        )
+    yield _tolerant(end)
+
+
+def _tolerant(event: Event) -> Remedy:
+    return Remedy(
+        "Let the cluster survive the next restart: GCS fault tolerance",
+        (
+            "gcsFaultToleranceOptions: {redisAddress: 'redis:6379'}   # spec of the RayCluster; KubeRay 1.3 and later",
+        ),
+        risk="disruptive",
+        doc=kubernetes.FAULT_TOLERANCE_DOC,
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "its liveness probe failed",
+        {
+            "all.json": kubernetes.listed(
+                kubernetes.pod("train-head", kind="head", last=kubernetes.terminated("Error", 137), restarts=2),
+                kubernetes.event("Unhealthy", "Liveness probe failed: command timed out", "train-head"),
+            )
+        },
+        roots=("head-restarted",),
+        says=("2 times", "liveness probe", "num-cpus", "gcsFaultToleranceOptions"),
+    ),
+    Example(
+        "ray start failed",
+        {"pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", last=kubernetes.terminated("Error", 1), restarts=1))},
+        roots=("head-restarted",),
+        says=("exit code 1", "--previous"),
+    ),
+    Example(
+        "KubeRay made a second head pod",
+        {
+            "events.json": kubernetes.listed(
+                kubernetes.event("CreatedHeadPod", "Created head Pod ml/train-head-a", "train", "RayCluster", lastTimestamp="2026-11-22T18:40:00Z"),
+                kubernetes.event("CreatedHeadPod", "Created head Pod ml/train-head-b", "train", "RayCluster"),
+            )
+        },
+        roots=("head-restarted",),
+        says=("RayCluster train", "2 of them"),
+    ),
+    Example(
+        "a worker restarted, not the head",
+        {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", last=kubernetes.terminated("Error", 1), restarts=1))},
+    ),
+    Example(
+        "the cluster was deleted",
+        {"pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", phase="Failed", state=kubernetes.terminated("Error", 137)))},
+    ),
+)  # fmt: skip

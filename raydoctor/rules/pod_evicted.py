@@ -1,0 +1,265 @@
+"""The kubelet evicted a pod of Ray because its machine, or its share of a disk, ran out.
+
+## What you see
+- `kubectl get pods`: `Evicted`. `kubectl describe pod`: `Status: Failed`, `Reason: Evicted`, and a message such as
+  `The node was low on resource: memory`, `Pod ephemeral local storage usage exceeds the total limit of containers 10Gi` or
+  `Usage of EmptyDir volume "shared-mem" exceeds the limit "8Gi"`.
+- Ray reports only that a node stopped or died, and what was lost with it.
+
+## Why
+When a machine runs low on memory, disk, inodes or process ids, its kubelet evicts pods: those that use more than they request
+first. A pod is also evicted if it writes more to its own disk than its limit allows: Ray's logs, spilled objects and
+runtime environments all go to `/tmp/ray` in the container unless a volume is mounted there.
+
+## Confirm
+- `kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'`; `kubectl get events --field-selector reason=Evicted`.
+- `kubectl describe node NODE`: `MemoryPressure`, `DiskPressure`, `PIDPressure`.
+
+## Fix
+Memory: give the pod a request equal to its limit, so that the scheduler reserves it. Disk: raise the `ephemeral-storage` limit, or
+mount a volume for `/tmp/ray`, and let objects spill there. An emptyDir: raise its `sizeLimit`.
+
+## Not this when
+- The container exceeded its own memory limit (`pod-oom-killed`).
+- The machine was drained, taken away or needed for another pod (`pod-preempted`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.cluster.pods import SIGNALS, Pods, is_head, quantity
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.text import clause, size
+from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared.hosts import kubernetes
+
+_DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"
+_LOW = pattern(r"low on resource: (?P<what>[\w-]+)")
+_OWN_DISK = pattern(
+    r"local storage usage exceeds the total limit of containers (?P<limit>\w+)|ephemeral-storage limit \"?(?P<own>\w+)"
+)
+_VOLUME = pattern(
+    r"Usage of EmptyDir volume \"(?P<volume>[^\"]{1,100})\" exceeds the limit \"(?P<limit>\w+)\""
+)
+_USED = pattern(r"was using (?P<used>\w+), request is (?P<request>\w+)")
+_MORE = 1.5
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=2,
+    explains=("host",),
+    caused_by=(),
+    looks_for=SIGNALS,
+)
+def pod_evicted(case: Case) -> Iterator[Finding]:
+    """One finding per group of pods and resource that ran out."""
+    pods = Pods(case)
+    evicted = [pod for pod in pods.all() if _is_evicted(pod) and pods.in_time(pod)]
+    known = {(pod["namespace"], pod["pod"]) for pod in evicted}
+    lone = [
+        event
+        for event in pods.events("Evicted")
+        if (event["namespace"], event["name"]) not in known and event["count"]
+    ]
+    evicted += [pods.pod_of(event) for event in lone]
+    for group in evidence.grouped(evicted, lambda e: (*kubernetes.key(e), _what(e))).values():
+        yield _finding(pods, group)
+
+
+def _is_evicted(pod: Event) -> bool:
+    return pod["reason"] == "Evicted" or (
+        pod["disruption"] == "TerminationByKubelet" and pod["reason"] not in _SHUTDOWN
+    )
+
+
+_SHUTDOWN = ("Terminated", "NodeShutdown", "Shutdown")
+"""Reasons with which the kubelet ends pods because its machine shuts down."""
+
+
+def _why(pod: Event) -> str:
+    return pod["message"] or pod["disruption_message"]
+
+
+def _what(pod: Event) -> str:
+    """The resource that ran out; empty if the message does not name it."""
+    if found := _VOLUME.search(_why(pod)):
+        return f"volume {found['volume']}"
+    if _OWN_DISK.search(_why(pod)):
+        return "its own disk"
+    found = _LOW.search(_why(pod))
+    return found["what"] if found else ""
+
+
+def _finding(pods: Pods, evicted: list[Event]) -> Finding:
+    last = evicted[-1]
+    told = [e for pod in evicted for e in pods.events_of(pod, "Evicted", "Killing", "NodeHasDiskPressure", "NodeHasMemoryPressure", "EvictionThresholdMet")]  # fmt: skip
+    return Finding(
+        f"The kubelet evicted {kubernetes.named(evicted)}: {_reason(last)}",
+        tuple(Link(pod, "the pod was evicted") for pod in evicted[:3]),
+        explains=tuple(dict.fromkeys(x for pod in evicted for x in pods.entities(pod))),
+        subjects=kubernetes.subjects(evicted),
+        count=len(evicted),
+        severity="critical" if is_head(last) else None,
+        remedies=tuple(_remedies(last)),
+        covers=(*evicted, *told),
+    )
+
+
+def _reason(pod: Event) -> str:
+    what, why = _what(pod), _why(pod)
+    if found := _VOLUME.search(why):
+        return f"volume {found['volume']} held more than its limit, {_amount(found['limit'])}"
+    if found := _OWN_DISK.search(why):
+        return f"it wrote more to its own disk than its limit, {_amount(found['limit'] or found['own'])}"
+    if what:
+        used = _USED.search(why)
+        held = (
+            f"; it used {_amount(used['used'])} and requested {_amount(used['request'])}"
+            if used
+            else ""
+        )
+        machine = f"its machine {pod['host']}" if pod["host"] else "its machine"
+        return f"{machine} was low on {what}{held}"
+    return clause(why) if why else "the pod does not say why"
+
+
+def _amount(text: str) -> str:
+    number = quantity(text)
+    return text if number is None else size(number)
+
+
+def _remedies(pod: Event) -> Iterator[Remedy]:
+    what, why = _what(pod), _why(pod)
+    place = kubernetes.place(pod)
+    if found := _VOLUME.search(why):
+        yield Remedy(
+            f"Raise the limit of volume {found['volume']}; /dev/shm holds Ray's object store",
+            (
+                paste.python(
+                    "volumes: [{{name: {volume}, emptyDir: {{medium: Memory, sizeLimit: {need}Gi}}}}]   # {place}",
+                    volume=found["volume"],
+                    need=_more(found["limit"]),
+                    place=place,
+                ),
+                paste.python(
+                    'rayStartParams: {{object-store-memory: "{store}"}}   # bytes; less than the volume',
+                    store=int((quantity(found["limit"]) or 4 * evidence.GB) * 0.8),
+                ),
+            ),
+            risk="disruptive",
+            doc=kubernetes.CONFIG_DOC,
+        )
+    elif what in ("its own disk", "ephemeral-storage", "inodes", "nodefs", "imagefs"):
+        found = _OWN_DISK.search(why)
+        limit = (found["limit"] or found["own"]) if found else ""
+        yield Remedy(
+            "Give /tmp/ray, with Ray's logs, spilled objects and runtime environments, a volume of its own",
+            (
+                paste.python(
+                    "volumes: [{{name: ray-tmp, emptyDir: {{sizeLimit: {need}Gi}}}}]   # {place}",
+                    need=_more(limit, 20),
+                    place=place,
+                ),
+                "volumeMounts: [{name: ray-tmp, mountPath: /tmp/ray}]   # of the container of Ray",
+            ),
+            risk="disruptive",
+            doc=kubernetes.CONFIG_DOC,
+        )
+        if limit:
+            yield Remedy(
+                f"Or raise the limit of its own disk from {_amount(limit)} to {_more(limit)} GiB",
+                (
+                    paste.python(
+                        "resources: {{limits: {{ephemeral-storage: {need}Gi}}}}   # {place}",
+                        need=_more(limit),
+                        place=place,
+                    ),
+                ),
+                risk="disruptive",
+            )
+    else:
+        used = _USED.search(why)
+        need = _more(used["used"], factor=1.2) if used and quantity(used["used"]) else 8
+        yield Remedy(
+            "Request as much memory as the pod uses, so that the scheduler reserves it and other pods are evicted first",
+            (
+                paste.python(
+                    "resources: {{requests: {{memory: {need}Gi}}, limits: {{memory: {need}Gi}}}}   # {place}",
+                    need=need,
+                    place=place,
+                ),
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        )
+    yield kubernetes.survive()
+
+
+def _more(text: str, otherwise: int = 8, factor: float = _MORE) -> int:
+    """GiB: half as much again as a quantity."""
+    amount = quantity(text)
+    return math.ceil(amount * factor / evidence.GB) if amount else otherwise
+
+
+# ------------------------------------------------------------------ examples
+
+_MEMORY = (
+    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 81Mi. Container ray-worker was using "
+    "31457280Ki, request is 4Gi, has larger consumption of memory. "
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the machine ran out of memory",
+        {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", phase="Failed", reason="Evicted", message=_MEMORY))},
+        roots=("pod-evicted",),
+        says=("low on memory", "30.0 GiB", "requested 4.0 GiB", "memory: 36Gi"),
+    ),
+    Example(
+        "it wrote too much to its own disk",
+        {
+            "pods.json": kubernetes.listed(
+                kubernetes.pod(
+                    "train-gpu-x1", phase="Failed", reason="Evicted",
+                    message="Pod ephemeral local storage usage exceeds the total limit of containers 10Gi. ",
+                )
+            )
+        },
+        roots=("pod-evicted",),
+        says=("its own disk", "10.0 GiB", "ephemeral-storage: 15Gi", "mountPath: /tmp/ray"),
+    ),
+    Example(
+        "the volume of the object store was full",
+        {
+            "pods.json": kubernetes.listed(
+                kubernetes.pod(
+                    "train-gpu-x1", phase="Failed", reason="Evicted",
+                    message='Usage of EmptyDir volume "shared-mem" exceeds the limit "8Gi". ',
+                )
+            )
+        },
+        roots=("pod-evicted",),
+        says=("volume shared-mem", "sizeLimit: 12Gi", "object-store-memory"),
+    ),
+    Example(
+        "only the event is left",
+        {"events.json": kubernetes.listed(kubernetes.event("Evicted", _MEMORY, "train-gpu-worker-x1"))},
+        roots=("pod-evicted",),
+        says=("train-gpu-worker-x1",),
+    ),
+    Example(
+        "a pod that has completed",
+        {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", phase="Succeeded", state=kubernetes.terminated("Completed", 0)))},
+    ),
+    Example(
+        "another program's pod was evicted",
+        {"events.json": kubernetes.listed(kubernetes.event("Evicted", _MEMORY, "postgres-0"))},
+    ),
+)  # fmt: skip

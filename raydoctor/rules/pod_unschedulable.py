@@ -1,0 +1,262 @@
+"""A pod of Ray waits: no machine of the Kubernetes cluster fits it.
+
+## What you see
+- `kubectl get pods`: `Pending`. `kubectl describe pod`: `FailedScheduling … 0/3 nodes are available: 3 Insufficient
+  nvidia.com/gpu`.
+- Ray waits for the node: `No available node types can fulfill resource request`, pending placement groups, tasks and actors
+  that do not start; or the head never comes up, and the RayJob stays in `Initializing`.
+
+## Why
+The pod requests more than any machine has left (CPU, memory, GPUs), selects machines that do not exist, does not tolerate
+their taints, or waits for a volume. If the Kubernetes cluster has an autoscaler, it adds a machine only if one of its types
+fits the request: a pod that requests all of a machine's memory never fits, because the system keeps a part.
+
+## Confirm
+- `kubectl describe pod POD`: the last event `FailedScheduling`; `kubectl get nodes -o custom-columns=…` or `kubectl describe
+  node NODE`: `Allocatable`, `Taints`.
+
+## Fix
+Request what a machine can allocate, add machines of a fitting type, or correct the selector, tolerations and volume claims.
+
+## Not this when
+- The pod was scheduled later, or waits for its image (`image-pull-failed`).
+- Ray itself has no node for a request (`infeasible-request`, `no-node-type-fits`) although all pods run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.cluster.pods import SIGNALS, Pods, is_head
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.text import clause, joined
+from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared.hosts import kubernetes
+
+_DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/"
+_NODES = pattern(
+    r"(?P<fit>\d+)/(?P<all>\d+) nodes are available: (?P<why>.{0,2000}?)(?:\. preemption: |$)"
+)
+_INSUFFICIENT = pattern(r"(?P<count>\d+) Insufficient (?P<what>[\w./-]{1,100})")
+_SCHEDULED = ("Scheduled", "Started")
+_SELECTOR = pattern(
+    r"didn't match Pod's node affinity|didn't match node selector|didn't satisfy existing pods"
+)
+_TAINT = pattern(r"taint \{(?P<key>[\w./-]{1,200})")
+_NOT_FOR_WORK = pattern(
+    r"node-role\.kubernetes\.io|node\.kubernetes\.io|node\.cloudprovider\.kubernetes\.io"
+)
+_VOLUME = pattern(
+    r"unbound immediate PersistentVolumeClaims|volume node affinity conflict|persistentvolumeclaim"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=2,
+    explains=("autoscaler", "host"),
+    caused_by=(),
+    looks_for=SIGNALS,
+)
+def pod_unschedulable(case: Case) -> Iterator[Finding]:
+    """One finding per group of pods and reason."""
+    pods = Pods(case)
+    listed = pods.all()
+    waiting = [
+        pod for pod in listed if pod["phase"] in ("Pending", "") and pod["unschedulable"] and not pod["deleted"]
+    ]  # fmt: skip
+    last_words = {e["name"]: e for e in pods.events("FailedScheduling")}
+    waiting += [
+        pod
+        for pod in listed
+        if pod["phase"] == "Pending" and not pod["unschedulable"] and pod["pod"] in last_words
+        and not pods.events_of(pod, *_SCHEDULED)
+    ]  # fmt: skip
+    known = {pod["pod"] for pod in listed}
+    waiting += [
+        pods.pod_of(event)
+        for name, event in last_words.items()
+        if name not in known and not pods.events_of(pods.pod_of(event), *_SCHEDULED)
+    ]
+    for group in evidence.grouped(
+        waiting, lambda e: (*kubernetes.key(e), _reason(_why(e, last_words)))
+    ).values():
+        yield _finding(pods, group, last_words)
+
+
+def _why(pod: Event, last_words: dict[str, Event]) -> str:
+    """What the scheduler says about a pod."""
+    told = last_words.get(pod["pod"])
+    return pod["unschedulable_message"] or (told["message"] if told else "") or pod["message"]
+
+
+def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> Finding:
+    last = waiting[-1]
+    why = _why(last, last_words)
+    is_gated = last["unschedulable"] == "SchedulingGated"
+    told = [e for pod in waiting for e in pods.events_of(pod, "FailedScheduling", "NotTriggerScaleUp")]  # fmt: skip
+    reason = "a scheduling gate holds it back (Kueue, for example)" if is_gated else _reason(why)
+    verb = "waits" if len({pod["pod"] for pod in waiting}) == 1 else "wait"
+    return Finding(
+        f"{kubernetes.capital(kubernetes.named(waiting))} {verb} for a machine: {reason}",
+        (
+            *(Link(pod, "the pod is not scheduled") for pod in waiting[:1]),
+            *(Link(event, "what the scheduler says") for event in told[-1:] if event is not waiting[0]),
+        ),
+        explains=tuple(
+            dict.fromkeys(
+                (*(x for pod in waiting for x in pods.entities(pod)), Entity("autoscaler", "launch"))
+            )
+        ),
+        subjects=kubernetes.subjects(waiting),
+        count=len(waiting),
+        severity="warning" if is_gated else "critical" if is_head(last) else None,
+        remedies=tuple(_remedies(last, why, is_gated)),
+        covers=(*waiting, *told),
+    )  # fmt: skip
+
+
+def _reason(why: str) -> str:
+    """`none of 3 machines has 8 nvidia.com/gpu left …`."""
+    found = _NODES.search(why)
+    lacking = [match["what"].rstrip(".") for match in _INSUFFICIENT.finditer(why)]
+    parts = [f"not enough {joined(list(dict.fromkeys(lacking)))}"] if lacking else []
+    parts += ["taints that the pod does not tolerate"] if _TAINT.search(why) else []
+    parts += ["none that its selector or affinity allows"] if _SELECTOR.search(why) else []
+    parts += ["a volume that is not there"] if _VOLUME.search(why) else []
+    total = f" on {found['all']} machines" if found else ""
+    if parts:
+        return f"{joined(parts)}{total}"
+    return clause(found["why"] if found else why) or "the scheduler does not say why"
+
+
+def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
+    place = kubernetes.place(pod)
+    lacking = [match["what"].rstrip(".") for match in _INSUFFICIENT.finditer(why)]
+    if is_gated:
+        yield Remedy(
+            "Wait until the queue admits the workload, or look at its quota",
+            (paste.shell("kubectl get workloads -n {namespace}", namespace=kubernetes.namespace(pod)),),
+        )  # fmt: skip
+        return
+    if lacking:
+        yield Remedy(
+            "Compare the request with what machines can allocate, and request less or add machines that fit",
+            (
+                "kubectl get nodes -o custom-columns=NAME:.metadata.name,CPU:.status.allocatable.cpu,MEMORY:.status.allocatable.memory",
+            ),
+            risk="disruptive",
+            doc=kubernetes.CONFIG_DOC,
+        )
+    keys = [found["key"] for found in _TAINT.finditer(why) if not _NOT_FOR_WORK.match(found["key"])]
+    if keys:
+        yield Remedy(
+            "Let the pod tolerate the taint, if it belongs on these machines",
+            (
+                paste.python(
+                    "tolerations: [{{key: {key}, operator: Exists}}]   # {place}",
+                    key=keys[0],
+                    place=place,
+                ),
+            ),
+            risk="disruptive",
+            doc="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
+        )
+    if _SELECTOR.search(why):
+        yield Remedy(
+            "Correct the node selector or affinity: no machine has these labels",
+            ("kubectl get nodes --show-labels",),
+            doc=_DOC,
+        )
+    if _VOLUME.search(why):
+        yield Remedy(
+            "Look at the volume claim that the pod waits for",
+            (paste.shell("kubectl get pvc -n {namespace}", namespace=kubernetes.namespace(pod)),),
+            doc="https://kubernetes.io/docs/concepts/storage/persistent-volumes/",
+        )
+    yield Remedy(
+        "Read what the scheduler and the autoscaler of the Kubernetes cluster say",
+        (
+            paste.shell(
+                "kubectl describe pod {pod} -n {namespace}",
+                pod=pod["pod"],
+                namespace=kubernetes.namespace(pod),
+            ),
+        ),
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _waiting(
+    message: str, reason: str = "Unschedulable", kind: str = "worker"
+) -> dict[str, object]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-11-22T18:45:00Z"}  # fmt: skip
+    made = kubernetes.pod(f"train-{kind}-x1", kind=kind, phase="Pending", ip="", conditions=(condition,))  # fmt: skip
+    made["status"]["containerStatuses"] = []
+    return made
+
+
+_GPU = "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available."  # fmt: skip
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "no GPU is left",
+        {"pods.json": kubernetes.listed(_waiting(_GPU))},
+        roots=("pod-unschedulable",),
+        says=("Pod train-worker-x1 waits", "nvidia.com/gpu", "on 3 machines", "allocatable"),
+    ),
+    Example(
+        "the pod does not tolerate the machines' taint",
+        {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}."))},
+        roots=("pod-unschedulable",),
+        says=("does not tolerate on 2 machines", 'key: "nvidia.com/gpu"'),
+    ),
+    Example(
+        "the head fits nowhere",
+        {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 Insufficient memory.", kind="head"))},
+        roots=("pod-unschedulable",),
+        says=("(the head)", "not enough memory"),
+    ),
+    Example(
+        "the selector matches no machine",
+        {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."))},
+        roots=("pod-unschedulable",),
+        says=("selector", "--show-labels"),
+    ),
+    Example(
+        "Kueue has not admitted the workload",
+        {"pods.json": kubernetes.listed(_waiting("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"))},
+        roots=("pod-unschedulable",),
+        says=("scheduling gate", "workloads"),
+    ),
+    Example(
+        "only the events are left",
+        {"events.json": kubernetes.listed(kubernetes.event("FailedScheduling", _GPU, "train-gpu-worker-x1"))},
+        roots=("pod-unschedulable",),
+        says=("train-gpu-worker-x1",),
+    ),
+    Example(
+        "the pod was scheduled later",
+        {
+            "events.json": kubernetes.listed(
+                kubernetes.event("FailedScheduling", _GPU, "train-gpu-worker-x1"),
+                kubernetes.event("Scheduled", "Successfully assigned ml/train-gpu-worker-x1 to node-a", "train-gpu-worker-x1", lastTimestamp="2026-11-22T18:53:10Z"),
+            )
+        },
+    ),
+    Example(
+        "it runs: the event is old",
+        {
+            "both.json": kubernetes.listed(
+                kubernetes.pod("train-gpu-x1"), kubernetes.event("FailedScheduling", _GPU, "train-gpu-x1")
+            )
+        },
+    ),
+)  # fmt: skip

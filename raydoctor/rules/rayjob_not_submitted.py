@@ -1,0 +1,160 @@
+"""KubeRay ended a RayJob before or instead of running its entrypoint.
+
+## What you see
+- `kubectl get rayjob`: `FAILED` or nothing as the job status, and `Failed` or `ValidationFailed` as the deployment status.
+- `status.reason`: `SubmissionFailed`, `ValidationFailed`, `PreRunningDeadlineExceeded`, `DeadlineExceeded`,
+  `JobStatusCheckTimeoutExceeded` or `JobDeploymentStatusTransitionGracePeriodExceeded`.
+
+## Why
+KubeRay makes a cluster, waits for it, and submits the entrypoint by a Kubernetes Job (`K8sJobMode`), by HTTP, or from a sidecar.
+Each step can fail: the manifest is not valid, the cluster does not become ready in time, the submitter's pod cannot start or
+cannot reach the dashboard. `activeDeadlineSeconds` counts from the start of the RayJob, with the time for machines and images.
+
+## Confirm
+- `kubectl get rayjob NAME -o jsonpath='{.status.reason}: {.status.message}'`.
+- `kubectl logs -l job-name=NAME`; `kubectl describe rayjob NAME`; the pods of the cluster.
+
+## Fix
+Correct what `status.message` names. Give the cluster more time if machines or images are slow.
+
+## Not this when
+The entrypoint ran and failed: the reason is `AppFailed` (`job-failed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Example, rule
+from raydoctor.cluster import hosts
+from raydoctor.cluster.pods import SIGNALS
+from raydoctor.model import paste
+from raydoctor.model.entities import Entity
+from raydoctor.model.text import clause
+from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared.hosts import kubernetes
+
+_DOC = "https://docs.ray.io/en/latest/cluster/kubernetes/getting-started/rayjob-quick-start.html"
+_WHYS = {
+    "SubmissionFailed": "its entrypoint could not be submitted",
+    "ValidationFailed": "its manifest is not valid",
+    "PreRunningDeadlineExceeded": "it did not start running in time",
+    "DeadlineExceeded": "it exceeded its activeDeadlineSeconds",
+    "JobStatusCheckTimeoutExceeded": "its status could not be read from the cluster any more",
+    "JobDeploymentStatusTransitionGracePeriodExceeded": "its submitter ended without a result from Ray",
+}
+"""Values of `status.reason` (KubeRay 1.2 to 1.5) other than `AppFailed`."""
+_NEVER_RAN = frozenset({"SubmissionFailed", "ValidationFailed", "PreRunningDeadlineExceeded"})
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=6,
+    explains=("submission",),
+    caused_by=("autoscaler", "host"),
+    looks_for=SIGNALS,
+)
+def rayjob_not_submitted(case: Case) -> Iterator[Finding]:
+    """One finding per RayJob."""
+    for job in case.of("kube.job"):
+        if job["deployment_status"] in ("Failed", "ValidationFailed", "Retrying") and _why(job):
+            yield _finding(case, job)
+
+
+def _why(job: Event) -> str:
+    if job["deployment_status"] == "ValidationFailed":
+        return _WHYS["ValidationFailed"]
+    return _WHYS.get(job["reason"], "")
+
+
+def _finding(case: Case, job: Event) -> Finding:
+    said = f" ({clause(job['message'])})" if job["message"] else ""
+    never = "never ran" if job["reason"] in _NEVER_RAN else "was ended by KubeRay"
+    told = [e for e in case.of("kube.event") if e["about"] == "RayJob" and e["name"] == job["name"]]
+    return Finding(
+        f"RayJob {job['name']} {never}: {_why(job)}{said}",
+        (Link(job, "KubeRay's verdict on the job"),),
+        explains=(Entity("submission", job["submission"] or job["name"]),),
+        caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
+        remedies=tuple(_remedies(job)),
+        covers=(job, *told),
+    )
+
+
+def _remedies(job: Event) -> Iterator[Remedy]:
+    where = {"name": job["name"], "namespace": kubernetes.namespace(job)}
+    setting = {"DeadlineExceeded": "activeDeadlineSeconds", "PreRunningDeadlineExceeded": "preRunningDeadlineSeconds"}.get(job["reason"])  # fmt: skip
+    if setting:
+        now = job["deadline"] if setting.startswith("active") else job["waiting_deadline"]
+        seconds = int(now) * 2 if now.isdecimal() else 3600
+        yield Remedy(
+            f"Give it more time{f' than {now} s' if now else ''}, if the entrypoint needs it or machines and images are slow",
+            (
+                paste.python(
+                    "{setting:name}: {seconds}   # spec of the RayJob",
+                    setting=setting,
+                    seconds=seconds,
+                ),
+            ),
+            doc=_DOC,
+        )
+    yield Remedy(
+        "Read what KubeRay and the submitter say",
+        (
+            paste.shell("kubectl describe rayjob {name} -n {namespace}", **where),
+            paste.shell("kubectl logs -n {namespace} -l job-name={name:id} --tail=50", **where),
+        ),
+        doc=_DOC,
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _job(reason: str, status: str = "Failed", message: str = "", **spec: object) -> str:
+    return kubernetes.listed(
+        {
+            "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "train", "namespace": "ml"}, "spec": spec,
+            "status": {"jobDeploymentStatus": status, "reason": reason, "message": message, "jobId": "train-x1", "endTime": "2026-11-22T18:55:00Z"},
+        }
+    )  # fmt: skip
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the submitter failed",
+        {"rayjob.json": _job("SubmissionFailed", message="Ray head pod not found.")},
+        roots=("rayjob-not-submitted",),
+        says=("RayJob train never ran", "could not be submitted", "job-name=train"),
+    ),
+    Example(
+        "the time was too short",
+        {"rayjob.json": _job("DeadlineExceeded", activeDeadlineSeconds=600)},
+        roots=("rayjob-not-submitted",),
+        says=("activeDeadlineSeconds: 1200", "600 s"),
+    ),
+    Example(
+        "the manifest is not valid",
+        {"rayjob.json": _job("ValidationFailed", "ValidationFailed", "The RayJob spec is invalid")},
+        roots=("rayjob-not-submitted",),
+        says=("not valid",),
+    ),
+    Example(
+        "the head never got a machine",
+        {
+            "all.json": kubernetes.listed(
+                {
+                    **kubernetes.pod("train-head-x1", kind="head", phase="Pending", ip="", conditions=(
+                        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."},)),
+                },
+            ),
+            "rayjob.json": _job("PreRunningDeadlineExceeded", preRunningDeadlineSeconds=300),
+        },
+        roots=("pod-unschedulable",),
+        consequences=("rayjob-not-submitted",),
+        says=("preRunningDeadlineSeconds: 600",),
+    ),
+    Example("a RayJob that is done", {"rayjob.json": _job("", "Complete")}),
+)  # fmt: skip

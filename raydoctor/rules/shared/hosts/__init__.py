@@ -1,0 +1,1 @@
+"""What the rules about pods and machines of Slurm share."""

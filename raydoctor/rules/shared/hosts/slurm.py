@@ -1,0 +1,184 @@
+"""Slurm's records of a job's end: in its accounts (`slurm.job`), and printed by slurmstepd and srun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER, RAYLET_STARTED
+from raydoctor.cluster import hosts
+from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Subject
+
+CANCELLED = Signal(
+    "slurm.cancelled",
+    " CANCELLED AT ",
+    r"(?:slurmstepd|srun)[^\n]{0,40}?: (?:error: )?\*\*\* (?P<what>JOB|STEP) (?P<job>[\w.+]{1,60}) ON (?P<host>\S{1,255}) CANCELLED AT "
+    r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: DUE TO (?P<why>[A-Z][A-Z ,]{0,60}?))?(?:, SEE [^*\n]{0,60})? \*\*\*",
+    DRIVER,
+    "slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO TIME LIMIT ***",
+    with_header=True,
+)
+"""`slurmd/slurmstepd/req.c`; without a reason a person cancelled it."""
+OOM = (
+    Signal(
+        "slurm.oom",
+        "slurmstepd: error: Detected ",
+        r"slurmstepd: error: Detected (?P<count>\d{1,9}) oom[_-]kill events?(?:\(s\))? in (?:StepId=|step )(?P<job>[\w.+]{1,60})",
+        DRIVER,
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.batch. Some of the step tasks have been OOM Killed.",
+        with_header=True,
+    ),
+    Signal(
+        "slurm.oom",
+        ": Out Of Memory",
+        r"srun: error: (?P<host>[^\s:]{1,255}): tasks? (?P<tasks>[\d,-]{1,200}): Out Of Memory",
+        DRIVER,
+        "srun: error: node001: task 0: Out Of Memory",
+        with_header=True,
+    ),
+    Signal(
+        "slurm.oom",
+        "Exceeded job memory limit",
+        r"slurmstepd: error: Exceeded job memory limit",
+        DRIVER,
+        "slurmstepd: error: Exceeded job memory limit at some point.",
+        with_header=True,
+    ),
+)
+"""The first says `oom-kill event(s)` up to 21.08; the last up to 18.08."""
+NODE_FAILED = Signal(
+    "slurm.node_failed",
+    "srun: error: Node failure on ",
+    r"srun: error: Node failure on (?P<host>\S{1,255})",
+    DRIVER,
+    "srun: error: Node failure on node007",
+    with_header=True,
+)
+SIGNALS = (CANCELLED, *OOM, NODE_FAILED, RAYLET_STARTED)
+DOC = "https://slurm.schedmd.com/sacct.html"
+
+_HOSTS = pattern(r"[^,\[\]]+(?:\[[^\]]*\])?[^,\[\]]*")
+_MEMORY = pattern(r"(?P<amount>\d{1,15}(?:\.\d{1,6})?)(?P<unit>[KMGTP]?)(?P<per>[nc]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_CLOCK = pattern(
+    r"(?:(?P<days>\d{1,6})-)?(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d{1,9}):(?P<seconds>\d\d)(?:\.\d+)?"
+)
+
+
+class Ended(NamedTuple):
+    """A job of Slurm that ended for one reason, with its records."""
+
+    job: str
+    """Without the step; empty if no record names it."""
+    accounts: tuple[Event, ...]
+    printed: tuple[Event, ...]
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All its records."""
+        return (*self.accounts, *self.printed)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Machines that the records name."""
+        names = [name for e in self.accounts for name in expanded(e["failed_node"] or e["nodes"])]
+        return tuple(dict.fromkeys((*names, *(e["host"] for e in self.printed if e["host"]))))
+
+    def of(self, *names: str) -> str:
+        """The first value of these fields."""
+        return next((e[name] for e in self.events for name in names if e[name]), "")
+
+
+def ended(case: Case, states: Iterable[str], printed: Sequence[Event]) -> list[Ended]:
+    """The jobs of which the accounts have one of these states, or a record was printed."""
+    wanted = tuple(states)
+    accounts = [e for e in case.of("slurm.job") if e["state"].split(" ")[0].rstrip("+") in wanted]
+    jobs = dict.fromkeys(number(e["job"]) for e in (*accounts, *printed))
+    if len(jobs) > 1 and "" in jobs:
+        del jobs[""]
+    only = next(iter(jobs), "") if len(jobs) == 1 else None
+    return [
+        Ended(
+            job,
+            tuple(e for e in accounts if number(e["job"]) == job),
+            tuple(e for e in printed if number(e["job"]) in ((job, "") if only is not None else (job,))),
+        )
+        for job in jobs
+    ]  # fmt: skip
+
+
+def number(step: str) -> str:
+    """The job of a step: `4711` of `4711.batch`, `4711_3.0` and `4711+0`."""
+    return step.partition(".")[0].partition("+")[0]
+
+
+def accounts_of(case: Case, job: str) -> list[Event]:
+    """All accounts of a job and its steps."""
+    return [e for e in case.of("slurm.job") if not job or number(e["job"]) == job]
+
+
+def memory(text: str) -> tuple[float, str]:
+    """Bytes, and per what: `node`, `cpu` or empty; 0 for other text. A bare number is bytes for MaxRSS."""
+    found = _MEMORY.fullmatch(text)
+    if not found:
+        return 0.0, ""
+    return float(found["amount"]) * _UNITS[found["unit"]], {"n": "node", "c": "cpu"}.get(found["per"], "")  # fmt: skip
+
+
+def seconds(text: str) -> float:
+    """Seconds of `1-02:03:04`, or of a number of minutes (JSON); 0 for other text."""
+    if text.isdecimal() and len(text) < 12:
+        return float(text) * 60
+    found = _CLOCK.fullmatch(text)
+    if not found:
+        return 0.0
+    days, hours, minutes, rest = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def expanded(text: str, most: int = 2000) -> list[str]:
+    """The hosts of `node[001-003,7],gpu1`."""
+    found: list[str] = []
+    for match in _HOSTS.finditer(text):
+        if len(found) >= most:
+            break
+        head, bracket, rest = match[0].partition("[")
+        if not bracket:
+            found.append(head)
+            continue
+        inside, _, tail = rest.partition("]")
+        for part in inside.split(","):
+            low, _, high = part.partition("-")
+            if low.isdecimal() and (high or low).isdecimal() and len(low) < 9 and len(high) < 9:
+                last = min(int(high or low), int(low) + most - len(found))
+                numbers = range(int(low), last + 1)
+                found += [f"{head}{each:0{len(low)}d}{tail}" for each in numbers]
+    return [name for name in found[:most] if name]
+
+
+def entities(case: Case, job: Ended, everything: bool) -> tuple[Entity, ...]:
+    """What the end explains: the job, and the Ray nodes on its hosts, or all of them with the head and the drivers."""
+    names = {host.partition(".")[0] for host in job.hosts}
+    nodes = [
+        e for e in case.of("raylet.started") if everything or e["hostname"].partition(".")[0] in names
+    ]  # fmt: skip
+    found = [hosts.entity(f"slurm {job.job}")]
+    found += [each for e in nodes for each in hosts.of_node(e["node"], e["ip"])]
+    if everything:
+        found += [hosts.entity(node) for node in case.ledger.node_ips]
+        found.append(hosts.entity("head"))
+    return tuple(dict.fromkeys(found))
+
+
+def subjects(job: Ended) -> tuple[Subject, ...]:
+    """The job, for reports."""
+    return (Subject("slurm job", job.job or None, job.of("name") or None),)
+
+
+def named(job: Ended) -> str:
+    """`Slurm job 4711`, or `The Slurm job`."""
+    return f"Slurm job {job.job}" if job.job else "The Slurm job"

@@ -1,0 +1,138 @@
+"""A machine of a Slurm job failed, or Slurm took it away for another job.
+
+## What you see
+- `srun: error: Node failure on node007`, `slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT … DUE TO NODE FAILURE, SEE
+  SLURMCTLD LOG FOR DETAILS ***`, `… DUE TO PREEMPTION ***`; `sacct`: `NODE_FAIL`, `BOOT_FAIL`, `PREEMPTED`.
+- Ray reports a node that died, and what was lost with it.
+
+## Why
+slurmctld lost a machine (crash, network, a health check that drained it), and ends the jobs on it unless they allow to go on
+(`--no-kill`). A job in a preemptible partition or QOS ends, or is requeued, when a more important one needs its machines.
+
+## Confirm
+- `sacct -j JOB --format=JobID,State,FailedNode,NodeList,End`; `scontrol show node NODE`: `State`, `Reason`.
+
+## Fix
+Exclude the machine and submit again; report it. Let the job be requeued, and go on from a checkpoint.
+
+## Not this when
+The job ended at its time limit (`slurm-time-limit`), for lack of memory (`slurm-oom-kill`), or by `scancel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model import paste
+from raydoctor.model.values import Finding, Link, Remedy
+from raydoctor.rules.shared.hosts import slurm
+from raydoctor.rules.shared.hosts.slurm import Ended
+
+_FAILED = ("NODE_FAIL", "BOOT_FAIL")
+_PREEMPTED = ("PREEMPTED",)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=2,
+    explains=("host",),
+    caused_by=(),
+    looks_for=slurm.SIGNALS,
+)
+def slurm_node_failed(case: Case) -> Iterator[Finding]:
+    """One finding per job."""
+    cancelled = case.of("slurm.cancelled")
+    printed = [e for e in cancelled if e["why"] == "NODE FAILURE"] + case.of("slurm.node_failed")
+    for job in slurm.ended(case, _FAILED, printed):
+        yield _finding(case, job, is_preempted=False)
+    taken = [e for e in cancelled if e["why"] == "PREEMPTION"]
+    for job in slurm.ended(case, _PREEMPTED, taken):
+        yield _finding(case, job, is_preempted=True)
+
+
+def _finding(case: Case, job: Ended, is_preempted: bool) -> Finding:
+    failed = tuple(dict.fromkeys(e["failed_node"] for e in job.accounts if e["failed_node"]))
+    failed = failed or tuple(e["host"] for e in job.printed if e.kind == "slurm.node_failed")
+    where = f": {evidence.join_names(failed)}" if failed and not is_preempted else ""
+    what = (
+        "was preempted: Slurm needed its machines for another job"
+        if is_preempted
+        else f"lost a machine{where}"
+    )
+    return Finding(
+        f"{slurm.named(job)} {what}",
+        (
+            *(Link(e, "Slurm ended the job") for e in job.printed[:2]),
+            *(Link(e, "Slurm's account of the job") for e in job.accounts[:1]),
+        ),
+        explains=slurm.entities(case, job, everything=True),
+        subjects=slurm.subjects(job),
+        remedies=tuple(_remedies(failed, is_preempted)),
+        covers=job.events,
+    )
+
+
+def _remedies(failed: tuple[str, ...], is_preempted: bool) -> Iterator[Remedy]:
+    if not is_preempted:
+        yield Remedy(
+            "Submit again without the machine, and report it",
+            (
+                paste.shell("scontrol show node {node:id}", node=failed[0]),
+                paste.shell("sbatch --exclude={node:id} JOB_SCRIPT", node=failed[0]),
+            )
+            if failed
+            else ("sacct -j JOB --format=JobID,State,FailedNode,NodeList,End",),
+            doc=slurm.DOC,
+        )
+    yield Remedy(
+        "Let Slurm queue the job again, and let it go on from its last checkpoint",
+        ("#SBATCH --requeue",),
+        doc="https://slurm.schedmd.com/sbatch.html",
+    )
+    if is_preempted:
+        yield Remedy(
+            "Or use a partition or QOS that is not preempted",
+            ("sacctmgr show qos format=Name,Priority,Preempt,PreemptMode",),
+        )
+
+
+# ------------------------------------------------------------------ examples
+
+_LINE = (
+    "slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO {why} ***\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the output of the job",
+        {
+            "slurm-4711.out": "srun: error: Node failure on node007\n"
+            + _LINE.format(why="NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
+        },
+        roots=("slurm-node-failed",),
+        says=("lost a machine: node007", "sbatch --exclude=node007"),
+    ),
+    Example(
+        "preempted",
+        {"slurm-4711.out": _LINE.format(why="PREEMPTION")},
+        roots=("slurm-node-failed",),
+        says=("was preempted", "--requeue"),
+    ),
+    Example(
+        "its accounts as JSON",
+        {
+            "sacct.json": '{"jobs": [{"job_id": 4711, "name": "train", "association": {}, "state": {"current": ["NODE_FAIL"], "reason": "None"}, '
+            '"failed_node": "node007", "nodes": "node[001-007]", "time": {"end": 1795341600, "limit": {"set": true, "number": 60}}, "steps": []}]}\n'
+        },
+        roots=("slurm-node-failed",),
+        says=("Slurm job 4711", "node007"),
+    ),
+    Example(
+        "ended at its time limit",
+        {"slurm-4711.out": _LINE.format(why="TIME LIMIT")},
+        roots=("slurm-time-limit",),
+    ),
+)  # fmt: skip

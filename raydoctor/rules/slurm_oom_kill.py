@@ -1,0 +1,148 @@
+"""A step of a Slurm job used more memory than the job requested, and the kernel killed it.
+
+## What you see
+- `slurmstepd: error: Detected 1 oom_kill event in StepId=…`, `srun: error: node001: task 0: Out Of Memory`.
+- `sacct`: `OUT_OF_MEMORY`.
+- Ray reports what followed: workers and nodes that are gone, a raylet whose log just ends.
+
+## Why
+Slurm gives each job a cgroup with the memory that it requests per node (`--mem`, `--mem-per-cpu`; without them a default that
+is often small). Ray's daemons, workers and object store all count. Ray reads the machine's memory, not always the job's limit,
+and then starts more than fits.
+
+## Confirm
+- `sacct -j JOB --format=JobID,State,MaxRSS,ReqMem,NodeList,ExitCode`. `MaxRSS` is sampled every 30 s: it can miss the peak.
+
+## Fix
+Request more memory, and tell Ray what it has (`--memory`, `--object-store-memory` for `ray start`).
+
+## Not this when
+Ray's memory monitor killed a worker, and the step lives (`ray-oom-kill`). The job ended at its time limit (`slurm-time-limit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model import paste
+from raydoctor.model.text import joined, size
+from raydoctor.model.values import Finding, Link, Remedy
+from raydoctor.rules.shared.hosts import slurm
+from raydoctor.rules.shared.hosts.slurm import Ended
+
+_MORE = 1.5
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=2,
+    explains=("host",),
+    caused_by=(),
+    looks_for=slurm.SIGNALS,
+)
+def slurm_oom_kill(case: Case) -> Iterator[Finding]:
+    """One finding per job."""
+    for job in slurm.ended(case, ("OUT_OF_MEMORY",), case.of("slurm.oom")):
+        yield _finding(case, job)
+
+
+def _finding(case: Case, job: Ended) -> Finding:
+    accounts = slurm.accounts_of(case, job.job)
+    held = max((slurm.memory(e["max_rss"])[0] for e in accounts), default=0.0)
+    wanted = next((slurm.memory(e["requested"]) for e in accounts if e["requested"]), (0.0, ""))
+    asked = f"it requested {size(wanted[0])}{f' per {wanted[1]}' if wanted[1] else ''}" if wanted[0] else ""  # fmt: skip
+    used = f"a task held up to {size(held)}" if held else ""
+    numbers = f": {joined([part for part in (asked, used) if part])}" if asked or used else ""
+    where = f" on {evidence.join_names(job.hosts)}" if job.hosts else ""
+    count = max((int(e["count"]) for e in job.printed if e["count"]), default=1)
+    return Finding(
+        f"{slurm.named(job)} exceeded its memory{where}, and the kernel killed "
+        f"{evidence.many(count, 'process', 'processes')} of it{numbers}",
+        (
+            *(Link(e, "Slurm counted processes killed for lack of memory") for e in job.printed[:1]),
+            *(Link(e, "Slurm's account of the job") for e in job.accounts[:2]),
+        ),
+        explains=slurm.entities(case, job, everything=not job.hosts),
+        subjects=slurm.subjects(job),
+        count=count,
+        remedies=tuple(_remedies(wanted, held)),
+        covers=job.events,
+    )  # fmt: skip
+
+
+def _remedies(wanted: tuple[float, str], held: float) -> Iterator[Remedy]:
+    amount, per = wanted
+    need = math.ceil(max(amount, held if per != "cpu" else 0.0) * _MORE / evidence.GB)
+    line = "#SBATCH --mem=0   # all memory of each machine"
+    if need and per == "cpu":
+        line = paste.text("#SBATCH --mem-per-cpu={need}G", need=need)
+    elif need:
+        line = paste.text("#SBATCH --mem={need}G", need=need)
+    yield Remedy(
+        f"Request more memory{f' than {size(amount)}' if amount else ''} for the job",
+        (line,),
+        doc=slurm.DOC,
+    )
+    total = int(amount * 0.6) if amount and per != "cpu" else "BYTES"
+    store = int(amount * 0.2) if amount and per != "cpu" else "BYTES"
+    yield Remedy(
+        "Tell Ray how much memory the job really has, so that it starts only what fits",
+        (
+            paste.shell(
+                "ray start --memory={total} --object-store-memory={store}   # plus your other options, on every node",
+                total=total,
+                store=store,
+            ),
+        ),
+        doc="https://docs.ray.io/en/latest/cluster/vms/user-guides/community/slurm.html",
+    )
+
+
+# ------------------------------------------------------------------ examples
+
+_PRINTED = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.batch. Some of the step tasks have been OOM Killed.\n"
+    "srun: error: node001: task 0: Out Of Memory\n"
+)
+_ACCOUNTS = (
+    "JobID|JobName|State|ExitCode|MaxRSS|ReqMem|NodeList|End\n"
+    "4711|train|OUT_OF_MEMORY|0:125||16G|node[001-002]|2026-11-22T10:00:00\n"
+    "4711.batch|batch|OUT_OF_MEMORY|0:125|16512340K||node001|2026-11-22T10:00:00\n"
+    "4711.extern|extern|COMPLETED|0:0|0||node[001-002]|2026-11-22T10:00:00\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the output of the job",
+        {"slurm-4711.out": _PRINTED},
+        roots=("slurm-oom-kill",),
+        says=("Slurm job 4711", "node001", "#SBATCH --mem=0"),
+    ),
+    Example(
+        "an older Slurm",
+        {"driver.log": "slurmstepd: error: Detected 3 oom-kill event(s) in StepId=4711.0 cgroup. Some of your processes may have been killed by the cgroup out-of-memory handler.\n"},
+        roots=("slurm-oom-kill",),
+        says=("3 processes",),
+    ),
+    Example(
+        "its accounts",
+        {"sacct.txt": _ACCOUNTS},
+        roots=("slurm-oom-kill",),
+        says=("requested 16.0 GiB", "held up to 15.7 GiB", "#SBATCH --mem=24G"),
+    ),
+    Example(
+        "the output, and the time limit afterwards",
+        {"slurm-4711.out": _PRINTED + "slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO TIME LIMIT ***\n"},
+        roots=("slurm-oom-kill",),
+        consequences=("slurm-time-limit",),
+    ),
+    Example("a job that is done", {"sacct.txt": _ACCOUNTS.replace("OUT_OF_MEMORY|0:125", "COMPLETED|0:0")}),
+    Example(
+        "a program that prints the words",
+        {"driver.log": "explained: srun prints Out Of Memory, and sacct OUT_OF_MEMORY\n"},
+    ),
+)  # fmt: skip

@@ -1,0 +1,189 @@
+"""What Kubernetes prints: which files are recognised, how objects are read, and what damaged ones cost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydoctor.capture import contents
+from raydoctor.capture.open import open_capture
+from raydoctor.cluster.pods import quantity
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Report
+from raydoctor.read.kubernetes.documents import Damage, Document, documents
+from raydoctor.read.kubernetes.objects import facts
+from raydoctor.rules.shared.hosts import kubernetes
+
+OOM = kubernetes.terminated("OOMKilled", 137)
+KILLED = kubernetes.listed(kubernetes.pod("train-gpu-x1", last=OOM, restarts=1))
+
+
+def diagnosed(folder: Path) -> Report:
+    with open_capture(str(folder)) as capture:
+        return engine.run(capture)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("pods.json", KILLED.encode()),
+        ("pods.txt", KILLED.encode("utf-16")),
+        ("pods.json.gz", gzip.compress(KILLED.encode())),
+        ("compact", json.dumps(json.loads(KILLED)).encode()),
+        ("one.json", json.dumps(json.loads(KILLED)["items"][0]).encode()),
+        ("watch.json", "\n".join(map(json.dumps, json.loads(KILLED)["items"] * 2)).encode()),
+        ("bare.json", json.dumps(json.loads(KILLED)["items"]).encode()),
+    ],
+)
+def test_forms_of_json(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    (found,) = diagnosed(tmp_path).diagnoses
+    assert found.rule == "pod-oom-killed"
+    assert found.count == 1
+    (link,) = found.chain
+    assert link.event.source.path == name
+
+
+def test_the_line_is_that_of_the_state(tmp_path: Path) -> None:
+    (tmp_path / "pods.json").write_text(KILLED)
+    (found,) = diagnosed(tmp_path).diagnoses
+    number = found.chain[0].event.line
+    assert '"finishedAt": "2026-11-22T18:52:10Z"' in KILLED.splitlines()[number - 1]
+
+
+def test_a_list_that_is_cut_off_keeps_its_objects(tmp_path: Path) -> None:
+    many = [kubernetes.pod(f"train-gpu-{n}", last=OOM, restarts=1) for n in range(3)]
+    text = kubernetes.listed(*many)
+    (tmp_path / "pods.json").write_text(text[: text.index("train-gpu-2")])
+    report = diagnosed(tmp_path)
+    (found,) = report.diagnoses
+    assert found.count == 2
+    assert any(gap.what == "pods.json" and "cut off" in gap.why for gap in report.gaps)
+
+
+YAML = """apiVersion: v1
+kind: Pod
+metadata:
+  labels: {ray.io/cluster: train}
+  name: train-worker-a
+  namespace: ml
+spec:
+  containers:
+  - name: ray-worker
+    env:
+    - {name: API_KEY, value: hunter2secret}
+status:
+  containerStatuses:
+  - name: ray-worker
+    restartCount: 1
+    lastState:
+      terminated: {exitCode: 137, reason: OOMKilled, finishedAt: "2026-11-22T18:52:10Z"}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: other}
+---
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: train, namespace: ml}
+status: {jobDeploymentStatus: Failed, reason: SubmissionFailed}
+"""
+
+
+def test_several_documents_of_yaml(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(YAML)
+    report = diagnosed(tmp_path)
+    assert sorted(d.rule for d in report.roots) == ["pod-oom-killed", "rayjob-not-submitted"]
+    assert "hunter2" not in str(report.diagnoses)
+
+
+BOMB = "apiVersion: v1\nkind: Pod\na: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a]\nc: [*b,*b,*b]\n"
+TAGGED = "apiVersion: v1\nkind: Pod\nmetadata: !!python/object/apply:os.system ['exit 1']\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [(BOMB, "not valid YAML"), ("apiVersion: v1\nkind: Pod\n  a:\n b: [", "not valid YAML")]
+)  # fmt: skip
+def test_yaml_that_is_refused(text: str, why: str) -> None:
+    (found,) = documents(StringIO(text))
+    assert isinstance(found, Damage)
+    assert why in found.why
+
+
+def test_tags_have_no_effect() -> None:
+    (found,) = documents(StringIO(TAGGED))
+    assert isinstance(found, Document)
+    assert found.data["metadata"] == ["exit 1"]
+
+
+def test_lines_of_documents() -> None:
+    text = f"# comment\n{YAML}"
+    lines = [each.line for each in documents(StringIO(text))]
+    assert [text.splitlines()[line - 1].split(":")[0] for line in lines] == ["apiVersion"] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NAME   READY\n",
+        '{"kind": "chart", "apiVersion": 2}',
+        "Name:  a person\nAge: 7\n",
+        "{'kind': 'Pod'}",
+        "kind: Deployment\n",
+        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata:\n  name: train\nspec: {}\n",
+    ],
+)
+def test_other_files_are_not_taken(text: str) -> None:
+    assert contents.role_of_text(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("4Gi", 4 << 30), ("2G", 2e9), ("500m", 0.5), ("1e9", 1e9), ("", None), ("4 GB", None)],
+)
+def test_quantities(text: str, amount: float | None) -> None:
+    assert quantity(text) == amount
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_objects_of_any_type(data: st.DataObject) -> None:
+    """A part of an object may be of any type: nothing fails, and fields are text."""
+    kind = data.draw(st.sampled_from(["Pod", "Event", "Node", "RayJob", "RayCluster"]))
+    made: dict[str, Any] = json.loads(KILLED)["items"][0] | {"kind": kind}
+    place: Any = made
+    while isinstance(place, dict) and place and data.draw(st.booleans()):
+        key = data.draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict):
+            break
+        place = place[key]
+    if isinstance(place, dict) and place:
+        place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ANY)
+    for fact in facts(made):
+        assert all(isinstance(value, str) for value in fact.fields.values())
+
+
+def test_one_event_among_many(tmp_path: Path) -> None:
+    """Ten thousand events of other pods."""
+    quiet = [
+        kubernetes.event("Pulled", "Container image is present", f"web-{n}") for n in range(10_000)
+    ]
+    evicted = kubernetes.event(
+        "Evicted", "The node was low on resource: memory.", "train-gpu-worker-x1"
+    )
+    (tmp_path / "events.json").write_text(kubernetes.listed(*quiet, evicted))
+    (found,) = diagnosed(tmp_path).diagnoses
+    assert found.rule == "pod-evicted"
