@@ -19,6 +19,8 @@ _NOTATION = pattern(
     r"(?P<kind>TaskID|ObjectRef|ObjectID|ActorID|WorkerID|NodeID|Actor)"
     r"\((?:\w[\w.]*, *)?(?P<id>[0-9a-fA-F]+)\)"
 )
+_KIND = pattern(r"(?:(?:the|a) )?(?:worker|driver(?: of job \w+)?)")
+"""How reports name a process that runs no task."""
 _POOL = pattern(r"MapWorker\((.+)\)(?:\.\w+)?")
 
 
@@ -28,6 +30,12 @@ class TargetName(NamedTuple):
     name: str
     """An id in lower case, of an object that of its task; a name; or empty."""
     pid: int | None = None
+    """If there is a name as well, both have to match: the process may run another task by now."""
+
+    @property
+    def is_kind(self) -> bool:
+        """Whether the name is only the kind of the process: `driver of job 3 (pid 812)`."""
+        return self.pid is not None and _KIND.fullmatch(self.name) is not None
 
 
 def parse(typed: str) -> TargetName:
