@@ -166,7 +166,7 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
         Remedy(
             "Keep tasks off the head to leave memory for its daemons",
             (
-                'ray start --head --num-cpus=0 --block   # plus your other options; KubeRay: rayStartParams: {num-cpus: "0"}',
+                'ray start --head --num-cpus=0 --block   # plus your other options. KubeRay: rayStartParams: {num-cpus: "0"}',
             ),
             risk="disruptive",
             doc=_DOC,

@@ -247,7 +247,7 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
             f"List the other processes on the GPU{own}",
             (
                 paste.shell(
-                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node; ray::IDLE workers and old sessions are leftovers",
+                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node. Leftovers: ray::IDLE workers and old sessions",
                     pids=",".join(pids),
                 ),
                 "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",

@@ -307,7 +307,7 @@ def _where(ip: str) -> Remedy:
         "Check that the machine, and the container in it, have a GPU and a driver",
         (
             on,
-            "docker run --gpus all   # plus your other options; Kubernetes: limits: nvidia.com/gpu: 1",
+            "docker run --gpus all   # plus your other options. Kubernetes: limits: nvidia.com/gpu: 1",
         ),
     )
 
@@ -372,7 +372,7 @@ def _start_with_gpus(device: str) -> Remedy:
     return Remedy(
         title,
         (
-            "ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",
+            "ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",
         ),
         doc=_DOC,
     )
@@ -408,7 +408,7 @@ def _address(ip: str) -> Remedy:
         (
             "ray list nodes   # the addresses that Ray registered",
             paste.shell(
-                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options; that node's own address",
+                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options, with the node's own address",
                 ip=ip,
             ),
         ),
@@ -446,7 +446,7 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
                 f"Or ask for at most {free:g} GPUs (verl: trainer.nnodes × trainer.n_gpus_per_node)"
                 if free
                 else "Or declare the GPUs, if Ray did not find them",
-                () if free else ("ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",),
+                () if free else ("ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",),
             ),
         ),
     )  # fmt: skip
@@ -486,7 +486,7 @@ def _one_node(case: Case, events: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Let vLLM spread over the GPUs of the Ray cluster",
-                ("vllm serve … --distributed-executor-backend ray   # after `ray start` on every node",),
+                ("vllm serve … --distributed-executor-backend ray   # after ray start on every node",),
                 doc=_VLLM_DOC,
             ),
             Remedy(

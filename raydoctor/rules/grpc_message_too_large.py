@@ -176,7 +176,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         "To gain time, set a higher limit on every node and for the driver (gRPC allows less than 2 GiB)",
         (
             paste.shell(
-                "export RAY_max_grpc_message_size={size}   # before ray start, or before the program that calls ray.init(); in bytes, on every node and for the driver",
+                "export RAY_max_grpc_message_size={size}   # before ray start, or before the program that calls ray.init(), in bytes, on every node and for the driver",
                 size=min(limit * 2, 2**31 - 1),
             ),
         ),

@@ -138,7 +138,7 @@ _OWNER = Remedy(
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "export RAY_fetch_fail_timeout_milliseconds=1800000   # before ray start, or before the program that calls ray.init(); on every node, and for the driver",
+        "export RAY_fetch_fail_timeout_milliseconds=1800000   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
     ),
     risk="disruptive",
 )

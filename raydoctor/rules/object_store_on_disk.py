@@ -195,7 +195,7 @@ _ROOM = Remedy(
     "Free space in the store's directory, or put the store into /dev/shm",
     (
         "df -h /tmp /dev/shm",
-        "docker run --shm-size=SIZE   # plus your other options; a third of the memory; Kubernetes: an emptyDir with medium: Memory",
+        "docker run --shm-size=SIZE   # plus your other options, a third of the memory. Kubernetes: an emptyDir with medium: Memory",
     ),
     risk="disruptive",
     doc=store.MEMORY_DOC,
@@ -269,7 +269,7 @@ _IN_SHM = (
     Remedy(
         "Let Ray put the store into /dev/shm, which has enough room",
         (
-            "ray start   # plus your other options; without --plasma-directory",
+            "ray start   # plus your other options, without --plasma-directory",
             "ray.init()               # plus your other options, without _plasma_directory",
         ),
         risk="disruptive",
@@ -295,7 +295,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         Remedy(
             "Or request a smaller store that fits into the present /dev/shm",
             (
-                "ray start --object-store-memory=BYTES   # plus your other options; less than df reports",
+                "ray start --object-store-memory=BYTES   # plus your other options, less than df reports",
             ),
             risk="disruptive",
             doc=store.MEMORY_DOC,

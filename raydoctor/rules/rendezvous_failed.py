@@ -398,7 +398,7 @@ def _remedies(best: Signal, event: Event, host: str) -> Iterator[Remedy]:
     yield Remedy(
         "Set the interface between the nodes, and restart Ray",
         (
-            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # before `ray start`, on each node",
+            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # before ray start, on each node",
             'ray.init(runtime_env={"env_vars": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}})   # or per job',
         ),
         risk="disruptive",

@@ -223,7 +223,7 @@ def _remedies(runs: list[TrainRun]) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Keep the head node and rank 0 on machines that are not preempted",
-            ("ray start --labels=NAME=VALUE   # plus your other options; and ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
+            ("ray start --labels=NAME=VALUE   # plus your other options, and ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
             doc=_DOC,
         ),
     )  # fmt: skip

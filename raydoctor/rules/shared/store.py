@@ -289,14 +289,14 @@ def larger(needed: float) -> tuple[Remedy, ...]:
             f"Give the object store {size_of(size)}, if the node has that much memory",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size}   # plus your other options; each node",
+                    "ray start --object-store-memory={size}   # plus your other options, each node",
                     size=size,
                 ),
                 paste.python(
                     "ray.init(object_store_memory={size})       # where the script starts Ray",
                     size=size,
                 ),
-                "docker run --shm-size=SIZE   # plus your other options; in a container, at least as much",
+                "docker run --shm-size=SIZE   # plus your other options, in a container, at least as much",
             ),
             risk="disruptive",
             doc=MEMORY_DOC,
