@@ -1,8 +1,7 @@
 """The screen of `raydoctor watch`: rounds and keys, and the commands that keys start.
 
-A stack and a cancel are commands of their own, so that they ask, check and record what they do as always. They
-get the watched cluster's address: another cluster has tasks with the same ids, which Ray counts from the job's
-number on.
+A stack and a cancel are commands of their own, so that they ask, check and record what they do as always.
+They get the watched cluster's address: in another cluster, the first tasks of a job have the same ids.
 """
 
 from __future__ import annotations

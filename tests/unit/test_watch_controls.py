@@ -102,8 +102,10 @@ def test_a_cancel_needs_a_selection_and_a_confirmation() -> None:
 def test_a_confirmed_cancel_is_for_what_still_runs_and_not_for_its_namesake() -> None:
     """In the next session, and after a retry, a task has the same id and another worker."""
     asked, _ = after("j", "c")
-    run = replace(MESH.running.run, worker="f" * 56)
-    for lines in ([API], [replace(MESH, running=RunningClock(run, 1.0, 0.0, 0.0)), API]):
+    retry = TaskLine(
+        RunningClock(MESH.running.run._replace(worker="f" * 56), 1.0, 0.0, 0.0), MESH.name, None
+    )
+    for lines in ([API], [retry, API]):
         assert controls.press(asked, "y", lines) == (replace(asked, cancels=None), None)
 
 
