@@ -103,7 +103,7 @@ def test_a_confirmed_cancel_is_for_what_still_runs_and_not_for_its_namesake() ->
     """In the next session, and after a retry, a task has the same id and another worker."""
     asked, _ = after("j", "c")
     retry = TaskLine(
-        RunningClock(MESH.running.run._replace(worker="f" * 56), 1.0, 0.0, 0.0), MESH.name, None
+        RunningClock(MESH.running.run._replace(worker="f" * 56), 1.0, 0.0, 0.0), MESH.name, None, ""
     )
     for lines in ([API], [retry, API]):
         assert controls.press(asked, "y", lines) == (replace(asked, cancels=None), None)
