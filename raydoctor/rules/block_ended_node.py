@@ -55,7 +55,7 @@ EXITED = (
 )  # fmt: skip
 """The file since Ray 2.54, the output of `ray start --block` since 2.9."""
 
-_DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d+|None)")
+_DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d{1,10}|None)")
 
 
 class _Daemon(NamedTuple):

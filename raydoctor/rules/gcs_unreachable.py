@@ -167,7 +167,7 @@ _RUNS = Signal(
 _PATIENCE = 3
 """Reports of a wait for nodes (15 s) after which it counts: nodes need some seconds to start."""
 _REFUSED = pattern(
-    r"(?:^|: )failed to connect to all addresses(?:; last error: \w+: (?:ipv[46]:)?(?P<host>[^\s;]{1,300}?):(?P<port>\d+): )?"
+    r"(?:^|: )failed to connect to all addresses(?:; last error: \w+: (?:ipv[46]:)?(?P<host>[^\s;]{1,300}?):(?P<port>\d{1,20}): )?"
 )
 _RPC_ERROR = Signal(
     "gcs.rpc_error",

@@ -62,7 +62,9 @@ _OTHERS_LIMIT = "4194304"
 """gRPC's default for received messages. Ray sets a limit of its own in each of its servers and clients."""
 _TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _TEXT = "Sent message larger than max (4502277 vs. 2000000)"
-_SIZES = pattern(r"(?:Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)")
+_SIZES = pattern(
+    r"(?:Sent|Received) message larger than max \((?P<size>\d{1,20}) vs\. (?P<limit>\d{1,20})\)"
+)
 
 TOO_LARGE = Signal(
     "message.too_large", " message larger than max (",

@@ -80,7 +80,7 @@ def object_fetch_timeout(case: Case) -> Iterator[Finding]:
             return
 
 
-_DEADLINE = pattern(r"within the timeout of (?P<ms>\d+)ms")
+_DEADLINE = pattern(r"within the timeout of (?P<ms>\d{1,20})ms")
 _NEAR = 2
 """Seconds: Ray logs the wait once a second, and the program may begin to wait earlier."""
 

@@ -94,9 +94,9 @@ FINISHED = Signal(
     _LOGGED,
     "[State Transition] RUNNING -> FINISHED.",
 )
-_RANKS = pattern(r"preempted_ranks=\[([\d, ]*)\]")
+_RANKS = pattern(r"preempted_ranks=\[((?:\d{1,9}, ?)*\d{0,9})\]")
 _NODES = pattern(r"\b[0-9a-f]{56}\b")
-_RANK = pattern(r"\bworld_rank=(\d+)")
+_RANK = pattern(r"\bworld_rank=(\d{1,20})")
 
 
 @rule(

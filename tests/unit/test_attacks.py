@@ -259,3 +259,42 @@ def test_a_file_of_many_stacks_is_read_up_to_its_limit(tmp_path: Path) -> None:
         found: list[Event] = stacks.read({Source(file.name, "stack"): str(file)}, [])
     assert [(e.line, e.offset) for e in found[:2]] == [(1, 0), (3, 22)]
     assert len(found) == 500
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def groups(pattern: str) -> Iterator[tuple[str, str]]:
+    """(name, pattern) of each group that captures."""
+    opened: list[int] = []
+    for match in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]", pattern, re.DOTALL):
+        if match[0] == "(":
+            opened.append(match.end())
+        elif match[0] == ")":
+            inner = pattern[opened.pop() : match.start()]
+            named = re.match(r"\?P<(\w+)>", inner)
+            if named or not inner.startswith("?"):
+                yield (named[1], inner[named.end() :]) if named else ("", inner)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [(r"a(b[)]\()(?:c)(?P<n>\d+(?:\.\d)?)", [("", r"b[)]\("), ("n", r"\d+(?:\.\d)?")])],
+)
+def test_groups_of_a_pattern(pattern: str, wanted: list[tuple[str, str]]) -> None:
+    assert list(groups(pattern)) == wanted
+
+
+def test_what_a_group_takes_for_a_number_is_one() -> None:
+    """Otherwise a single line of a program would end a rule. Fields of signals have their own limit on digits."""
+    every = [(name, regex, "9" * 400) for name, regex in patterns()]
+    every += [(signal.kind, signal.regex, "1.2.3") for signal in SIGNALS]
+    bad = [
+        f"{name}: {group or inner}"
+        for name, regex, long in every
+        for group, inner in groups(regex.pattern)
+        for taken in [re.compile(inner, regex.flags).fullmatch]
+        if taken("7") and not taken("x") and not ("version" in group or group == "ip")
+        if taken(long) or taken("1.2.3")
+    ]
+    assert bad == []
