@@ -13,6 +13,9 @@ import pytest
 
 from benchmarks.attacks import Attack, attacks
 from raydoctor import rules
+from raydoctor.capture.console import files
+from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Signal, rule
@@ -20,7 +23,6 @@ from raydoctor.diagnosis import engine, plugins, unexplained
 from raydoctor.model import patterns as _pattern
 from raydoctor.model.values import Event, Finding, Gap, Source
 from raydoctor.read import budget, keep, scan, stacks, structured
-from raydoctor.read.budget import CpuTimeSpent, cpu_limit
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import RECORD_BYTES
 from raydoctor.read.records import MAX_LINE, LogLine
@@ -190,6 +192,24 @@ def test_the_search_of_a_file_given_up_ends(
         assert len(hits) < 300_000
     assert sorted(seen) == files
     assert gaps == []
+
+
+def test_a_block_that_takes_too_long_to_rewrite_is_read_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for the consoles after it: they share the time."""
+
+    def never(rewriter: Rewriter, raws: list[str], first: int = 1) -> list[RewrittenLine]:
+        while True:
+            re.match("a*", "aaa")
+
+    monkeypatch.setattr(Rewriter, "rewrite", never)
+    monkeypatch.setattr(files, "_RUN_SECONDS", 0.05)
+    for name in ("driver.log", "job-driver-raysubmit_x.log"):
+        (tmp_path / name).write_text("(f pid=1) hello\n")
+    with open_capture(str(tmp_path)) as capture:
+        whys = [gap.why for gap in capture.gaps]
+    assert whys == ["its format takes long to rewrite; read without rewriting from line 1 on"] * 2
 
 
 def endless(case: Case) -> Iterator[Finding]:
