@@ -19,6 +19,8 @@ _NOTATION = pattern(
     r"(?P<kind>TaskID|ObjectRef|ObjectID|ActorID|WorkerID|NodeID|Actor)"
     r"\((?:\w[\w.]*, *)?(?P<id>[0-9a-fA-F]+)\)"
 )
+_LONGEST = 1000
+"""Characters of a name that has short forms."""
 _KIND = pattern(r"(?:(?:the|a) )?(?:worker|driver(?: of job \w+)?)")
 """How reports name a process that runs no task."""
 _POOL = pattern(r"MapWorker\((.+)\)(?:\.\w+)?")
@@ -47,6 +49,14 @@ def parse(typed: str) -> TargetName:
     return TargetName(_plain(text))
 
 
+def pid_of(typed: str) -> int | None:
+    """The pid if the target is only a pid: `812`, `pid 812`."""
+    name, pid = parse(typed)
+    if name:
+        return int(name) if pattern(r"\d{1,7}").fullmatch(name) else None
+    return pid
+
+
 def _plain(text: str) -> str:
     """The id in one of Ray's notations, and the task of an object's id; other text unchanged."""
     inside = _NOTATION.fullmatch(text)
@@ -68,6 +78,8 @@ def short_names(full: str | None) -> Iterator[str]:
     if not full:
         return
     yield full
+    if len(full) > _LONGEST:  # any length is possible, and each part gives another name
+        return
     pool = _POOL.fullmatch(full)
     for operator in (pool[1] if pool else full).split("->"):
         yield operator

@@ -776,6 +776,8 @@ def test_who_is_meant(name: str, pids: list[int]) -> None:
         ("rain", "name or id rain"),
         ("10.0.0.9", "name or id 10.0.0.9"),
         ("Loader.step (pid 10)", "name or id Loader"),
+        ("²", "name or id ²"),
+        ("9" * 5000, "name or id 99"),
     ],
 )
 def test_who_is_not_there(name: str, said: str) -> None:

@@ -26,7 +26,6 @@ from raydoctor.observe.processes.redact import command_line
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 What = Literal["task", "method", "creation", "actor", "driver", "worker", "process"]
-_PID_DIGITS = 7
 _ACTOR_DIGITS = 32
 
 
@@ -55,10 +54,8 @@ def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
     timeout = usual_timeout()
     wish = target_names.parse(wanted)
     name, pid = wish
-    if not name and pid is not None:
-        return [_process(cluster, pid, timeout)]
-    if name.isdecimal() and len(name) <= _PID_DIGITS:
-        return [_process(cluster, int(name), timeout)]
+    if (alone := target_names.pid_of(wanted)) is not None:
+        return [_process(cluster, alone, timeout)]
     if cluster is None or not cluster.gcs_address:
         raise RaydoctorError(
             f"no cluster runs on this machine in which to look for a task or an actor called {wanted}",

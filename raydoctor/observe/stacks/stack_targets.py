@@ -114,7 +114,7 @@ def _by_actor(known: Known, name: str) -> Iterator[ProcessToSample]:
 def _by_worker(known: Known, name: str) -> Iterator[ProcessToSample]:
     for row in known.stats:
         if is_prefix(name, row.get("worker_id")) or (
-            name.isdigit() and row.get("pid") == int(name)
+            name.isdecimal() and len(name) < 11 and row.get("pid") == int(name)
         ):
             yield _worker(row)
 
