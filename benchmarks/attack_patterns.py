@@ -64,8 +64,8 @@ def slowest(signal: Signal) -> list[Attack]:
 
 def name_of(signal: Signal) -> str:
     """A file of one of the signal's roles."""
-    role = signal.roles[0] if not signal.roles[0].endswith("-echo") else "driver"
-    return next(shape.sample for shape in SHAPES if shape.role == role)
+    names = {shape.role: shape.sample for shape in SHAPES}
+    return next((names[role] for role in signal.roles if role in names), names["driver"])
 
 
 def cost(name: str, text: str) -> float:

@@ -132,6 +132,11 @@ def address_option(
     return click.option("--address", metavar="ADDRESS", help=text)
 
 
+def found_option() -> Callable[[_Command], _Command]:
+    """`--found`, for raydoctor's own calls: the address was not typed, so nobody else may listen there."""
+    return click.option("--found", "is_found", is_flag=True, hidden=True)
+
+
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None means a default that depends on the machine's load."""
     default = "[default: 5s, up to 30s on a busy machine]"

@@ -1,6 +1,7 @@
 """The screen of `raydoctor watch`: rounds and keys, and the commands that keys start.
 
 A stack and a cancel are commands of their own, so that they ask, check and record what they do as always.
+They get the watched cluster's address: in another cluster, the first tasks of a job have the same ids.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _MOST = 1 << 20
 """Bytes of output that are kept."""
 
 
-def show(watch: Watch, signals: Signals, until: float | None, address: str | None) -> None:
+def show(watch: Watch, signals: Signals, until: float | None) -> None:
     """Show the rounds, until the user or the time (of `time.monotonic`) ends the watch."""
-    view = _WatchScreen(watch, address)
+    view = _WatchScreen(watch)
     try:
         with Screen(sys.stdout) as screen:
             _rounds(view, signals, screen, until)
@@ -70,10 +71,9 @@ def _rounds(view: _WatchScreen, signals: Signals, screen: Screen, until: float |
 class _WatchScreen:
     """What the user chose, and the last command."""
 
-    def __init__(self, watch: Watch, address: str | None) -> None:
+    def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.command = CommandBeside()
-        self._address = ("--address", address) if address else ()
         self._controls = Controls()
 
     def page(self, width: int, height: int) -> Page:
@@ -94,9 +94,12 @@ class _WatchScreen:
 
     def _start(self, request: UserRequest, width: int) -> None:
         assert request.task is not None
-        options = ("--yes",) if request.what == "cancel" else ()
+        options = ["--yes"] if request.what == "cancel" else []
+        cluster = self.watch.cluster
+        if cluster.gcs_address not in cluster.typed:
+            options.append("--found")
         task = request.task.running.run.task
-        self.command.start([request.what, task, *options, *self._address], width)
+        self.command.start([request.what, task, *options, "--address", cluster.gcs_address], width)
 
 
 class CommandBeside:

@@ -119,8 +119,7 @@ def command(
         raise click.UsageError("WHAT is missing: put it before the options")
     if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
         raise click.UsageError("--close cannot be combined with other options of a process")
-    name, pid = target_names.parse(what or "")
-    pid = int(name) if name.isdecimal() else pid if not name else None
+    pid = target_names.pid_of(what or "")
     cluster = _cluster_of(pid) if pid is not None and not address else _cluster(address)
     if what is None:
         return _tell_waiting(cluster, form == "json")

@@ -75,6 +75,7 @@ Exit code:
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
+@options.found_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -89,6 +90,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dry_run: bool,
     yes: bool,
     address: str | None,
+    is_found: bool,
     form: str,
     verbose: bool,
 ) -> int:
@@ -102,7 +104,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     cancel_options = CancelOptions(grace, recursive, kill_actor, job_stop, all_users, force)
     with patience("looking for the cluster"):
-        cluster, notes = live.find(address)
+        cluster, notes = live.find(address, is_typed=not is_found)
     for each in notes:
         options.note(each)
     with connected(cluster, _TIMEOUT) as owners:

@@ -47,6 +47,7 @@ Exit code:
 @click.option("--native", is_flag=True, help="Show C, C++ and Rust frames as well.")
 @options.timeout_option("Time limit for each sample and each reply of the cluster.")
 @options.address_option()
+@options.found_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -57,6 +58,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     native: bool,
     timeout: float | None,
     address: str | None,
+    is_found: bool,
     form: str,
     verbose: bool,
 ) -> int:
@@ -73,7 +75,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     patience = usual_timeout() if timeout is None else timeout
     stack_options = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
     with Progress("searching for the cluster") as progress:
-        cluster, notes = live.find(address)
+        cluster, notes = live.find(address, is_typed=not is_found)
         found = worker_stacks.inspect(cluster, stack_options, progress.say)
     for each in notes:
         options.note(each)

@@ -133,7 +133,7 @@ def command(
         if is_screen:
             from raydoctor.cli._watch_screen import show
 
-            show(watch, signals, until, address)
+            show(watch, signals, until)
         else:
             _tell(watch, signals, until)
     return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0

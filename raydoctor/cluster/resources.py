@@ -7,7 +7,6 @@ dictionaries. Read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from raydoctor.model.patterns import pattern
@@ -20,7 +19,10 @@ OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Resource -> the option of a task, actor or deployment that requests it; any other is in `resources=`."""
 _FIXED_POINT = 10_000
 _BYTES = ("memory", "object_store_memory")
-_PYTHON_ITEM = pattern(r"'([^']+)': ([\d.e+-]+)")
+_NUMBER = r"\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?"
+"""Never more than a float holds; other text is damaged, or no amount."""
+_IS_NUMBER = pattern(_NUMBER)
+_PYTHON_ITEM = pattern(rf"'([^']+)': ({_NUMBER})(?=[,}}\s])")
 _PYTHON_DICT = pattern(r"\{[^{}]*\}")
 
 
@@ -42,7 +44,12 @@ def amounts(text: str) -> Needs:
 
 
 def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text))
+    return _IS_NUMBER.fullmatch(text) is not None
+
+
+def numbers(text: str) -> list[float]:
+    """`[10000, 20000]`, or a single amount."""
+    return [float(number) for number in _IS_NUMBER.findall(text)]
 
 
 def amounts_of_spec(text: str) -> Needs:

@@ -8,12 +8,12 @@ that without this output the evidence is incomplete.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
-from raydoctor.model import paste, text
+from raydoctor.model import ids, paste, text
 from raydoctor.model.values import Gap
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import CONNECTING
@@ -69,12 +69,34 @@ def _of_programs(case: Case) -> list[Job]:
     submitted = jobs.submissions(case)
     managers = {s.started.pid for s in submitted if s.started}
     known = {job.id for s in submitted if s.source for job in s.jobs} | _of_agents(case)
-    managers |= {source.pid for source in case.sources if source.role == "driver" and source.pid}
+    is_shown = _outputs(case)
     return [
         job
         for job in case.ledger.jobs.values()
-        if job.id not in known and job.driver_pid and job.driver_pid not in managers
+        if job.id not in known
+        and job.driver_pid
+        and job.driver_pid not in managers
+        and not is_shown(job)
     ]
+
+
+def _outputs(case: Case) -> Callable[[Job], bool]:
+    """Whether the capture has the output of a job's driver.
+
+    In containers, drivers of different nodes have the same pid; a driver's own log shows its node.
+    """
+    outputs = {(each.node, each.pid) for each in case.sources if each.role == "driver" and each.pid}
+    nodes = {
+        each.path.rpartition("python-core-driver-")[2].partition(".")[0]: each.node
+        for each in (case.sources if outputs else ())
+        if each.role == "core-driver"
+    }
+
+    def is_shown(job: Job) -> bool:
+        node = nodes.get(f"{ids.driver_of_job(job.id)}_{job.driver_pid}")
+        return any(pid == job.driver_pid and node in (None, where) for where, pid in outputs)
+
+    return is_shown
 
 
 def _of_agents(case: Case) -> set[str]:

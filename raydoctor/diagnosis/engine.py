@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
@@ -39,7 +40,7 @@ from raydoctor.model.values import (
     Unexplained,
 )
 from raydoctor.read import build
-from raydoctor.read.budget import CpuBudget, CpuTimeSpent, cpu_limit
+from raydoctor.read.budget import CpuBudget
 from raydoctor.redact.report import scrub
 
 RULE_SECONDS = 10.0

@@ -19,6 +19,10 @@ _NOTATION = pattern(
     r"(?P<kind>TaskID|ObjectRef|ObjectID|ActorID|WorkerID|NodeID|Actor)"
     r"\((?:\w[\w.]*, *)?(?P<id>[0-9a-fA-F]+)\)"
 )
+_LONGEST = 1000
+"""Characters of a name that has short forms."""
+_KIND = pattern(r"(?:(?:the|a) )?(?:worker|driver(?: of job \w+)?)")
+"""How reports name a process that runs no task."""
 _POOL = pattern(r"MapWorker\((.+)\)(?:\.\w+)?")
 
 
@@ -28,6 +32,12 @@ class TargetName(NamedTuple):
     name: str
     """An id in lower case, of an object that of its task; a name; or empty."""
     pid: int | None = None
+    """If there is a name as well, both have to match: the process may run another task by now."""
+
+    @property
+    def is_kind(self) -> bool:
+        """Whether the name is only the kind of the process: `driver of job 3 (pid 812)`."""
+        return self.pid is not None and _KIND.fullmatch(self.name) is not None
 
 
 def parse(typed: str) -> TargetName:
@@ -37,6 +47,14 @@ def parse(typed: str) -> TargetName:
     if match:
         return TargetName(_plain(match["name"] or ""), int(match["pid"]))
     return TargetName(_plain(text))
+
+
+def pid_of(typed: str) -> int | None:
+    """The pid if the target is only a pid: `812`, `pid 812`."""
+    name, pid = parse(typed)
+    if name:
+        return int(name) if pattern(r"\d{1,7}").fullmatch(name) else None
+    return pid
 
 
 def _plain(text: str) -> str:
@@ -60,6 +78,8 @@ def short_names(full: str | None) -> Iterator[str]:
     if not full:
         return
     yield full
+    if len(full) > _LONGEST:  # any length is possible, and each part gives another name
+        return
     pool = _POOL.fullmatch(full)
     for operator in (pool[1] if pool else full).split("->"):
         yield operator

@@ -20,7 +20,7 @@ from raydoctor.model.patterns import pattern
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _ISO = pattern(
-    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d{1,20}))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
 )
 _MOST_AHEAD = 15 * 3600
 """Seconds: zones reach from UTC-12 to UTC+14, so a larger difference is not a zone."""

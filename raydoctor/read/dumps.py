@@ -23,6 +23,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.records import parse_line
+from raydoctor.read.structured import drop_damaged_counts
 
 _TAIL = 256 << 10
 _HEAD = 64 << 10
@@ -147,7 +148,8 @@ def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
             key, colon, value = row.strip(" -").partition(":")
             if colon and len(key) < 80:
                 fields.setdefault(key.strip().lower().replace(" ", "_"), value.strip())
-        if not any(fields.get(key, "0") not in ("", "0") for key in _WAITING):
+        drop_damaged_counts(fields)
+        if not any(fields.get(key, "0") != "0" for key in _WAITING):
             continue
         text = "\n".join(rows)
         fields["node"] = fields.get("node_id", "")
@@ -179,8 +181,10 @@ _STATS = pattern(r"^Event stats:\s*$")
 _ROW = pattern(
     r"^\t(?P<what>CoreWorkerService\.grpc_(?:server|client)\.PushTask|"
     r"NodeManagerService\.grpc_client\.RequestWorkerLease|CoreWorker\.HandlePushTask(?:Actor)?) - "
-    r"(?P<total>\d+) total \((?P<active>\d+) active(?:, (?P<running>\d+) running)?\), "
-    r"Execution time: mean = \S+(?: s| ms| us)?, total = (?P<took>[\d.]+) ?(?P<unit>us|ms|s)\b"
+    r"(?P<total>\d{1,20}) total \((?P<active>\d{1,20}) active"
+    r"(?:, (?P<running>\d{1,20}) running)?\), "
+    r"Execution time: mean = \S+(?: s| ms| us)?, "
+    r"total = (?P<took>\d{1,20}(?:\.\d{1,20})?) ?(?P<unit>us|ms|s)\b"
 )
 _UNANSWERED = re.compile(rb"grpc_server\.PushTask - \d+ total \([1-9]")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

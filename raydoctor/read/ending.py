@@ -133,7 +133,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         who, _, pid = writer.rpartition(" ")
         yield Event(
             OUTPUT, source, number, line.offset, line.text, line.text,
-            pid=int(pid) if pid.isdigit() else None, fields={"who": who},
+            pid=int(pid) if pid.isdecimal() and len(pid) < 11 else None, fields={"who": who},
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget
 from raydoctor.read.entities import in_fields
@@ -180,6 +181,21 @@ def _entities(fields: dict[str, str]) -> frozenset[Entity]:
 # ---------------------------------------------------------------- debug dumps
 
 
+_COUNTS = (
+    *("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length"),
+    *("grant_queue_length", "dispatch_queue_length", "num_bytes_currently_spilled"),
+)
+"""Fields of a raylet's dump that rules use as numbers."""
+_COUNT = pattern(r"[0-9]{1,20}")
+
+
+def drop_damaged_counts(fields: dict[str, str]) -> None:
+    """Remove counts that are no numbers: what follows the name is a part of another row."""
+    for key in _COUNTS:
+        if not _COUNT.fullmatch(fields.get(key, "")):
+            fields.pop(key, None)
+
+
 def _debug_state(source: Source, file: str) -> Iterator[Event]:
     """One event for the whole dump; its `key: value` lines become fields, lower case with `_` for blanks."""
     with open(file, "rb") as stream:
@@ -193,6 +209,7 @@ def _debug_state(source: Source, file: str) -> Iterator[Event]:
             fields.setdefault(key.strip().lower().replace(" ", "_"), value.strip())
     if not fields:
         return
+    drop_damaged_counts(fields)
     fields["node"] = fields.get("node_id", "")
     # Only the file has a time, and copying a capture changes it: no time is better than a wrong one.
     yield Event(

@@ -54,7 +54,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
     # Markdown removes the underscores of `__init__`.
-    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)\(\) \(pid=(?P<pid>\d+), "
+    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)\(\) \(pid=(?P<pid>\d{1,20}), "
     r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
 )
 _LONGEST = 160

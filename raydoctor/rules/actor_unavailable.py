@@ -161,7 +161,7 @@ def _is_cause(end: Event, call: Event) -> bool:
 def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
     inspect = (
         paste.shell(
-            "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node; T: stopped (kill -CONT PID resumes it), D: waits for a disk",
+            "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node. T: stopped (kill -CONT PID resumes it), D: waits for a disk",
             title=f"ray::{name}",
         )
         if frozen

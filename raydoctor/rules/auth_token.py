@@ -190,7 +190,7 @@ def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
             (
                 *compare,
                 "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token",
-                "export RAY_AUTH_TOKEN_PATH=/run/secrets/ray/token   # or a mounted Secret; unset an old RAY_AUTH_TOKEN, which takes precedence",
+                "export RAY_AUTH_TOKEN_PATH=/run/secrets/ray/token   # or a mounted Secret. Unset an old RAY_AUTH_TOKEN, which takes precedence",
             ),
             since=(2, 52),
             doc=_DOC,

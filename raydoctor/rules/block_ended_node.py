@@ -55,7 +55,7 @@ EXITED = (
 )  # fmt: skip
 """The file since Ray 2.54, the output of `ray start --block` since 2.9."""
 
-_DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d+|None)")
+_DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d{1,10}|None)")
 
 
 class _Daemon(NamedTuple):
@@ -166,7 +166,7 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
         Remedy(
             "Keep tasks off the head to leave memory for its daemons",
             (
-                'ray start --head --num-cpus=0 --block   # plus your other options; KubeRay: rayStartParams: {num-cpus: "0"}',
+                'ray start --head --num-cpus=0 --block   # plus your other options. KubeRay: rayStartParams: {num-cpus: "0"}',
             ),
             risk="disruptive",
             doc=_DOC,

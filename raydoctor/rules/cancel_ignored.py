@@ -144,7 +144,7 @@ def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
         paste.shell(
             "raydoctor cancel {task} --kill-actor      # ends {name} and loses its state"
             if worker.is_async
-            else "raydoctor cancel {task}      # {name} keeps its state; with several threads add --kill-actor",
+            else "raydoctor cancel {task}      # {name} keeps its state, with several threads add --kill-actor",
             task=task,
             name=worker.name,
         )

@@ -128,7 +128,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
             f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB",
             (
                 paste.python(
-                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
+                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes. docker run --memory={need}g",
                     need=need,
                 ),
                 paste.shell(
@@ -142,7 +142,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
     yield Remedy(
         "Let Ray's memory monitor act before the kernel does",
         (
-            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(); default 0.95; on every node",
+            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
         ),
         risk="disruptive",
         doc=_DOC,

@@ -145,7 +145,7 @@ def _effect(kind: str, is_dead: bool) -> str:
 def _resume(row: Event, ip: str, is_dead: bool) -> Remedy:
     detach = ", and detach the debugger" if row["state"] == "t" else ""
     again = (
-        "ray start   # plus your other options; the raylet ends itself, as the GCS marked its node as dead: start the node again",
+        "ray start   # plus your other options. The raylet ends itself, as the GCS marked its node as dead: start the node again",
     )
     return Remedy(
         f"Find out what stopped the process, then resume it{detach}",
@@ -258,7 +258,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=CORES   # plus your other options; on that node: one less than its number of cores",
+                    "ray start --num-cpus=CORES   # plus your other options, on that node one less than its number of cores",
                     "vmstat 1 5; dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),
                 risk="disruptive",

@@ -179,7 +179,7 @@ def _remedies(
             paste.shell("ray list actors --detail --filter actor_id={actor}", actor=actors[0])
             if actors
             else listing,
-            "py-spy dump --pid PID   # on its node; compare all ranks: a different stack shows the blocking rank",
+            "py-spy dump --pid PID   # on its node. Compare all ranks: a different stack shows the blocking rank",
         ),
         doc=_DOC,
     )

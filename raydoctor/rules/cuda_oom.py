@@ -73,13 +73,17 @@ _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-me
 _OUT = pattern(
     r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
 )
-_TRIED = pattern(r"Tried to allocate (?P<size>[\d.]+ \w+)")
+_TRIED = pattern(r"Tried to allocate (?P<size>\d{1,20}(?:\.\d{1,20})? \w+)")
 _GPU = pattern(
-    r"[GNX]PU (?P<gpu>\d{1,10})(?: has a total capaci?ty of (?P<total>[\d.]{1,30} \w{1,10}) of which (?P<free>[\d.]{1,30} \w{1,10}) is free"
-    r"|; (?P<old_total>[\d.]{1,30} \w{1,10}) total capacity;.{0,500}?(?P<old_free>[\d.]{1,30} \w{1,10}) free)"
+    r"[GNX]PU (?P<gpu>\d{1,10})(?: has a total capaci?ty of (?P<total>\d{1,20}(?:\.\d{1,20})? \w{1,10}) of which (?P<free>\d{1,20}(?:\.\d{1,20})? \w{1,10}) is free"
+    r"|; (?P<old_total>\d{1,20}(?:\.\d{1,20})? \w{1,10}) total capacity;.{0,500}?(?P<old_free>\d{1,20}(?:\.\d{1,20})? \w{1,10}) free)"
 )
-_OTHER = pattern(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ \w+) memory in use")
-_RESERVED = pattern(r"(?P<size>[\d.]{1,30} \w{1,10}) is reserved by PyTorch but unallocated")
+_OTHER = pattern(
+    r"Process (?P<pid>\d{1,20}) has (?P<size>\d{1,20}(?:\.\d{1,20})? \w+) memory in use"
+)
+_RESERVED = pattern(
+    r"(?P<size>\d{1,20}(?:\.\d{1,20})? \w{1,10}) is reserved by PyTorch but unallocated"
+)
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _PARTS = 2
@@ -247,7 +251,7 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
             f"List the other processes on the GPU{own}",
             (
                 paste.shell(
-                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node; ray::IDLE workers and old sessions are leftovers",
+                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node. Leftovers: ray::IDLE workers and old sessions",
                     pids=",".join(pids),
                 ),
                 "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",

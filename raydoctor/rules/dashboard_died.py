@@ -211,7 +211,7 @@ _READ_ERROR = Remedy(
     (
         "tail -50 logs/dashboard.err logs/dashboard.log",
         "pip check; pip install -U 'ray[default]'   # the version that the cluster runs",
-        "ray start --head --include-dashboard=false   # plus your other options; or run without it",
+        "ray start --head --include-dashboard=false   # plus your other options, or run without it",
     ),
     doc=_DOC,
 )
@@ -346,7 +346,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
             title,
             (
                 "tail -50 logs/dashboard.log logs/dashboard.err; dmesg -T | grep -i 'killed process'",
-                "ray stop && ray start --head --num-cpus=0   # plus your other options; no tasks on the head: its CPU and memory stay with Ray",
+                "ray stop && ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
             ),
             risk="destructive",
             doc=_DOC,

@@ -57,7 +57,7 @@ _DOC = "https://docs.ray.io/en/latest/data/execution-configurations.html"
 _RETRIES = "https://github.com/ray-project/ray/pull/51904"
 _TIPS = "https://docs.ray.io/en/latest/data/performance-tips.html"
 _RUNNING = pattern(
-    r"^  - (?P<operator>.+?): (?P<active>\d+) active task\(s\), (?P<finished>\d+) finished, ",
+    r"^  - (?P<operator>.+?): (?P<active>\d{1,20}) active task\(s\), (?P<finished>\d{1,20}) finished, ",
     re.MULTILINE,
 )
 _LISTED = pattern(r"\bOperators still running:\s*(?:- )?(?P<operator>[^\n,]+)")
@@ -194,10 +194,14 @@ def _lack(stall: _Stall) -> str:
         )
         return f"A hash shuffle of Ray Data needs {needs}, but the cluster has {_number(event['total'])}"
     if event := stall.first("data.aggregators"):
-        cpus = f" (it needs {_number(event['required'])} CPUs, {_number(event['free'])} are free)"
+        cpus = (
+            f" (it needs {_number(event['required'])} CPUs, {_number(event['free'])} are free)"
+            if event["required"] and event["free"]
+            else ""
+        )
         return (
             f"Only {event['ready']} of {event['aggregators']} aggregators of a hash shuffle have started after "
-            f"{float(event['seconds']):.0f} s{cpus if event['required'] else ''}"
+            f"{float(event['seconds']):.0f} s{cpus}"
         )
     return ""
 

@@ -189,7 +189,7 @@ def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     attach = (
         Remedy(
             "Attach a debugger and continue",
-            ("ray debug                          # on the head; choose the session, then: c",),
+            ("ray debug                          # on the head. Choose the session, then: c",),
             doc=_LEGACY_DOC,
         )
         if wait.legacy

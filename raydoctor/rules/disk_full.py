@@ -403,7 +403,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start, or before the program that calls ray.init(); default: 512 MB and 5",
+            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start, or before the program that calls ray.init(), default: 512 MB and 5",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,
@@ -414,7 +414,7 @@ _ELSEWHERE = (
     Remedy(
         "Spill to a larger disk",
         (
-            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options; every node",
+            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
             'ray.init(object_spilling_directory="/big_disk/spill")     # if the script starts Ray',
         ),
         risk="disruptive",
@@ -443,10 +443,10 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
     """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
         title = f"Restore Ray's default threshold: it was set to {room.percent:g}%"
-        step = "unset RAY_local_fs_capacity_threshold        # default: 0.95; before ray start, on every node"
+        step = "unset RAY_local_fs_capacity_threshold        # default: 0.95, before ray start, on every node"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
-        step = "export RAY_local_fs_capacity_threshold=0.99   # before ray start, or before the program that calls ray.init(); on every node"
+        step = "export RAY_local_fs_capacity_threshold=0.99   # before ray start, or before the program that calls ray.init(), on every node"
     else:
         return ()
     return (Remedy(title, (step,), risk="disruptive", doc=_DOC),)

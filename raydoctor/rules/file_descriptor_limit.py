@@ -325,7 +325,7 @@ def _remedies() -> tuple[Remedy, ...]:
             f"Allow {_ENOUGH} open files where Ray is started, on every node, and start Ray again",
             (
                 paste.shell(
-                    "ulimit -n {enough}; ray start   # plus your other options; in the same shell; hard limit: /etc/security/limits.conf",
+                    "ulimit -n {enough}; ray start   # plus your other options, in the same shell. Hard limit: /etc/security/limits.conf",
                     enough=_ENOUGH,
                 ),
                 paste.shell(
@@ -344,7 +344,7 @@ def _remedies() -> tuple[Remedy, ...]:
         Remedy(
             "Until then run fewer workers on each node",
             (
-                "ray start --num-cpus=FEWER   # plus your other options; or larger num_cpus= for the actors",
+                "ray start --num-cpus=FEWER   # plus your other options, or larger num_cpus= for the actors",
             ),
             doc=_DOC,
         ),

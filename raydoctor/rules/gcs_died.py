@@ -317,7 +317,7 @@ def _keep_state() -> Remedy:
     return Remedy(
         "Keep the state of the GCS in Redis, so that a new GCS can take over",
         (
-            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start, or before the program that calls ray.init(); KubeRay: gcsFaultToleranceOptions",
+            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start, or before the program that calls ray.init(). KubeRay: gcsFaultToleranceOptions",
         ),
         risk="disruptive",
         doc=GCS_DOC,

@@ -168,7 +168,7 @@ _RUNS = Signal(
 _PATIENCE = 3
 """Reports of a wait for nodes (15 s) after which it counts: nodes need some seconds to start."""
 _REFUSED = pattern(
-    r"(?:^|: )failed to connect to all addresses(?:; last error: \w+: (?:ipv[46]:)?(?P<host>[^\s;]{1,300}?):(?P<port>\d+): )?"
+    r"(?:^|: )failed to connect to all addresses(?:; last error: \w+: (?:ipv[46]:)?(?P<host>[^\s;]{1,300}?):(?P<port>\d{1,20}): )?"
 )
 _RPC_ERROR = Signal(
     "gcs.rpc_error",
@@ -542,7 +542,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         yield Remedy(
             "Run no tasks on the head, and find out what kept it busy at that time",
             (
-                "ray start --head --num-cpus=0   # plus your other options; KubeRay: rayStartParams: num-cpus: '0'",
+                "ray start --head --num-cpus=0   # plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
                 "uptime; vmstat 1 5; dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
             ),
             risk="disruptive",
@@ -553,7 +553,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
             "Find what interrupts the network between that node and the head",
             (
                 paste.shell(
-                    "nc -vz {head:address} 6379   # from that node; 6379: the port of the head's ray start",
+                    "nc -vz {head:address} 6379   # from that node. 6379: the port of the head's ray start",
                     head=head,
                 ),
                 paste.shell("ray health-check --address {head:address}:6379", head=head),

@@ -54,8 +54,8 @@ _SLACK = 5.0
 _FRAMES = 60
 """Most traceback lines between that frame and the exception: Ray's own frames, three lines each."""
 
-_SECONDS = pattern(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
-_REPORTED = pattern(r"within the timeout of (?P<ms>\d+)ms")
+_SECONDS = pattern(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]{0,20}(?:\.\d{1,20})?)")
+_REPORTED = pattern(r"within the timeout of (?P<ms>\d{1,20})ms")
 """Ray 2.51 and later print it when objects could not be fetched (`_raylet.so` of 2.60)."""
 _OF_GCS = pattern(r"There was timeout in (?P<request>(?!waiting )[^,.\n]{1,120})(?:[,.\n]|$)")
 """Requests to the GCS: the names of actors, an actor's handle, a new actor or placement group (`_raylet.so` of 2.60)."""

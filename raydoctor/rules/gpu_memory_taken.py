@@ -52,8 +52,8 @@ _USEFUL = 0.3
 
 TAKEN = Signal(
     "gpu.memory_taken", " GiB) on startup is less than ",
-    LINE_START + r"ValueError: Free memory on device(?: (?P<gpu>\w+:\d+))? \((?P<free>[\d.]+)/(?P<all>[\d.]+) GiB\) on startup is less than "
-    r"(?:desired GPU memory utilization|the engine's budget after excluding external process's weights) \((?P<share>[\d.]+), (?P<needed>[\d.]+) GiB\)", OUTPUT,
+    LINE_START + r"ValueError: Free memory on device(?: (?P<gpu>\w+:\d+))? \((?P<free>\d{1,20}(?:\.\d{1,20})?)/(?P<all>\d{1,20}(?:\.\d{1,20})?) GiB\) on startup is less than "
+    r"(?:desired GPU memory utilization|the engine's budget after excluding external process's weights) \((?P<share>\d{1,20}(?:\.\d{1,20})?), (?P<needed>\d{1,20}(?:\.\d{1,20})?) GiB\)", OUTPUT,
     "ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24 GiB). Decrease "
     "GPU memory utilization or reduce GPU memory used by other processes.",
 )  # fmt: skip
@@ -64,14 +64,14 @@ NO_CACHE = Signal(
 )  # fmt: skip
 SMALL_CACHE = Signal(
     "gpu.small_cache", "KV cache is needed, which is larger than the available KV cache memory",
-    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) Gi?B KV cache is needed, which is larger than the available KV cache memory "
-    r"\((?P<free>[\d.]+) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
+    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>\d{1,20}(?:\.\d{1,20})?) Gi?B KV cache is needed, which is larger than the available KV cache memory "
+    r"\((?P<free>\d{1,20}(?:\.\d{1,20})?) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
     "the available KV cache memory (9.64 GiB). Based on the available memory, the estimated maximum model length is 78976.",
 )  # fmt: skip
 CHANGED = Signal(
     "gpu.memory_changed", "Error in memory profiling. Initial free memory ",
-    LINE_START + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>[\d.]+(?: GiB)?), current free memory (?P<after>[\d.]+(?: GiB)?)",
+    LINE_START + r"AssertionError: Error in memory profiling\. Initial free memory (?P<before>\d{1,20}(?:\.\d{1,20})?(?: GiB)?), current free memory (?P<after>\d{1,20}(?:\.\d{1,20})?(?: GiB)?)",
     OUTPUT, "AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB. This happens when "
     "other processes sharing the same container release GPU memory while vLLM is profiling during initialization.",
 )  # fmt: skip
@@ -90,7 +90,7 @@ SGLANG = Signal(
 UNBALANCED = Signal(
     "gpu.sglang_unbalanced", "The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
     LINE_START + r"(?:RuntimeError|ValueError): The memory capacity is unbalanced\. Some GPUs may be occupied by other processes\."
-    r"(?:.{0,200}?local_gpu_memory=(?P<free>[\d.]{1,20}))?", OUTPUT,
+    r"(?:.{0,200}?local_gpu_memory=(?P<free>\d{1,20}(?:\.\d{1,20})?))?", OUTPUT,
     "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. pre_model_load_memory=61.2, "
     "local_gpu_memory=78.9, local_gpu_memory * 0.9=71.0",
 )  # fmt: skip

@@ -115,7 +115,7 @@ DRIVER_HAS_NONE = Signal(
 TOO_FEW = (
     Signal(
         "gpu.too_few", "Total available GPUs ",
-        LINE_START + r"ValueError: Total available GPUs (?P<free>[\d.]+) is less than total desired GPUs (?P<asked>\d+)", OUTPUT,
+        LINE_START + r"ValueError: Total available GPUs (?P<free>\d{1,20}(?:\.\d{1,20})?) is less than total desired GPUs (?P<asked>\d+)", OUTPUT,
         "ValueError: Total available GPUs 0 is less than total desired GPUs 8",
     ),
     Signal(
@@ -155,7 +155,7 @@ WAITS = Signal(
 )  # fmt: skip
 GAVE_UP = Signal(
     "gpu.group_failed", "Cannot provide a placement group ",
-    LINE_START + r"ValueError: Cannot provide a placement group (?:of |requiring [\d.]+ \w+ \()placement_group_specs=\[(?P<specs>[^\[\]]*)\]\)? "
+    LINE_START + r"ValueError: Cannot provide a placement group (?:of |requiring \d{1,20}(?:\.\d{1,20})? \w+ \()placement_group_specs=\[(?P<specs>[^\[\]]*)\]\)? "
     r"within (?P<seconds>\d+) seconds", OUTPUT,
     "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0, 'node:10.0.0.2': 0.001}, {'GPU': 1.0}] within "
     "1800 seconds. See `ray status` to make sure the cluster has enough resources.",
@@ -170,7 +170,7 @@ _WORDS = {
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
     DRIVER_HAS_NONE.kind: pattern(r"Ray does not allocate any \w+s on the driver node"),
     TOO_FEW[0].kind: pattern(
-        r"Total available GPUs [\d.]+ is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
+        r"Total available GPUs \d{1,20}(?:\.\d{1,20})? is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
     ),
     ONE_NODE.kind: pattern(
         r"World size \(\d{1,9}\) is larger than the number of available GPUs \("
@@ -178,7 +178,7 @@ _WORDS = {
     NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
 }
-_AMOUNT = pattern(r"'(?P<name>[^']{1,200})': (?P<amount>\d[\d.]{0,20})")
+_AMOUNT = pattern(r"'(?P<name>[^']{1,200})': (?P<amount>\d{1,20}(?:\.\d{1,20})?)")
 _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
 
 
@@ -307,7 +307,7 @@ def _where(ip: str) -> Remedy:
         "Check that the machine, and the container in it, have a GPU and a driver",
         (
             on,
-            "docker run --gpus all   # plus your other options; Kubernetes: limits: nvidia.com/gpu: 1",
+            "docker run --gpus all   # plus your other options. Kubernetes: limits: nvidia.com/gpu: 1",
         ),
     )
 
@@ -372,7 +372,7 @@ def _start_with_gpus(device: str) -> Remedy:
     return Remedy(
         title,
         (
-            "ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",
+            "ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",
         ),
         doc=_DOC,
     )
@@ -408,7 +408,7 @@ def _address(ip: str) -> Remedy:
         (
             "ray list nodes   # the addresses that Ray registered",
             paste.shell(
-                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options; that node's own address",
+                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options, with the node's own address",
                 ip=ip,
             ),
         ),
@@ -446,7 +446,7 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
                 f"Or ask for at most {free:g} GPUs (verl: trainer.nnodes × trainer.n_gpus_per_node)"
                 if free
                 else "Or declare the GPUs, if Ray did not find them",
-                () if free else ("ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",),
+                () if free else ("ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",),
             ),
         ),
     )  # fmt: skip
@@ -486,7 +486,7 @@ def _one_node(case: Case, events: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Let vLLM spread over the GPUs of the Ray cluster",
-                ("vllm serve … --distributed-executor-backend ray   # after `ray start` on every node",),
+                ("vllm serve … --distributed-executor-backend ray   # after ray start on every node",),
                 doc=_VLLM_DOC,
             ),
             Remedy(

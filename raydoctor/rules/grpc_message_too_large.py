@@ -62,7 +62,9 @@ _OTHERS_LIMIT = "4194304"
 """gRPC's default for received messages. Ray sets a limit of its own in each of its servers and clients."""
 _TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _TEXT = "Sent message larger than max (4502277 vs. 2000000)"
-_SIZES = pattern(r"(?:Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)")
+_SIZES = pattern(
+    r"(?:Sent|Received) message larger than max \((?P<size>\d{1,20}) vs\. (?P<limit>\d{1,20})\)"
+)
 
 TOO_LARGE = Signal(
     "message.too_large", " message larger than max (",
@@ -176,7 +178,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         "To gain time, set a higher limit on every node and for the driver (gRPC allows less than 2 GiB)",
         (
             paste.shell(
-                "export RAY_max_grpc_message_size={size}   # before ray start, or before the program that calls ray.init(); in bytes, on every node and for the driver",
+                "export RAY_max_grpc_message_size={size}   # before ray start, or before the program that calls ray.init(), in bytes, on every node and for the driver",
                 size=min(limit * 2, 2**31 - 1),
             ),
         ),

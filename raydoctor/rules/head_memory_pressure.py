@@ -225,7 +225,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
     yield Remedy(
         f"Run no tasks on the node of {hog.name}, so that it keeps the memory",
         (
-            "ray start --head --num-cpus=0   # plus your other options; KubeRay: rayStartParams: num-cpus: '0'",
+            "ray start --head --num-cpus=0   # plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
         ),
         risk="disruptive",
         doc=_DOC,
@@ -234,7 +234,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             "Let the GCS keep at most 10000 task events",
             (
-                "export RAY_task_events_max_num_task_in_gcs=10000   # before ray start, or before the program that calls ray.init(); default 100000",
+                "export RAY_task_events_max_num_task_in_gcs=10000   # before ray start, or before the program that calls ray.init(), default 100000",
             ),
             risk="disruptive",
             doc=_DOC,

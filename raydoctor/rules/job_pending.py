@@ -40,7 +40,7 @@ from raydoctor.rules.shared import jobs
 _MANAGER = ("dashboard-agent", "dashboard")
 _TIMED_OUT = Signal(
     "submission.timed_out", "Job supervisor actor failed to start within ",
-    r"Job supervisor actor failed to start within (?P<seconds>[\d.]+) seconds(?P<asked>.*entrypoint's specified resources)?",
+    r"Job supervisor actor failed to start within (?P<seconds>\d{1,20}(?:\.\d{1,20})?) seconds(?P<asked>.*entrypoint's specified resources)?",
     (*_MANAGER, *DRIVER),
     "Job supervisor actor failed to start within 45.0 seconds. This timeout can be configured by setting the environment variable "
     "RAY_JOB_START_TIMEOUT_SECONDS. This may be because the job entrypoint's specified resources (entrypoint_num_cpus, …)",

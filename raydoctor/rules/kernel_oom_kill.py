@@ -342,7 +342,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
             f"Raise the cgroup's limit from {size(kill.limit)} to {need} GiB",
             (
                 paste.python(
-                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
+                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes. docker run --memory={need}g",
                     need=need,
                 ),
             ),
@@ -398,7 +398,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
         f"Make each {name} smaller: {held}{offers}",
         (
             paste.python(
-                "# {name}: read less data at once (smaller batches, streaming); memory= does not limit what it uses",
+                "# {name}: read less data at once (smaller batches, streaming). memory= does not limit what it uses",
                 name=name,
             ),
         ),
@@ -424,7 +424,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
         yield Remedy(
             "Switch Ray's memory monitor on: this session ran without it",
             (
-                "unset RAY_memory_monitor_refresh_ms   # before ray start on every node; 0 means off",
+                "unset RAY_memory_monitor_refresh_ms   # before ray start on every node, 0 means off",
             ),
             risk="disruptive",
             doc=_DOC,
@@ -437,7 +437,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
             f"{size(kill.limit)}",
             (
                 paste.shell(
-                    "ray start --memory={size}   # plus your other options; and start Ray inside the limited cgroup",
+                    "ray start --memory={size}   # plus your other options, and start Ray inside the limited cgroup",
                     size=int(kill.limit * 0.7),
                 ),
                 paste.shell(
@@ -452,7 +452,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
     yield Remedy(
         "Let Ray's memory monitor act before the kernel does",
         (
-            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(); default 0.95; on every node",
+            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
         ),
         risk="disruptive",
         doc=_DOC,

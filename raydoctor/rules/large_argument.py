@@ -154,7 +154,9 @@ def _alike(group: tuple[int, int], size: int) -> bool:
     return abs(group[1] / group[0] - size) <= max(_MB, _ALIKE * size) if size else False
 
 
-_CREATED = pattern(r"^- objects created by worker: (\d+)\n- bytes created by worker: (\d+)", re.M)
+_CREATED = pattern(
+    r"^- objects created by worker: (\d{1,20})\n- bytes created by worker: (\d{1,20})", re.M
+)
 
 
 def _created(text: str) -> tuple[int, int] | None:

@@ -51,6 +51,7 @@ from raydoctor.rules.shared.task_error import Printed, error_entity
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/using-gpus.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html"
 _LONGEST = 160
+_MOST_RANKS = 100_000
 _PEER_GONE = (
     *("remote process exited", "ncclRemoteError", "socketProgress"),
     *("Connection reset by peer", "Connection was likely closed"),
@@ -249,7 +250,8 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
 def _missing(reports: Sequence[_Report]) -> list[int]:
     """Ranks below the highest that did not report; none if only some of the reports were kept."""
     ranks = {report.rank for report in reports}
-    if len(reports) == 1 or any(report.event.count > 1 for report in reports):
+    is_partial = any(report.event.count > 1 for report in reports)
+    if len(reports) == 1 or is_partial or max(ranks) >= _MOST_RANKS:
         return []
     return [rank for rank in range(max(ranks)) if rank not in ranks]
 

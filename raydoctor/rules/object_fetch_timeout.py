@@ -80,7 +80,7 @@ def object_fetch_timeout(case: Case) -> Iterator[Finding]:
             return
 
 
-_DEADLINE = pattern(r"within the timeout of (?P<ms>\d+)ms")
+_DEADLINE = pattern(r"within the timeout of (?P<ms>\d{1,20})ms")
 _NEAR = 2
 """Seconds: Ray logs the wait once a second, and the program may begin to wait earlier."""
 
@@ -138,7 +138,7 @@ _OWNER = Remedy(
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "export RAY_fetch_fail_timeout_milliseconds=1800000   # before ray start, or before the program that calls ray.init(); on every node, and for the driver",
+        "export RAY_fetch_fail_timeout_milliseconds=1800000   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
     ),
     risk="disruptive",
 )

@@ -56,7 +56,7 @@ _MUCH = 100 * _MB
 NOT_IN_SHM = Signal(
     "store.not_in_shm", " instead of /dev/shm because /dev/shm has only ",
     r"The object store is using (?P<dir>\S+) instead of /dev/shm because /dev/shm has only (?P<shm>\d+) bytes available\."
-    r".*?(?:--shm-size=(?P<wanted>[\d.]+)gb|$)", DRIVER,
+    r".*?(?:--shm-size=(?P<wanted>\d{1,20}(?:\.\d{1,20})?)gb|$)", DRIVER,
     "WARNING: The object store is using /tmp/ray instead of /dev/shm because /dev/shm has only 67108864 bytes available. This will "
     "harm performance! You may be able to free up space by deleting files in /dev/shm. If you are inside a Docker container, you "
     "can increase /dev/shm size by passing '--shm-size=0.32gb' to 'docker run' (or add it to the run_options list in a Ray cluster "
@@ -65,7 +65,7 @@ NOT_IN_SHM = Signal(
 """`services.py`, in the terminal where Ray is started; the size is the store's and a tenth more, in decimal gigabytes."""
 TOO_LARGE_FOR_SHM = Signal(
     "store.refused_without_shm", " GB) exceeds /dev/shm size (",
-    r"^(?:\| )*ValueError: The configured object store size \((?P<gb>[\d.e+-]+) GB\) exceeds /dev/shm size \((?P<shm_gb>[\d.e+-]+) GB\)",
+    r"^(?:\| )*ValueError: The configured object store size \((?P<gb>\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) GB\) exceeds /dev/shm size \((?P<shm_gb>\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) GB\)",
     DRIVER,
     "ValueError: The configured object store size (11.0 GB) exceeds /dev/shm size (0.067108864 GB). This will harm performance. "
     "Consider deleting files in /dev/shm or increasing its size with --shm-size in Docker. To ignore this warning, set "
@@ -195,7 +195,7 @@ _ROOM = Remedy(
     "Free space in the store's directory, or put the store into /dev/shm",
     (
         "df -h /tmp /dev/shm",
-        "docker run --shm-size=SIZE   # plus your other options; a third of the memory; Kubernetes: an emptyDir with medium: Memory",
+        "docker run --shm-size=SIZE   # plus your other options, a third of the memory. Kubernetes: an emptyDir with medium: Memory",
     ),
     risk="disruptive",
     doc=store.MEMORY_DOC,
@@ -269,7 +269,7 @@ _IN_SHM = (
     Remedy(
         "Let Ray put the store into /dev/shm, which has enough room",
         (
-            "ray start   # plus your other options; without --plasma-directory",
+            "ray start   # plus your other options, without --plasma-directory",
             "ray.init()               # plus your other options, without _plasma_directory",
         ),
         risk="disruptive",
@@ -295,7 +295,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         Remedy(
             "Or request a smaller store that fits into the present /dev/shm",
             (
-                "ray start --object-store-memory=BYTES   # plus your other options; less than df reports",
+                "ray start --object-store-memory=BYTES   # plus your other options, less than df reports",
             ),
             risk="disruptive",
             doc=store.MEMORY_DOC,

@@ -190,7 +190,7 @@ _SAME_OUTPUT = Remedy(
 _LINEAGE = Remedy(
     "Let owners keep 4 GiB of lineage instead of the default 1 GB per process",
     (
-        "export RAY_max_lineage_bytes=4294967296   # before ray start, or before the program that calls ray.init(); on every node, and for the driver",
+        "export RAY_max_lineage_bytes=4294967296   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
     ),
     risk="disruptive",
     doc=objects.DOC,

@@ -141,7 +141,7 @@ def _finding(
             Remedy(
                 "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
                 (
-                    "export RAY_task_oom_retries=3   # before ray start, or before the program that calls ray.init(); on every node, and for the driver",
+                    "export RAY_task_oom_retries=3   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
                 ),
                 doc=DOC,
             ),

@@ -43,7 +43,7 @@ TOO_LARGE = Signal(
     "package.too_large",
     " exceeds the maximum size of ",
     r"^(?:ValueError: |Failed to upload (?:(?P<what>\w+) )?(?P<path>.+?) to the Ray cluster: )?"
-    r"Package size \((?P<size>[\d.]+)MiB\) exceeds the maximum size of (?P<limit>[\d.]+)MiB\.",
+    r"Package size \((?P<size>\d{1,20}(?:\.\d{1,20})?)MiB\) exceeds the maximum size of (?P<limit>\d{1,20}(?:\.\d{1,20})?)MiB\.",
     DRIVER,
     "Failed to upload working_dir /home/user/project/resnet to the Ray cluster: Package size (600.00MiB) exceeds the maximum "
     "size of 512.00MiB. To exclude large files, add them to '.gitignore' or '.rayignore' files, or use the 'excludes' option",
@@ -78,7 +78,7 @@ UPLOADING = Signal(
 MEASURED = Signal(
     "package.measured",
     ", approaching the maximum upload size of",
-    r"^The runtime_env package(?: for '(?P<path>[^'\n]+)')? at '[^'\n]+' is (?P<size>[\d.]+)MiB, approaching the maximum upload size of",
+    r"^The runtime_env package(?: for '(?P<path>[^'\n]+)')? at '[^'\n]+' is (?P<size>\d{1,20}(?:\.\d{1,20})?)MiB, approaching the maximum upload size of",
     DRIVER,
     "The runtime_env package for '/home/user/project/resnet' at '/tmp/tmpwmz_1lgx/_ray_pkg_5433.zip' is 600.00MiB, approaching the "
     "maximum upload size of 512.00MiB. If the upload fails, exclude large directories",
@@ -86,7 +86,7 @@ MEASURED = Signal(
 LARGE_FILE = Signal(
     "package.large_file",
     " is very large (",
-    r"^File (?P<path>.+?) is very large \((?P<size>[\d.]+)MiB\)\. Consider adding this file to the 'excludes' list",
+    r"^File (?P<path>.+?) is very large \((?P<size>\d{1,20}(?:\.\d{1,20})?)MiB\)\. Consider adding this file to the 'excludes' list",
     DRIVER,
     "File /home/user/project/resnet/checkpoints/last.ckpt is very large (580.00MiB). Consider adding this file to the "
     "'excludes' list to skip uploading it: `ray.init(..., runtime_env={'excludes': ['/home/user/project/resnet/last.ckpt']})`",

@@ -27,7 +27,7 @@ Make the bundles smaller, choose a less strict strategy, add nodes, or end what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -46,6 +46,8 @@ from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = live_groups.DOC
+_MOST_BUNDLES = 1000
+"""Of a group that a log describes; for a larger one, no sizes that fit are computed."""
 _LONG = 10.0
 """Seconds. A group that fits was created within one second in every Ray from 2.9.3 to 2.60."""
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -238,7 +240,9 @@ def _logged_room(case: Case, group: _LoggedGroup, lack: _Lack) -> _Room:
 
 
 def _each(demand: waiting.ListedGroup | None) -> list[resources.Needs]:
-    return [dict(b) for b, times in demand.bundles for _ in range(times)] if demand else []
+    if demand is None or sum(times for _, times in demand.bundles) > _MOST_BUNDLES:
+        return []
+    return [dict(b) for b, times in demand.bundles for _ in range(times)]
 
 
 def _actors(found: live_groups.Pending) -> bool:
@@ -472,11 +476,15 @@ def _smaller(
     short = [n for n in every if sum(node.get(n, 0.0) for node in nodes) < every[n] * count] or [
         *every
     ]
-    sizes = ({**every, **{n: float(size) for n in short}} for size in range(int(max(every[n] for n in short)) - 1, 0, -1))  # fmt: skip
-    shrunk = next((each for each in sizes if _places(strategy, [each] * count, nodes)), None)
-    fewer = next((n for n in range(count - 1, 0, -1) if _places(strategy, [every] * n, nodes)), 0)
-    for each, times in ((shrunk, count), (every, fewer)):
-        if each and times:
+
+    def sized(size: int) -> dict[str, float]:
+        return {**every, **{n: float(size) for n in short}}
+
+    asked = int(max(every[n] for n in short))
+    size = _largest(asked - 1, lambda n: _places(strategy, [sized(n)] * count, nodes))
+    fewer = _largest(count - 1, lambda n: _places(strategy, [every] * n, nodes))
+    for each, times in ((sized(size), count if size else 0), (every, fewer)):
+        if times:
             room = "there is room for" if times == count else "there is room for only"
             yield Remedy(
                 f"Request {times} x {resources.describe(each)} instead of {count} x {resources.describe(every)}: {room} that",
@@ -490,6 +498,15 @@ def _smaller(
                 ),
                 doc=_DOC,
             )
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that fits, where every smaller one fits as well; 0 if none does."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle - 1)
+    return least
 
 
 def _more(

@@ -251,7 +251,7 @@ def _separate(component: str, other: str, port: str) -> Iterator[Remedy]:
             else f"Give {other or component} a port other than {port}",
             (
                 paste.shell(
-                    "ray start --{option:id}=FREE_PORT   # plus your other options; below 10002 if the worker range is the default",
+                    "ray start --{option:id}=FREE_PORT   # plus your other options, below 10002 if the worker range is the default",
                     option=option,
                 ),
             ),
@@ -390,7 +390,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
     yield Remedy(
         f"Give each cluster on the host a worker range of its own, without port {port}",
         (
-            "ray start --min-worker-port=20000 --max-worker-port=29999   # plus your other options; a range that nothing else uses",
+            "ray start --min-worker-port=20000 --max-worker-port=29999   # plus your other options, a range that nothing else uses",
         ),
         risk="disruptive",
         doc=_DOC,

@@ -193,7 +193,10 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
         yield from _only_raised(case)
 
 
-_HOLDER = pattern(r"^(?P<pid>\d+)\s+(?P<size>[\d.]+)Gi?B\s+(?P<command>\S[^\n]*)", re.MULTILINE)
+_HOLDER = pattern(
+    r"^(?P<pid>\d{1,20})\s+(?P<size>\d{1,20}(?:\.\d{1,20})?)Gi?B\s+(?P<command>\S[^\n]*)",
+    re.MULTILINE,
+)
 
 
 def _refused(name: str, events: list[Event]) -> Finding:

@@ -176,7 +176,7 @@ def _remedies(address: str) -> Iterator[Remedy]:
             ),
         )
         if address
-        else ("redis-cli -h HOST -p PORT ping   # from the head; HOST:PORT of RAY_REDIS_ADDRESS",)
+        else ("redis-cli -h HOST -p PORT ping   # from the head. HOST:PORT of RAY_REDIS_ADDRESS",)
     )  # fmt: skip
     yield Remedy(
         f"Check that Redis{f' at {address}' if address else ''} runs, and that the head reaches it",
@@ -186,7 +186,7 @@ def _remedies(address: str) -> Iterator[Remedy]:
     yield Remedy(
         "Correct the address, the password or TLS, and restart the head",
         (
-            "export RAY_REDIS_ADDRESS=HOST:PORT   # before ray start, or before the program that calls ray.init(); TLS: rediss://HOST:PORT; password: the option redis-password",
+            "export RAY_REDIS_ADDRESS=HOST:PORT   # before ray start, or before the program that calls ray.init(). TLS: rediss://HOST:PORT, the password: the option redis-password",
         ),
         risk="disruptive",
         doc=GCS_DOC,

@@ -256,10 +256,10 @@ def _mesh_reason(events: Sequence[Event], loopback: bool) -> str:
 
 def _duration(time: str) -> str:
     milliseconds = time.removesuffix("ms").strip()
-    if milliseconds != time and milliseconds.isdigit():
+    if milliseconds != time and milliseconds.isdecimal():
         return f"{int(milliseconds) / 1000:g} s"
     seconds = time.removesuffix("s").strip()
-    return f"{seconds} s" if seconds.isdigit() else time
+    return f"{seconds} s" if seconds.isdecimal() else time
 
 
 def _processes(events: Sequence[Event]) -> set[tuple[str, int | None]]:
@@ -398,7 +398,7 @@ def _remedies(best: Signal, event: Event, host: str) -> Iterator[Remedy]:
     yield Remedy(
         "Set the interface between the nodes, and restart Ray",
         (
-            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # before `ray start`, on each node",
+            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # before ray start, on each node",
             'ray.init(runtime_env={"env_vars": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}})   # or per job',
         ),
         risk="disruptive",

@@ -42,7 +42,7 @@ UNREADY = (
     Signal(
         "serve.proxy_unready",
         "Proxy actor readiness check for proxy on ",
-        r"^Proxy actor readiness check for proxy on (?P<proxy_node>[0-9a-f]{56}) didn't complete in (?P<seconds>[\d.]+)s",
+        r"^Proxy actor readiness check for proxy on (?P<proxy_node>[0-9a-f]{56}) didn't complete in (?P<seconds>\d{1,20}(?:\.\d{1,20})?)s",
         serve.CONTROLLER,
         f"Proxy actor readiness check for proxy on {_N} didn't complete in 5.0s.",
         fold=("proxy_node",),
@@ -50,7 +50,7 @@ UNREADY = (
     Signal(
         "serve.proxy_unready",
         "t receive ready check response for proxy ",
-        r"^Didn't receive ready check response for proxy (?P<proxy_node>[0-9a-f]{56}) after (?P<seconds>[\d.]+)s",
+        r"^Didn't receive ready check response for proxy (?P<proxy_node>[0-9a-f]{56}) after (?P<seconds>\d{1,20}(?:\.\d{1,20})?)s",
         serve.CONTROLLER,
         f"Didn't receive ready check response for proxy {_N} after 5.0s.",
         fold=("proxy_node",),

@@ -213,11 +213,11 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
         title = f"Set it where Ray is started, {where}, and restart Ray"
         steps = (
             paste.shell(
-                "ray stop; {settings} ray start --head   # plus your other options; KubeRay: env of the Ray containers",
+                "ray stop; {settings} ray start --head   # plus your other options. KubeRay: env of the Ray containers",
                 settings=assigned,
             ),
             paste.shell(
-                "{start}   # plus your other options; or once on the head, for all nodes",
+                "{start}   # plus your other options, or once on the head, for all nodes",
                 start=at_head,
             ),
         )

@@ -301,7 +301,7 @@ _ELSEWHERE = (
     Remedy(
         "Or spill to another directory",
         (
-            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options; every node",
+            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
             'ray.init(object_spilling_directory="/big_disk/spill")     # where the script starts Ray',
         ),
         risk="disruptive",

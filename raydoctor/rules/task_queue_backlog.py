@@ -145,7 +145,7 @@ _NESTED = (
     Remedy(
         "Turn the delay off if no task waits for another",
         (
-            "export RAY_worker_cap_enabled=false   # before ray start, or before the program that calls ray.init(); on every node",
+            "export RAY_worker_cap_enabled=false   # before ray start, or before the program that calls ray.init(), on every node",
         ),
         risk="disruptive",
     ),

@@ -389,8 +389,8 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         "Raise the limit that was reached, and restart Ray",
         (
             "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which limit was reached?",
-            "ulimit -u unlimited; ray start   # plus your other options; in the same shell; hard limit: /etc/security/limits.conf",
-            "docker run --pids-limit=-1   # plus your other options; Kubernetes: podPidsLimit of the kubelet; systemd: TasksMax=infinity",
+            "ulimit -u unlimited; ray start   # plus your other options, in the same shell. Hard limit: /etc/security/limits.conf",
+            "docker run --pids-limit=-1   # plus your other options. Kubernetes: podPidsLimit of the kubelet. systemd: TasksMax=infinity",
         ),
         risk="disruptive",
         doc=_DOC,
@@ -406,7 +406,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
     yield Remedy(
         "Run fewer workers at once on a node",
         (
-            "ray start --num-cpus=CORES   # plus your other options; the cores that the container has",
+            "ray start --num-cpus=CORES   # plus your other options, the cores that the container has",
         ),
         doc=_DOC,
     )

@@ -49,8 +49,8 @@ from raydoctor.rules.shared.failures import SIGNALS
 SHORT = Signal(
     "train.group_short",
     "} but the cluster only has a maximum of {",
-    r"(?:^|\n)The worker group requires \{\"(?P<resource>[^\"\n]{1,200})\": (?P<required>[\d.]+)\} but the cluster only has a maximum of "
-    r"\{\"[^\"\n]{1,200}\": (?P<available>[\d.]+)\} resources",
+    r"(?:^|\n)The worker group requires \{\"(?P<resource>[^\"\n]{1,200})\": (?P<required>\d{1,20}(?:\.\d{1,20})?)\} but the cluster only has a maximum of "
+    r"\{\"[^\"\n]{1,200}\": (?P<available>\d{1,20}(?:\.\d{1,20})?)\} resources",
     ("train", "worker-echo", *DRIVER),
     'The worker group requires {"GPU": 8.0} but the cluster only has a maximum of {"GPU": 4.0} resources.',
     symptom=True,
@@ -70,8 +70,8 @@ NOT_STARTED = Signal(
     "train.not_started",
     "This could be due to the cluster not having enough resources available. You asked for ",
     r"^Ignore this message if the cluster is autoscaling\. .{0,200}? the last (?P<seconds>\d+) seconds\. This could be due to the cluster not "
-    r"having enough resources available\. You asked for (?P<cpus>[\d.]+) CPUs and (?P<gpus>[\d.]+) GPUs(?: per trial)?, but the cluster only "
-    r"has (?P<has_cpus>[\d.]+) CPUs and (?P<has_gpus>[\d.]+) GPUs available",
+    r"having enough resources available\. You asked for (?P<cpus>\d{1,20}(?:\.\d{1,20})?) CPUs and (?P<gpus>\d{1,20}(?:\.\d{1,20})?) GPUs(?: per trial)?, but the cluster only "
+    r"has (?P<has_cpus>\d{1,20}(?:\.\d{1,20})?) CPUs and (?P<has_gpus>\d{1,20}(?:\.\d{1,20})?) GPUs available",
     DRIVER,
     "Ignore this message if the cluster is autoscaling. Training has not started in the last 60 seconds. This could be due to the cluster "
     "not having enough resources available. You asked for 9.0 CPUs and 4.0 GPUs, but the cluster only has 16.0 CPUs and 2.0 GPUs available. "
@@ -158,7 +158,7 @@ def _refused(case: Case, refused: list[Event]) -> Finding:
     )  # fmt: skip
 
 
-_AMOUNT = pattern(r"'(?P<name>CPU|GPU)': (?P<amount>[\d.]+)")
+_AMOUNT = pattern(r"'(?P<name>CPU|GPU)': (?P<amount>\d{1,20}(?:\.\d{1,20})?)")
 
 
 def _amounts(text: str) -> str:

@@ -94,9 +94,9 @@ FINISHED = Signal(
     _LOGGED,
     "[State Transition] RUNNING -> FINISHED.",
 )
-_RANKS = pattern(r"preempted_ranks=\[([\d, ]*)\]")
+_RANKS = pattern(r"preempted_ranks=\[((?:\d{1,9}, ?)*\d{0,9})\]")
 _NODES = pattern(r"\b[0-9a-f]{56}\b")
-_RANK = pattern(r"\bworld_rank=(\d+)")
+_RANK = pattern(r"\bworld_rank=(\d{1,20})")
 
 
 @rule(
@@ -223,7 +223,7 @@ def _remedies(runs: list[TrainRun]) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Keep the head node and rank 0 on machines that are not preempted",
-            ("ray start --labels=NAME=VALUE   # plus your other options; and ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
+            ("ray start --labels=NAME=VALUE   # plus your other options, and ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
             doc=_DOC,
         ),
     )  # fmt: skip

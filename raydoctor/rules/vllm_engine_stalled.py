@@ -80,7 +80,7 @@ CONTINUES = (
     Signal(
         "vllm.continues",
         "Avg generation throughput: ",
-        r"Avg generation throughput: (?!0\.0 )[\d.]+ tokens/s",
+        r"Avg generation throughput: (?!0\.0 )\d{1,20}(?:\.\d{1,20})? tokens/s",
         _OUTPUT,
         "Engine 000: Avg prompt throughput: 12.1 tokens/s, Avg generation throughput: 84.3 tokens/s, Running: 2 reqs, Waiting: 0 reqs",
     ),

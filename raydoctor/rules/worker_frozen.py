@@ -111,7 +111,7 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
         Remedy(
             "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",
             (
-                "RAY_grpc_client_keepalive_time_ms=1800000     # 300000 by default; before ray start, on every node",
+                "RAY_grpc_client_keepalive_time_ms=1800000     # 300000 by default, before ray start, on every node",
                 "RAY_grpc_client_keepalive_timeout_ms=600000   # 120000 by default",
             ),
             risk="disruptive",

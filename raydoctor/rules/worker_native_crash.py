@@ -280,8 +280,8 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 "Check whether the shared memory is full or too small",
                 (
                     "df -h /dev/shm",
-                    "docker run --shm-size=SIZE   # plus your other options; a third of the memory; Kubernetes: an emptyDir with medium: Memory",
-                    "export RAY_preallocate_plasma_memory=1   # before ray start, or before the program that calls ray.init(); fails when Ray starts instead of later",
+                    "docker run --shm-size=SIZE   # plus your other options, a third of the memory. Kubernetes: an emptyDir with medium: Memory",
+                    "export RAY_preallocate_plasma_memory=1   # before ray start, or before the program that calls ray.init(). Fails when Ray starts instead of later",
                 ),
                 risk="disruptive",
             ),

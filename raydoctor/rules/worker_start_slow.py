@@ -130,14 +130,14 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
     if (many := _at_once(case, one)) >= _STORM:
         yield Remedy(
             f"Start fewer workers at once: {many} were started within {waited:.0f} s",
-            ("ray start --num-cpus=CORES   # plus your other options; the number of real cores",),
+            ("ray start --num-cpus=CORES   # plus your other options, the number of real cores",),
             doc=_DOC,
         )
     yield Remedy(
         f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
             paste.shell(
-                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # before ray start, or before the program that calls ray.init(); every node; or in the environment of ray.init()",
+                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # before ray start, or before the program that calls ray.init(), every node, or in the environment of ray.init()",
                 seconds=4 * waited,
             ),
         ),

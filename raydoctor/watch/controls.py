@@ -108,7 +108,7 @@ def press(
 ) -> tuple[Controls, UserRequest | None]:
     """The choices after a key, and what it asks for."""
     if controls.cancels is not None:
-        return _answered(controls, key)
+        return _answered(controls, key, lines)
     if controls.is_typing:
         return _typed(controls, key), None
     if key in ("q", "Q"):
@@ -120,9 +120,13 @@ def press(
     return _in_pane(controls, _LETTERS.get(key, key)), None
 
 
-def _answered(controls: Controls, key: str) -> tuple[Controls, UserRequest | None]:
-    asked = replace(controls, cancels=None)
-    if key not in ("y", "Y"):
+def _answered(
+    controls: Controls, key: str, lines: Sequence[TaskLine]
+) -> tuple[Controls, UserRequest | None]:
+    """A cancel means what was confirmed: not a retry, and not a task of the next session with the same id."""
+    asked, meant = replace(controls, cancels=None), controls.cancels
+    runs = meant is not None and any(each.running.key == meant.running.key for each in lines)
+    if key not in ("y", "Y") or not runs:
         return asked, None
     return replace(asked, pane="output", top=0), UserRequest("cancel", controls.cancels)
 

@@ -368,7 +368,8 @@ def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> lis
 def _opens(call: Call) -> bool:
     """Whether the program looked for has the name of the sentence's first word."""
     command, first = call.words[0], re.sub(r"['\"\\]", "", call.step.split(" ")[0])
-    return command == first or command.startswith("‘")
+    # After an apostrophe in the first word (`Ray's`), the sentence itself is the name up to the next one.
+    return command == first or command.startswith(("‘", f"{first} "))
 
 
 def harm_in_bash(

@@ -14,6 +14,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from raydoctor.act.attach import target as attach_targets
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel import job as _cancel_job
 from raydoctor.act.cancel import ladder, owner, processes, steps
@@ -21,6 +22,7 @@ from raydoctor.act.cancel import target as targets
 from raydoctor.act.cancel.owner import AskError, Owners, Row
 from raydoctor.act.workers import running as poll
 from raydoctor.act.workers import worker as _worker
+from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import Attempt, ReportedTask
@@ -104,6 +106,50 @@ def running(process: psutil.Process) -> bool:
 
 
 RUNS = {"is": "runs", "worker_id": WORKER, "worker_pid": 1, "worker_ip": "", "worker_node": ""}
+
+
+# ------------------------------------------------------------------ labels of an older report
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("load (pid 812)", []),
+        ("load (pid 813)", ["load"]),
+        ("pid 812", ["next"]),
+        ("812", ["next"]),
+        ("a worker (pid 812)", ["next"]),
+    ],
+)
+def test_a_label_means_no_other_task_of_its_process_and_no_other_process_of_its_task(
+    label: str, names: list[str]
+) -> None:
+    """Since the report, the worker with pid 812 has taken another task, and a retry runs elsewhere."""
+    rows = [
+        {"task_id": TASK, "name": "next", "state": "RUNNING", "worker_pid": 812},
+        {"task_id": "d" + TASK[1:], "name": "load", "state": "RUNNING", "worker_pid": 813},
+    ]
+    asked = owners(unfinished=rows, roles=[RUNS])
+    if names:
+        assert [each.name for each in targets.find(asked, label)] == names
+    else:
+        with pytest.raises(targets.UnknownTaskError):
+            targets.find(asked, label)
+
+
+def test_a_debugger_enters_no_other_process_than_the_label_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load = attach_targets.FoundProcess("task", TASK, "load", "RUNNING", 813)
+    other = attach_targets.FoundProcess("process", "", "/usr/sbin/sshd", "", 812)
+    monkeypatch.setattr(attach_targets, "_named", lambda *arguments: [load])
+    monkeypatch.setattr(attach_targets, "_process", lambda *arguments: other)
+    cluster = Cluster(gcs_address="127.0.0.1:1")
+    assert attach_targets.find(cluster, "load (pid 813)") == [load]
+    assert attach_targets.find(cluster, "pid 812") == [other]
+    for label in ("load (pid 812)", "driver of job 3 (pid 812)"):
+        with pytest.raises(RaydoctorError, match="pid 812 is no process of"):
+            attach_targets.find(cluster, label)
 
 
 # ------------------------------------------------------------------ pids of other machines and containers

@@ -760,6 +760,8 @@ def known() -> Known:
         ("2b2b2b2b", [11, 12]),
         ("12", [12]),
         ("c3c3c3", [12]),
+        ("Loader.step (pid 11)", [11]),
+        ("driver of job 1 (pid 12)", [12]),
     ],
 )
 def test_who_is_meant(name: str, pids: list[int]) -> None:
@@ -773,6 +775,9 @@ def test_who_is_meant(name: str, pids: list[int]) -> None:
         ("c8c8", "name or id c8c8"),
         ("rain", "name or id rain"),
         ("10.0.0.9", "name or id 10.0.0.9"),
+        ("Loader.step (pid 10)", "name or id Loader"),
+        ("²", "name or id ²"),
+        ("9" * 5000, "name or id 99"),
     ],
 )
 def test_who_is_not_there(name: str, said: str) -> None:

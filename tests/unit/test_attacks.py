@@ -13,6 +13,9 @@ import pytest
 
 from benchmarks.attacks import Attack, attacks
 from raydoctor import rules
+from raydoctor.capture.console import files
+from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Signal, rule
@@ -20,7 +23,6 @@ from raydoctor.diagnosis import engine, plugins, unexplained
 from raydoctor.model import patterns as _pattern
 from raydoctor.model.values import Event, Finding, Gap, Source
 from raydoctor.read import budget, keep, scan, stacks, structured
-from raydoctor.read.budget import CpuTimeSpent, cpu_limit
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import RECORD_BYTES
 from raydoctor.read.records import MAX_LINE, LogLine
@@ -192,6 +194,24 @@ def test_the_search_of_a_file_given_up_ends(
     assert gaps == []
 
 
+def test_a_block_that_takes_too_long_to_rewrite_is_read_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for the consoles after it: they share the time."""
+
+    def never(rewriter: Rewriter, raws: list[str], first: int = 1) -> list[RewrittenLine]:
+        while True:
+            re.match("a*", "aaa")
+
+    monkeypatch.setattr(Rewriter, "rewrite", never)
+    monkeypatch.setattr(files, "_RUN_SECONDS", 0.05)
+    for name in ("driver.log", "job-driver-raysubmit_x.log"):
+        (tmp_path / name).write_text("(f pid=1) hello\n")
+    with open_capture(str(tmp_path)) as capture:
+        whys = [gap.why for gap in capture.gaps]
+    assert whys == ["its format takes long to rewrite; read without rewriting from line 1 on"] * 2
+
+
 def endless(case: Case) -> Iterator[Finding]:
     while True:
         case.of("x")
@@ -259,3 +279,42 @@ def test_a_file_of_many_stacks_is_read_up_to_its_limit(tmp_path: Path) -> None:
         found: list[Event] = stacks.read({Source(file.name, "stack"): str(file)}, [])
     assert [(e.line, e.offset) for e in found[:2]] == [(1, 0), (3, 22)]
     assert len(found) == 500
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def groups(pattern: str) -> Iterator[tuple[str, str]]:
+    """(name, pattern) of each group that captures."""
+    opened: list[int] = []
+    for match in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]", pattern, re.DOTALL):
+        if match[0] == "(":
+            opened.append(match.end())
+        elif match[0] == ")":
+            inner = pattern[opened.pop() : match.start()]
+            named = re.match(r"\?P<(\w+)>", inner)
+            if named or not inner.startswith("?"):
+                yield (named[1], inner[named.end() :]) if named else ("", inner)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [(r"a(b[)]\()(?:c)(?P<n>\d+(?:\.\d)?)", [("", r"b[)]\("), ("n", r"\d+(?:\.\d)?")])],
+)
+def test_groups_of_a_pattern(pattern: str, wanted: list[tuple[str, str]]) -> None:
+    assert list(groups(pattern)) == wanted
+
+
+def test_what_a_group_takes_for_a_number_is_one() -> None:
+    """Otherwise a single line of a program would end a rule. Fields of signals have their own limit on digits."""
+    every = [(name, regex, "9" * 400) for name, regex in patterns()]
+    every += [(signal.kind, signal.regex, "1.2.3") for signal in SIGNALS]
+    bad = [
+        f"{name}: {group or inner}"
+        for name, regex, long in every
+        for group, inner in groups(regex.pattern)
+        for taken in [re.compile(inner, regex.flags).fullmatch]
+        if taken("7") and not taken("x") and not ("version" in group or group == "ip")
+        if taken(long) or taken("1.2.3")
+    ]
+    assert bad == []

@@ -134,6 +134,15 @@ def test_a_large_file_is_a_gap(session: Path) -> None:
         assert gap.why.startswith("20,480 MiB")
 
 
+def test_many_files_have_a_limit_together(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_output, "MOST_OF_ALL", len(TEXT))
+    files = [written(session.parent / name) for name in ("a.txt", "b.txt")]
+    with driver(session, to(files[0])) as pid, driver(session, to(files[1])) as other:
+        _, gap = found(session, pid, other)
+    assert isinstance(gap, Gap)
+    assert gap.why.startswith("not read: drivers' output has more than")
+
+
 @pytest.mark.parametrize("what", ["file", "user", "driver"])
 def test_what_is_exchanged_after_the_check_is_not_read(
     session: Path, monkeypatch: pytest.MonkeyPatch, what: str

@@ -24,10 +24,13 @@ from raydoctor.capture import budget, members
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
+from raydoctor.cluster import resources
 from raydoctor.diagnosis import engine, plugins
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.rules.shared import serve
+from raydoctor.read import structured
+from raydoctor.rules import placement_group_pending
+from raydoctor.rules.shared import serve, waiting
 
 RECORD = b"[2026-11-21 07:34:50,741 I 8 8] (raylet) event.cc:234: Set ray event level to warning\n"
 
@@ -353,3 +356,36 @@ def test_a_look_whether_a_file_is_an_archive_is_bounded(tmp_path: Path) -> None:
 def test_amounts_that_are_no_numbers_are_not_read(number: str) -> None:
     assert serve.amounts(f'{{"CPU": {number}}}') == {}
     assert serve.amounts('{"CPU": 8}') == {"CPU": 8.0}
+
+
+def test_numbers_of_a_log_are_not_counted_up_to() -> None:
+    """`{'CPU': 1} * 99999999999` filled the memory."""
+    bundle = frozenset({("CPU", 1.0)})
+    event = Event("pg.demand", Source("a.log", "driver"), 1, 0, "")
+    group = waiting.ListedGroup("PACK", ((bundle, 99_999_999_999),), event)
+    assert placement_group_pending._each(group) == []
+    assert placement_group_pending._each(group._replace(bundles=((bundle, 2),))) == [
+        {"CPU": 1.0},
+        {"CPU": 1.0},
+    ]
+    with processor_time(1):
+        room = [{"memory": 60e9}]
+        (smaller,) = placement_group_pending._smaller("PACK", [{"memory": 1e11}], room)
+    assert "55.9 GiB memory" in smaller.title
+
+
+def test_amounts_are_finite() -> None:
+    for text in ("CPU: 1e999", "CPU: 1.-0.0", f"CPU: {'9' * 400}", "CPU: 1.2.3", "CPU: nan"):
+        assert resources.amounts(text) == resources.ten_thousandths(text) == {}
+        assert resources.python_amounts("{'" + text.replace(":", "':") + "}") == [{}]
+    assert resources.python_amounts("{'CPU': 1.0, 'memory': 1.07e+11}") == [
+        {"CPU": 1.0, "memory": 1.07e11}
+    ]
+    assert resources.numbers("[10000, 1.5e+2]") == [10000.0, 150.0]
+
+
+def test_a_damaged_dump_of_a_raylet_has_no_counts(tmp_path: Path) -> None:
+    file = tmp_path / "debug_state.txt"
+    file.write_text("num_waiting_for_resource: bundles\nGrant queue length: 3\n")
+    (state,) = structured.read({Source(file.name, "debug-state", size=1): str(file)}, [])
+    assert (state["num_waiting_for_resource"], state["grant_queue_length"]) == ("", "3")

@@ -6,6 +6,7 @@ import ast
 import copy
 import json
 import pickle
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -258,8 +259,8 @@ def test_the_rows_of_a_pipeline_stay_apart(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ nobody forgets
 
 
-ROOT = Path(rules.__file__).parent.parent
-FILES = sorted([*(ROOT / "rules").glob("*.py"), *(ROOT / "waits").glob("*.py")])
+PACKAGE = Path(rules.__file__).parent.parent
+FILES = sorted([*(PACKAGE / "rules").glob("*.py"), *(PACKAGE / "waits").glob("*.py")])
 
 
 def test_steps_and_hints_are_constants_or_pasted() -> None:
@@ -286,7 +287,7 @@ def test_a_rule_that_puts_a_value_into_a_step_as_it_is_is_refused(
     assert bool(list(rulecheck.line_problems(line))) is is_refused
 
 
-OTHERS = sorted(p for p in ROOT.rglob("*.py") if p not in FILES)
+OTHERS = sorted(p for p in PACKAGE.rglob("*.py") if p not in FILES)
 HINTS = {"Gap": 2, "RaydoctorError": 1, "NotAttachedError": 2, "UnknownTargetError": 1, "Check": 3, "Obstacle": 2}  # fmt: skip
 OWN = {"other", "oldest", "moved", "where", "how", "hint", "close[0]", "share"}
 """What hints outside of rules are made of: numbers, options and sentences of ours."""
@@ -355,3 +356,26 @@ def test_advice_of_another_node_does_not_act(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hint", [portable.COPY, portable.MORE_TIME, prefilter.AGAIN, ""])
 def test_advice_of_ours_comes_back_as_written(hint: str) -> None:
     assert hint_of(hint) == hint
+
+
+def test_no_comment_of_a_shell_s_line_acts_where_it_is_no_comment() -> None:
+    """Interactive zsh reads what follows `#` as further words, and acts on `;` and backticks among them."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        pages = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            comment = re.search(r"(?:^| {2,})# .*[;`|&<>].*", node.value)
+            if comment and id(node) not in pages and not is_python(node.value):
+                found.append(f"{path.name}:{node.lineno}: {comment[0]}")
+    assert found == []
+
+
+def is_python(step: str) -> bool:
+    try:
+        tree = ast.parse(step.replace("{{", "{").replace("}}", "}").replace(" pass", "")).body
+    except SyntaxError:
+        return step.startswith("@")
+    return bool(tree)

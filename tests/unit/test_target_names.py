@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raydoctor.model.target_names import parse, short_names
+from raydoctor.model.target_names import parse, pid_of, short_names
 
 TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 
@@ -45,6 +45,27 @@ def test_what_is_meant(typed: str, name: str, pid: int | None) -> None:
 )
 def test_how_it_may_be_called(full: str, short: set[str]) -> None:
     assert short <= set(short_names(full))
+
+
+@pytest.mark.parametrize(
+    ("typed", "pid"),
+    [
+        ("812", 812),
+        ("pid 812", 812),
+        ("load (pid 812)", None),
+        ("load", None),
+        ("", None),
+        ("9" * 5000, None),
+    ],
+)
+def test_a_pid_alone(typed: str, pid: int | None) -> None:
+    assert pid_of(typed) == pid
+
+
+def test_a_name_of_any_length_has_few_names() -> None:
+    """Another user's task in the same cluster may have a name of a megabyte."""
+    long = "a." * 500_000
+    assert list(short_names(long)) == [long]
 
 
 def test_nothing_has_no_name() -> None:

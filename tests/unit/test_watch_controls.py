@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from raydoctor.cli import _watch_screen
 from raydoctor.cli._screen import Screen
+from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import ReportedTask
 from raydoctor.render.page import line
@@ -96,6 +100,32 @@ def test_a_cancel_needs_a_selection_and_a_confirmation() -> None:
     sent, requests = after("y", of=asked)
     assert requests == [UserRequest("cancel", MESH)]
     assert (sent.pane, sent.cancels) == ("output", None)
+
+
+def test_a_confirmed_cancel_is_for_what_still_runs_and_not_for_its_namesake() -> None:
+    """In the next session, and after a retry, a task has the same id and another worker."""
+    asked, _ = after("j", "c")
+    retry = TaskLine(
+        RunningClock(MESH.running.run._replace(worker="f" * 56), 1.0, 0.0, 0.0), MESH.name, None, ""
+    )
+    for lines in ([API], [retry, API]):
+        assert controls.press(asked, "y", lines) == (replace(asked, cancels=None), None)
+
+
+@pytest.mark.parametrize(("typed", "more"), [((), ["--found"]), (("127.0.0.1:6379",), [])])
+def test_commands_get_the_watched_cluster(
+    typed: tuple[str, ...], more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of another cluster have the same ids. Its address is trusted only as far as the user typed it."""
+    watch = SimpleNamespace(cluster=Cluster(gcs_address="127.0.0.1:6379", typed=typed))
+    screen = _watch_screen._WatchScreen(watch)  # type: ignore[arg-type]
+    started: list[list[str]] = []
+    monkeypatch.setattr(screen.command, "start", lambda words, width: started.append(words))
+    for what in ("stack", "cancel"):
+        screen._start(UserRequest(what, MESH), 80)  # type: ignore[arg-type]
+    address = ["--address", "127.0.0.1:6379"]
+    task = MESH.running.run.task
+    assert started == [["stack", task, *more, *address], ["cancel", task, "--yes", *more, *address]]
 
 
 def test_panes_open_scroll_and_close() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from raydoctor.act.cancel.owner import connected
 from raydoctor.act.cancel.target import CancelTarget, UnknownTaskError
 from raydoctor.act.cancel.target import find as find_tasks
-from raydoctor.model import ids, target_names
+from raydoctor.model import ids, paste, target_names
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.target_names import is_prefix, short_names
 from raydoctor.observe.collector.cluster import Cluster
@@ -26,7 +26,6 @@ from raydoctor.observe.processes.redact import command_line
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 What = Literal["task", "method", "creation", "actor", "driver", "worker", "process"]
-_PID_DIGITS = 7
 _ACTOR_DIGITS = 32
 
 
@@ -53,23 +52,28 @@ class FoundProcess:
 def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
     """The matching processes. Raises RaydoctorError if there is none."""
     timeout = usual_timeout()
-    name, pid = target_names.parse(wanted)
-    if not name and pid is not None:
-        return [_process(cluster, pid, timeout)]
-    if name.isdecimal() and len(name) <= _PID_DIGITS:
-        return [_process(cluster, int(name), timeout)]
+    wish = target_names.parse(wanted)
+    name, pid = wish
+    if (alone := target_names.pid_of(wanted)) is not None:
+        return [_process(cluster, alone, timeout)]
     if cluster is None or not cluster.gcs_address:
         raise RaydoctorError(
             f"no cluster runs on this machine in which to look for a task or an actor called {wanted}",
             "Pass --address HOST:PORT of a GCS, or the pid of a process.",
         )
-    try:
+    if pid is not None and wish.is_kind:
+        process = _process(cluster, pid, timeout)
+        found = [process] if process.what in ("driver", "worker") else []
+    else:
         found = _named(cluster, name, timeout)
-    except RaydoctorError:
-        if pid is None:
-            raise
-        return [_process(cluster, pid, timeout)]  # `driver of job 3 (pid 812)`
-    return [each for each in found if each.pid == pid] or found
+    if pid is None:
+        return found
+    if of_process := [each for each in found if each.pid == pid]:
+        return of_process
+    raise RaydoctorError(
+        f"pid {pid} is no process of {name}, or no longer",
+        paste.shell("Name only one of them: raydoctor attach {name}", name=name),
+    )
 
 
 def _named(cluster: Cluster, wanted: str, timeout: float) -> list[FoundProcess]:

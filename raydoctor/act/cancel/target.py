@@ -72,16 +72,18 @@ def find(owners: Owners, wanted: str, *, classes: bool = True) -> list[CancelTar
     `classes`: whether the name may be that of an actor's class, for all of its methods.
     Raises UnknownTaskError if there is none.
     """
-    name, pid = target_names.parse(wanted)
-    if len(name) == 48 and not name.strip("0123456789abcdef"):
+    wish = target_names.parse(wanted)
+    name, pid = wish
+    if len(name) == 48 and not name.strip("0123456789abcdef") and pid is None:
         return [by_id(owners, name)]
-    if pid is None and name.isdecimal() and len(name) <= _PID_DIGITS:
-        pid = int(name)
     rows = owners.unfinished()
     found = [row for row in rows if is_prefix(name, row["task_id"]) or name in _names(row, classes)]
     if pid is not None:
         of_process = [row for row in rows if row.get("worker_pid") == pid]
-        found = [row for row in of_process if row in found] or of_process or found
+        is_any = not name or wish.is_kind
+        found = [row for row in of_process if is_any or row in found]
+    elif name.isdecimal() and len(name) <= _PID_DIGITS:
+        found = [row for row in rows if row.get("worker_pid") == int(name)] or found
     if len(found) > _MANY:
         return [_of(row, [], []) for row in found]
     targets = [_target(owners, row) for row in found]

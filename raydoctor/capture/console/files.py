@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +19,7 @@ from raydoctor.capture.console.numbering import Numbering
 from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.console.shape import opens, uncoloured
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.layout import CONSOLES
 from raydoctor.model.values import Gap, Source
 
@@ -37,6 +39,8 @@ _SAMPLES = (0.0, 0.3, 0.6, 0.9)
 _SAMPLE = 64 << 10
 _SECONDS = 20.0
 """CPU time for one console; the rest of the console is read without rewriting."""
+_RUN_SECONDS = 60.0
+"""CPU time for all consoles."""
 
 
 def rewritten(
@@ -53,21 +57,25 @@ def rewritten(
     wanted = set(files if only is None else only)
     is_alone = not any(source.role in _OF_SESSION for source in files)
     result: dict[Source, str] = {}
+    end = time.process_time() + _RUN_SECONDS
     for source, file in files.items():
         if source.role in CONSOLES and source in wanted:
-            own = replace(source, is_excerpt=is_alone)
-            result.update(_rewritten(own, file, folder / f"console-{next(numbers)}", gaps))
+            own, target = replace(source, is_excerpt=is_alone), folder / f"console-{next(numbers)}"
+            until = min(end, time.process_time() + _SECONDS)
+            result.update(_rewritten(own, file, target, gaps, until))
         else:
             result[source] = file
     return result
 
 
-def _rewritten(source: Source, file: str, target: Path, gaps: list[Gap]) -> dict[Source, str]:
+def _rewritten(
+    source: Source, file: str, target: Path, gaps: list[Gap], until: float
+) -> dict[Source, str]:
     outputs = _Outputs(target)
     try:
         with open(file, "rb") as stream:
             is_changed = (source.size <= _WHOLE or _is_foreign(stream, source.size)) and _write(
-                stream, outputs, source, gaps
+                stream, outputs, source, gaps, until
             )
     except OSError:
         if outputs.logs:  # the folder is full
@@ -126,26 +134,41 @@ class _Outputs:
         return self.target.with_name(f"{self.target.name}-{role}") if role else self.target
 
 
-def _write(stream: BinaryIO, outputs: _Outputs, source: Source, gaps: list[Gap]) -> bool:
-    """Write the lines to the files of their roles; whether a rewritten line differs from the original."""
+def _write(
+    stream: BinaryIO, outputs: _Outputs, source: Source, gaps: list[Gap], until: float
+) -> bool:
+    """Write the lines to the files of their roles; whether a rewritten line differs from the original.
+
+    `until`: the process's CPU time from which on lines are written as they are.
+    """
     rewriter = Rewriter(
         _SEPARATED_ROLES if source.is_excerpt else frozenset(), is_alone=source.is_excerpt
     )
-    until, first = time.process_time() + _SECONDS, 1
+    first = 1
     is_changed = is_late = False
     for raws in _blocks(stream):
-        if not is_late and time.process_time() > until:
-            why = f"its format takes long to rewrite; read without rewriting from line {first:,} on"
-            gaps.append(Gap(source.path, why, "Diagnose the part of it that contains the failure."))
+        shown = None if is_late else _in_time(rewriter, raws, first, until)
+        if shown is None:
+            if not is_late:
+                why = f"its format takes long to rewrite; read without rewriting from line {first:,} on"
+                hint = "Diagnose the part of it that contains the failure."
+                gaps.append(Gap(source.path, why, hint))
             is_late = True
-        if is_late:
             shown = [("", n, raw.replace(HEADER, "")) for n, raw in enumerate(raws, first)]
-        else:
-            shown = rewriter.rewrite(raws, first)
         is_changed = is_changed or len(shown) != len(raws) or any(map(_differs, shown, raws))
         outputs.write(shown)
         first += len(raws)
     return is_changed
+
+
+def _in_time(
+    rewriter: Rewriter, raws: list[str], first: int, until: float
+) -> list[RewrittenLine] | None:
+    """The rewritten lines of a block; None if the CPU time is spent."""
+    seconds = until - time.process_time()
+    with suppress(CpuTimeSpent), cpu_limit(seconds):
+        return rewriter.rewrite(raws, first) if seconds > 0 else None
+    return None
 
 
 def _differs(shown: RewrittenLine, raw: str) -> bool:

@@ -386,7 +386,7 @@ def open_files(found: Files) -> Check:
     raise_ = f"ulimit -n {_FILES}"
     if found.hard is not None and found.hard < _FILES:
         raise_ = f"sudo prlimit --pid $$ --nofile={_FILES}:{_FILES}"
-    fix = f"{raise_}   # before ray start; docker run --ulimit nofile={_FILES}:{_FILES}"
+    fix = f"{raise_}   # before ray start. docker run --ulimit nofile={_FILES}:{_FILES}"
     if found.raylet is not None:
         limit, used = found.raylet
         if limit and used and used > 0.8 * limit:
@@ -430,7 +430,7 @@ def processes(found: Threads | None) -> Check:
         fix = (
             f"docker run --pids-limit={wanted * 4}   # Kubernetes: podPidsLimit of the kubelet"
             if found.setting == "pids.max"
-            else f"ulimit -u {(found.used + wanted) * 4}   # before ray start; systemd: LimitNPROC="
+            else f"ulimit -u {(found.used + wanted) * 4}   # before ray start. systemd: LimitNPROC="
             if found.setting == "ulimit -u"
             else paste.shell(
                 "sudo sysctl {setting:id}={threads}",
@@ -564,7 +564,7 @@ class Auth(NamedTuple):
     """None: not tried."""
 
 
-_GET = "ray get-auth-token   # on the head; then here: export RAY_AUTH_TOKEN=…"
+_GET = "ray get-auth-token   # on the head, then here: export RAY_AUTH_TOKEN=…"
 
 
 def token(auth: Auth) -> Check:
@@ -656,7 +656,7 @@ def init(found: Init | None) -> Check:
     name = "init"
     if found is None:
         return Check(name, "n/a", "checked on Linux only")
-    fix = "docker run --init   # or tini as entry point; Kubernetes: shareProcessNamespace: true"
+    fix = "docker run --init   # or tini as entry point. Kubernetes: shareProcessNamespace: true"
     if found.defunct:
         children = text.plural(found.defunct, "defunct child", "defunct children")
         finding = f"process 1 ({found.name}) has left {children}"

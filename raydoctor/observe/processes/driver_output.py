@@ -24,6 +24,8 @@ from raydoctor.observe.processes import proc
 
 MOST = 64 << 20
 """Bytes; a larger file is not read without being asked for: a diagnosis would wait for it."""
+MOST_OF_ALL = 256 << 20
+"""Bytes of all files together: each is copied to the temporary folder."""
 ABOUT = "driver.json"
 """Beside an output that `raydoctor run` kept: its sessions and pids."""
 _MOST_RUNS = 50
@@ -48,6 +50,7 @@ class DriverOutput(NamedTuple):
 def find(session: str, sources: Iterable[Source]) -> Iterator[DriverOutput | Gap]:
     """The output files of a session's running drivers, and a gap for each that cannot or may not be read."""
     seen: set[tuple[int, int]] = set()
+    left = MOST_OF_ALL
     pids = {source.pid for source in sources if source.role == "core-driver" and source.pid}
     for pid in sorted(pids):
         uid = proc.credentials(pid)
@@ -62,7 +65,7 @@ def find(session: str, sources: Iterable[Source]) -> Iterator[DriverOutput | Gap
             seen.add(key)
             if _is_within(path, session):
                 continue  # a submitted job's log, which the capture has
-            if why := _refusal(status, uid):
+            if why := _refusal(status, uid, left):
                 yield Gap(path, why, HINT, about="driver")
                 continue
             try:
@@ -72,6 +75,7 @@ def find(session: str, sources: Iterable[Source]) -> Iterator[DriverOutput | Gap
                         and proc.credentials(pid) == uid
                         and _is_driver(proc.files(pid), session, pid)
                     ):
+                        left -= min(status.st_size, MOST)
                         yield DriverOutput(pid, path, stream)
             except (FileNotFoundError, ProcessLookupError):
                 continue  # the driver has just ended
@@ -156,10 +160,12 @@ def _status(pid: int, number: int) -> os.stat_result | None:
     return None
 
 
-def _refusal(status: os.stat_result, uid: int | None) -> str:
-    """Why a file is not read; empty if it is."""
+def _refusal(status: os.stat_result, uid: int | None, left: int) -> str:
+    """Why a file is not read; empty if it is. `left`: bytes that may still be read."""
     if status.st_uid != uid:
         return f"belongs to user {owners.user(status.st_uid)}, not to the driver's user"
     if status.st_size > MOST:
         return f"{status.st_size >> 20:,} MiB, more than are read without being asked for"
+    if status.st_size > left:
+        return f"not read: drivers' output has more than {MOST_OF_ALL >> 20:,} MiB"
     return ""

@@ -70,13 +70,17 @@ def everywhere(known: Known, node: str = "") -> list[ProcessToSample]:
 
 def named(known: Known, wanted: str) -> list[ProcessToSample]:
     """The processes of a target. Raises UnknownTargetError if there are none."""
-    name, pid = target_names.parse(wanted)
+    wish = target_names.parse(wanted)
+    name, pid = wish
+    found: list[ProcessToSample] = []
     for find in (_by_node, _by_task, _by_actor, _by_worker) if name else ():
         if found := [each for each in dict.fromkeys(find(known, name)) if pid in (None, each.pid)]:
             return found
-    if pid is not None and (found := list(_by_worker(known, str(pid)))):
+    if pid is not None and (not name or wish.is_kind):
+        found = list(_by_worker(known, str(pid)))
+    if found:
         return found
-    raise _unknown(known, name or wanted.strip())
+    raise _unknown(known, wanted.strip() if pid is not None else name)
 
 
 def _by_node(known: Known, name: str) -> Iterator[ProcessToSample]:
@@ -110,7 +114,7 @@ def _by_actor(known: Known, name: str) -> Iterator[ProcessToSample]:
 def _by_worker(known: Known, name: str) -> Iterator[ProcessToSample]:
     for row in known.stats:
         if is_prefix(name, row.get("worker_id")) or (
-            name.isdigit() and row.get("pid") == int(name)
+            name.isdecimal() and len(name) < 11 and row.get("pid") == int(name)
         ):
             yield _worker(row)
 

@@ -25,12 +25,13 @@ BY_SCOPE = "because all references to the actor were removed"
 BY_OWNER = "because its owner has died"
 
 _FRAME = pattern(
-    r"(?:\n\tclass_name: (?P<class_name>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d+))?"
+    r"(?:\n\tclass_name: (?P<class_name>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d{1,20}))?"
     r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: (?P<ray_namespace>[^\n]*))?"
     r"(?:\n\tip: (?P<node_ip_address>[^\n]*))?\n(?P<error_message>.*)",
     re.DOTALL,
 )
 _CONTEXT_FIELD = pattern(r'^ {4}(\w+): (?:"(.*)"|(\S+))$', re.MULTILINE)
+_PID = pattern(r"[0-9]{1,10}")
 _OWNER = pattern(r"Owner Id: (?P<owner>[0-9a-f]{56})")
 
 CALL_FAILED = Signal(
@@ -153,7 +154,7 @@ def _add_fields(death: Death, fields: dict[str, str]) -> None:
     death.name = death.name or fields.get("name", "")
     death.namespace = death.namespace or fields.get("ray_namespace", "")
     death.cause = death.cause or fields.get("error_message", "")
-    if death.pid is None and fields.get("pid", "").isdigit():
+    if death.pid is None and _PID.fullmatch(fields.get("pid", "")):
         death.pid = int(fields["pid"])
     named = _OWNER.search(fields.get("error_message", ""))
     death.owner = death.owner or (

@@ -110,11 +110,11 @@ def working(workers: Iterable[Worker]) -> list[Worker]:
 
 _GRANTED = pattern(
     r"class_name=(?P<class>[^,}]{0,300}), function_name=(?P<function>[^,}]{0,300})[^{]{0,300}\} scheduling_strategy=(?s:.{0,1000}?)"
-    r"resource_set=\{(?P<set>[^{}]{0,2000})\}(?s:.{0,500}?): (?P<granted>\d+)/\d+$",
+    r"resource_set=\{(?P<set>[^{}]{0,2000})\}(?s:.{0,500}?): (?P<granted>\d{1,20})/\d+$",
     re.MULTILINE,
 )
 _AVAILABLE = pattern(r'Local resources: \{"total":.{0,4000}?"available": \{(?P<items>[^{}]*)\}')
-_ITEM = pattern(r"([\w:.\-/]{1,200}): (\[[^\[\]]*\]|[\d.e+]+)")
+_ITEM = pattern(r"([\w:.\-/]{1,200}): (\[[^\[\]]*\]|[^\s,\[{}]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def blocked_in(dump: Event) -> list[Blocked]:
 def _set(text: str) -> resources.Needs:
     """`CPU : 1, licence : 1, ` of a scheduling class."""
     items = [item.rpartition(" : ") for item in text.split(", ")]
-    return {n.strip(): float(v) for n, _, v in items if n and re.fullmatch(r"[\d.]+", v.strip())}
+    return {name.strip(): sum(resources.numbers(amount)) for name, _, amount in items if name}
 
 
 def exhausted(dump: Event) -> set[str]:
@@ -165,10 +165,7 @@ def exhausted(dump: Event) -> set[str]:
     found = _AVAILABLE.search(dump.message)
     if not found:
         return set()
-    left = {
-        name: sum(float(n) for n in re.findall(r"[\d.e+]+", amount))
-        for name, amount in _ITEM.findall(found["items"])
-    }
+    left = {name: sum(resources.numbers(amount)) for name, amount in _ITEM.findall(found["items"])}
     total = re.search(r'Local resources: \{"total":\{([^}]*)\}', dump.message)
     names = [name for name, _ in _ITEM.findall(total[1])] if total else []
     return {name for name in names if not left.get(name, 0.0)}
@@ -178,4 +175,4 @@ def has(dump: Event, name: str) -> float:
     """The node's total of a resource."""
     total = re.search(r'Local resources: \{"total":\{([^}]*)\}', dump.message)
     amounts = dict(_ITEM.findall(total[1])) if total else {}
-    return sum(float(n) for n in re.findall(r"[\d.e+]+", amounts.get(name, ""))) / 10_000
+    return sum(resources.numbers(amounts.get(name, ""))) / 10_000

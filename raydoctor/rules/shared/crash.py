@@ -131,9 +131,9 @@ _ECHOED = (
 )
 _REMAINS = ("crash.tail", "crash.shell")
 _KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
-_FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.*\S)\s*$')
+_FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d{1,20}),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(
-    r"^Extension modules: (?P<names>[^\n]*?)(?: \(total: (?P<total>\d+)\)|$)", re.MULTILINE
+    r"^Extension modules: (?P<names>[^\n]*?)(?: \(total: (?P<total>\d{1,20})\)|$)", re.MULTILINE
 )
 _CRASHED_THREAD = pattern(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
 _OTHER_THREAD = pattern(r"^Thread 0x", re.MULTILINE)

@@ -96,7 +96,7 @@ NOT_ENOUGH = Signal(
 IDLE = Signal(
     "data.idle",
     " is running but has no outputs for ",
-    r"^Operator (?P<operator>.+?) is running but has no outputs for (?P<seconds>[\d.]+) seconds\. Execution may be slower than expected\.",
+    r"^Operator (?P<operator>.+?) is running but has no outputs for (?P<seconds>\d{1,20}(?:\.\d{1,20})?) seconds\. Execution may be slower than expected\.",
     _ROLES,
     "Operator TaskPoolMapOperator[ReadRange->Map(f)] is running but has no outputs for 60.4 seconds. Execution may be slower than expected.",
     fold=("operator",),
@@ -106,7 +106,7 @@ SLOW_TASK = Signal(
     "data.slow_task",
     "s, which is longer than the average task duration",
     r"^A task (?:\(task_id=(?P<slow_task>[0-9a-f]+)\) )?of operator (?P<operator>.+?) (?:\(pid=(?P<slow_pid>\w+), [^)]*\) |with task index \d+ )?"
-    r"has been running (?:or stuck in scheduling )?for (?P<seconds>[\d.]+)s, which is longer than the average task duration[^(]*\((?P<average>[\d.]+)",
+    r"has been running (?:or stuck in scheduling )?for (?P<seconds>\d{1,20}(?:\.\d{1,20})?)s, which is longer than the average task duration[^(]*\((?P<average>\d{1,20}(?:\.\d{1,20})?)",
     _ROLES,
     "A task of operator ReadRange->Map(f) with task index 3 has been running for 128.41s, which is longer than the average task duration of "
     "this operator (0.12s).",
@@ -116,8 +116,8 @@ SLOW_TASK = Signal(
 SHUFFLE = Signal(
     "data.shuffle_needs",
     " resources in cluster for hash shuffle operation. Required: ",
-    r"^Insufficient (?P<resource>CPU|memory) resources in cluster for hash shuffle operation\. Required: (?P<required>[\d.]+) (?P<unit>CPUs|GiB) "
-    r"for (?P<aggregators>\d+) aggregators, but cluster only has (?P<total>[\d.]+) ",
+    r"^Insufficient (?P<resource>CPU|memory) resources in cluster for hash shuffle operation\. Required: (?P<required>\d{1,20}(?:\.\d{1,20})?) (?P<unit>CPUs|GiB) "
+    r"for (?P<aggregators>\d+) aggregators, but cluster only has (?P<total>\d{1,20}(?:\.\d{1,20})?) ",
     _ROLES,
     "Insufficient CPU resources in cluster for hash shuffle operation. Required: 8.0 CPUs for 8 aggregators, but cluster only has 4.0 total "
     "CPUs.",
@@ -125,8 +125,8 @@ SHUFFLE = Signal(
 AGGREGATORS = Signal(
     "data.aggregators",
     " hash-shuffle aggregators are ready after ",
-    r"^Only (?P<ready>\d+) out of (?P<aggregators>\d+) hash-shuffle aggregators are ready after (?P<seconds>[\d.]+) secs\."
-    r"(?:.{0,200}?\(available CPUs: (?P<free>[\d.]+), required CPUs: (?P<required>[\d.]+)\))?",
+    r"^Only (?P<ready>\d+) out of (?P<aggregators>\d+) hash-shuffle aggregators are ready after (?P<seconds>\d{1,20}(?:\.\d{1,20})?) secs\."
+    r"(?:.{0,200}?\(available CPUs: (?P<free>\d{1,20}(?:\.\d{1,20})?), required CPUs: (?P<required>\d{1,20}(?:\.\d{1,20})?)\))?",
     _ROLES,
     "Only 3 out of 8 hash-shuffle aggregators are ready after 300.0 secs. This might indicate resource contention for cluster resources "
     "(available CPUs: 0.0, required CPUs: 8.0). Cluster only has 1.20 GiB available memory, required memory: 8.00 GiB.",
@@ -157,7 +157,7 @@ STALLS = (NO_PROGRESS, TIMED_OUT, NO_ACTORS, NOT_ENOUGH, AGGREGATORS, IDLE, SLOW
 FINISHED = Signal(
     "data.finished",
     " execution finished in ",
-    r"Dataset (?:\S+ )?execution finished in [\d.]+ seconds",
+    r"Dataset (?:\S+ )?execution finished in \d{1,20}(?:\.\d{1,20})? seconds",
     _ROLES,
     "✔️  Dataset train_7_0 execution finished in 12.30 seconds",
 )
@@ -173,8 +173,8 @@ RUN_FAILED = Signal(
 HIGH_MEMORY = Signal(
     "data.high_memory",
     "Operator ",
-    r"^Operator '(?P<operator>[^'\n]{1,500})'\s+uses\s+(?P<average>[\d.]+[KMGTP]?i?B)\s+of\s+memory\s+per\s+(?:task|worker)\s+on\s+average"
-    r"(?:\s+\(up\s+to\s+(?P<largest>[\d.]+[KMGTP]?i?B)\))?,\s+but\s+Ray\s+only\s+requests\s+(?P<requested>[\d.]+[KMGTP]?i?B)(?P<what>.*)",
+    r"^Operator '(?P<operator>[^'\n]{1,500})'\s+uses\s+(?P<average>\d{1,20}(?:\.\d{1,20})?[KMGTP]?i?B)\s+of\s+memory\s+per\s+(?:task|worker)\s+on\s+average"
+    r"(?:\s+\(up\s+to\s+(?P<largest>\d{1,20}(?:\.\d{1,20})?[KMGTP]?i?B)\))?,\s+but\s+Ray\s+only\s+requests\s+(?P<requested>\d{1,20}(?:\.\d{1,20})?[KMGTP]?i?B)(?P<what>.*)",
     (*_ROLES, "worker-echo"),
     "Operator 'ReadRange->MapBatches(embed)' uses 4.1GiB of memory per task\non average, but Ray only requests 0.0B per task at the start "
     "of the\npipeline.\n\nTo avoid out-of-memory errors, consider setting `memory=4.1GiB` in the\nappropriate function or method call.",
@@ -237,7 +237,7 @@ class MemoryUse(NamedTuple):
 
 
 _HEADROOM = 1.25
-_REQUEST = pattern(r"`memory=(\d+)`")
+_REQUEST = pattern(r"`memory=(\d{1,20})`")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

@@ -58,7 +58,7 @@ class Left(NamedTuple):
             return "sys.exit()"
         return (
             f"sys.exit({self.code})"
-            if self.code.lstrip("-").isdigit()
+            if self.code.lstrip("-").isdecimal()
             else f'sys.exit("{self.code}")'
         )
 

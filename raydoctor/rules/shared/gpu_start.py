@@ -25,7 +25,7 @@ STARTED = (
         "INFO 03-30 14:12:02 [gpu_model_runner.py:3259] Starting to load model /models/qwen...",
     ),
     Signal(
-        "vllm.started", "Model loading took ", r"(?:^|\] )Model loading took [\d.]+ Gi?B", OUTPUT,
+        "vllm.started", "Model loading took ", r"(?:^|\] )Model loading took \d{1,20}(?:\.\d{1,20})? Gi?B", OUTPUT,
         "INFO 03-30 14:12:49 [gpu_model_runner.py:3338] Model loading took 7.1554 GiB memory and 31.8 seconds",
     ),
     Signal(

@@ -52,7 +52,7 @@ NOT_ALLOCATED = Signal(
 NO_ANSWER = Signal(
     "serve.health_timeout",
     "t receive health check response for",
-    rf"^Didn't receive health check response for replica {_REPLICA} after (?P<seconds>[\d.]+)s, marking it unhealthy",
+    rf"^Didn't receive health check response for replica {_REPLICA} after (?P<seconds>\d{{1,20}}(?:\.\d{{1,20}})?)s, marking it unhealthy",
     CONTROLLER,
     f"Didn't receive health check response for replica {SAMPLE} after 5.0s, marking it unhealthy.",
     fold=("deployment", "tag"),
@@ -164,7 +164,7 @@ PENDING = Signal(
     "serve.replica_pending",
     " replicas that have taken more than ",
     r"^Deployment '(?P<deployment>[^'\n]*)' in application '(?P<app>[^'\n]*)' (?:has )?(?P<replicas>\d+) replicas that have taken more "
-    r"than (?P<seconds>[\d.]+)s to (?P<step>be scheduled|initialize)\."
+    r"than (?P<seconds>\d{1,20}(?:\.\d{1,20})?)s to (?P<step>be scheduled|initialize)\."
     r"(?:.{0,1000}?[Rr]esources required for each\s{1,20}replica:\s{0,20}(?P<required>.{1,1000}?),?\s{1,20}[Tt]otal resources available:\s{0,20}(?P<available>.{1,1000}?)\.?\s{1,20}Use `ray)?",
     CONTROLLER,
     "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to be scheduled. This may be due to "

@@ -32,12 +32,16 @@ _PRINTED_THREAD = pattern(
     r"^(?:Current t|T)hread (?P<id>0x[0-9a-f]+)[^\n]*\(most recent call first\):\n(?P<frames>(?:[ \t]+File .*\n?)*)",
     re.MULTILINE,
 )
-_PRINTED_FRAME = pattern(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
+_PRINTED_FRAME = pattern(
+    r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d{1,20}) in (?P<function>.+)$'
+)
 _THREAD = pattern(
     r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
 )  # fmt: skip
 EVENT_LOOP = kind.EVENT_LOOP
-_FRAME = pattern(r"^\s{1,20}(?P<function>\S.{0,1000}?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_FRAME = pattern(
+    r"^\s{1,20}(?P<function>\S.{0,1000}?) \((?P<file>[^()]+?)(?::(?P<line>\d{1,20}))?\)$"
+)
 
 
 class DumpedThread(NamedTuple):

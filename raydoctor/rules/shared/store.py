@@ -31,8 +31,8 @@ PLACE, SHRUNK = "place", "shrunk"
 DISK_OVER = (
     Signal(
         "disk.over_threshold", "% full, available space: ",
-        r"^(?P<dir>\S.*?) is over (?P<percent>[\d.]+)% full, available space: (?P<free>\d[\de+-]*(?:\.[\de+-]+)?)(?P<gb> GB)?"
-        r"(?:; capacity: (?P<capacity>[\d.e+-]+)|\.)", RAYLET_TOLD,
+        r"^(?P<dir>\S.*?) is over (?P<percent>\d{1,20}(?:\.\d{1,20})?)% full, available space: (?P<free>\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?)(?P<gb> GB)?"
+        r"(?:; capacity: (?P<capacity>\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?)|\.)", RAYLET_TOLD,
         "/tmp/ray/session_2026-11-21_07-50-14_566733_12 is over 95% full, available space: 9.2337 GB; capacity: 251.972 GB. "
         "Object creation will fail if spilling is required.",
         symptom=True, fold=("dir",),
@@ -57,7 +57,7 @@ OUT_OF_DISK = Signal(
 
 STORE_SIZE = Signal(
     "store.size", "Allowing the Plasma store to use up to ",
-    r"^Allowing the Plasma store to use up to (?P<gb>[\d.e+-]+)GB of memory", ("raylet-out",),
+    r"^Allowing the Plasma store to use up to (?P<gb>\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?)GB of memory", ("raylet-out",),
     "Allowing the Plasma store to use up to 0.209715GB of memory.",
 )  # fmt: skip
 """Decimal gigabytes, printed once when the raylet starts."""
@@ -135,8 +135,8 @@ class Pulls(NamedTuple):
 
 
 _PULLS = pattern(
-    r"^PullManager:\n.{0,1500}?- num bytes available for pulled objects: (?P<available>\d+)\n.{0,1500}?- num bytes being pulled \(all\): 0\n"
-    r".{0,1500}?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes \(inactive, waiting for capacity\)",
+    r"^PullManager:\n.{0,1500}?- num bytes available for pulled objects: (?P<available>\d{1,20})\n.{0,1500}?- num bytes being pulled \(all\): 0\n"
+    r".{0,1500}?- first task request bundle: (?P<objects>\d{1,20}) objects, (?P<wanted>\d{1,20}) bytes \(inactive, waiting for capacity\)",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -150,7 +150,9 @@ def waiting_pulls(state: Event) -> Pulls | None:
     return Pulls(int(found["objects"]), int(found["wanted"]), int(found["available"]), removable)
 
 
-_USAGE = pattern(r"Current usage: ([\d.e+-]+) / ([\d.e+-]+) GB")
+_USAGE = pattern(
+    r"Current usage: (\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) / (\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) GB"
+)
 _PENDING = pattern(r"(\d{1,15}) pending objects of total size (\d{1,15})MB")
 
 
@@ -289,14 +291,14 @@ def larger(needed: float) -> tuple[Remedy, ...]:
             f"Give the object store {size_of(size)}, if the node has that much memory",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size}   # plus your other options; each node",
+                    "ray start --object-store-memory={size}   # plus your other options, each node",
                     size=size,
                 ),
                 paste.python(
                     "ray.init(object_store_memory={size})       # where the script starts Ray",
                     size=size,
                 ),
-                "docker run --shm-size=SIZE   # plus your other options; in a container, at least as much",
+                "docker run --shm-size=SIZE   # plus your other options, in a container, at least as much",
             ),
             risk="disruptive",
             doc=MEMORY_DOC,

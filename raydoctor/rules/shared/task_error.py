@@ -44,7 +44,7 @@ RETRIED = Signal(
 
 UNHANDLED = "Unhandled error (suppress with"
 _NESTED = "ray.exceptions.RayTaskError"
-_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]*)")
+_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d{1,20}), ip=(?P<ip>[^,)\s]*)")
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"

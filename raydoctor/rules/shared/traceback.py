@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
 
-_FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d{1,20})(?:, in (?P<function>\S+))?')
 _CODE = pattern(r"(?P<indent> {4})(?P<code>\S.{0,300})")
 _MARKS = pattern(r"[ ~^]{5,400}")
 """Since Python 3.11, unless the whole line failed."""

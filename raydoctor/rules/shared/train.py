@@ -156,16 +156,18 @@ SIGNALS = (
     NO_ANSWER,
 )
 
-_SNIPPET = pattern(r"^\[Rank (?P<ranks>\d+(?:,\d+)*)(?: Error Snippet\]:|\])\n", re.MULTILINE)
+_SNIPPET = pattern(
+    r"^\[Rank (?P<ranks>\d{1,9}(?:,\d{1,9})*)(?: Error Snippet\]:|\])\n", re.MULTILINE
+)
 _DEAD = "A worker health check failed."
-_PID = pattern(r"\bpid[=:] ?(\d+)")
+_PID = pattern(r"\bpid[=:] ?(\d{1,20})")
 _IP = pattern(r"(?:node_ip='|\n\tip: )([^'\n]+)")
 _WORKER = pattern(r"ray-train-app-worker-([0-9a-f]{56})\.log")
-_WORLD = pattern(r"\bworld_size=(\d+)")
+_WORLD = pattern(r"\bworld_size=(\d{1,20})")
 _V1_TASK = "ray::_Inner.train()"
 _V1_ERROR = "ray::_RayTrainWorker__execute."
 _V1_DEAD = pattern(
-    r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*){0,20}?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
+    r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d{1,20})(?:\n\t[^\n]*){0,20}?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
 )
 _UNKNOWN = -1
 _PEER = pattern(

@@ -143,7 +143,7 @@ DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_G
 
 # ---------------------------------------------------------------- nodes' resources
 
-_NODE_TOTAL = pattern(r'node id: (-?\d+)\{"total":\{([^{}]*)\}')
+_NODE_TOTAL = pattern(r'node id: (-?\d{1,20})\{"total":\{([^{}]*)\}')
 _OWN_TOTAL = pattern(r'"total":\{([^{}]*)\}')
 
 
@@ -165,7 +165,7 @@ def totals(case: Case, at: float | None) -> list[resources.Needs]:
 
 
 _STATUS_TOTAL = pattern(
-    r"^ ?(?P<used>\d+(?:\.\d+)?)/(?P<amount>\d+\.\d+) (?P<name>[\w.:-]+)(?: \(.{0,200}\))?$",
+    r"^ ?(?P<used>\d{1,20}(?:\.\d{1,20})?)/(?P<amount>\d{1,20}\.\d{1,20}) (?P<name>[\w.:-]+)(?: \(.{0,200}\))?$",
     re.MULTILINE,
 )
 _STATUS_NODE = pattern(r"^ (?P<count>\d{1,6}) \S+$", re.MULTILINE)
@@ -285,7 +285,7 @@ def retries(case: Case, needs: resources.Needs) -> list[Event]:
     ]
 
 
-_BUNDLE = pattern(r"(?P<one>\{[^{}]*\})(?: \* (?P<times>\d+))?")
+_BUNDLE = pattern(r"(?P<one>\{[^{}]*\})(?: \* (?P<times>\d{1,20}))?")
 
 
 class ListedGroup(NamedTuple):
@@ -333,7 +333,7 @@ class DumpedHolder(NamedTuple):
 
 
 _HOLDER = pattern(
-    r"actor_or_task=?(?P<name>.{0,300}?) pid=(?P<pid>\d+)(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^{}]*)\}"
+    r"actor_or_task=?(?P<name>.{0,300}?) pid=(?P<pid>\d{1,20})(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^{}]*)\}"
 )
 
 

@@ -18,33 +18,35 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 
 _HEAD = pattern(
-    r"Memory on the node \(IP: (?P<ip>[^,]{1,100}), ID: (?P<node>[0-9a-f]+)\)(?: where the (?:task|lease) "
-    r"\((?P<victim>.{0,1000}?), memory used=(?P<victim_gb>[\d.]+)GB\) was running)? was "
-    r"(?P<used>[\d.]+)GB(?: used)? / (?P<limit>[\d.]+)GB(?: limit)? \((?P<fraction>[\d.]+)\)"
-    r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d+(?:\.\d+)?))?",
+    r"Memory on the node \(IP: (?P<ip>[^,]{1,100}), ID: (?P<node>[0-9a-f]{1,64})\)(?: where the (?:task|lease) "
+    r"\((?P<victim>.{0,1000}?), memory used=(?P<victim_gb>\d{1,20}(?:\.\d{1,20})?)GB\) was running)? was "
+    r"(?P<used>\d{1,20}(?:\.\d{1,20})?)GB(?: used)? / (?P<limit>\d{1,20}(?:\.\d{1,20})?)GB(?: limit)? \((?P<fraction>\d{1,20}(?:\.\d{1,20})?)\)"
+    r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d{1,20}(?:\.\d{1,20})?))?",
     re.DOTALL,
 )
 _VICTIM = pattern(
-    r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.{0,1000}), pid=(?P<pid>\d+)",
+    r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.{0,1000}), pid=(?P<pid>\d{1,20})",
     re.DOTALL,
 )
 _KILLED_WORKER = pattern(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
 _CONSIDERED = pattern(
     r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
     r"task name=(?P<name>.{0,300}?), required resources=\{(?P<resources>[^{}]*)\}|Worker with no lease granted):?,? "
-    r"pid=(?P<pid>\d+), actual memory used=(?P<gb>\d+\.\d+)GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
+    r"pid=(?P<pid>\d{1,20}), actual memory used=(?P<gb>\d{1,20}\.\d{1,20})GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
 )
 _EXCEEDED = pattern(
-    r"Memory usage (?P<used>\d+)B exceeded threshold of (?P<threshold>\d+)B \((?P<percent>[\d.]+)% of (?P<limit>\d+)B"
+    r"Memory usage (?P<used>\d{1,20})B exceeded threshold of (?P<threshold>\d{1,20})B \((?P<percent>\d{1,20}(?:\.\d{1,20})?)% of (?P<limit>\d{1,20})B"
 )
-_STORE = pattern(r"bytes created by worker: (\d+)")
+_STORE = pattern(r"bytes created by worker: (\d{1,20})")
 _COUNT = pattern(
-    r"(?P<count>\d{1,10}) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)"
+    r"(?P<count>\d{1,10}) worker\(s\) were killed|Killing (?P<killing>\d{1,20}) worker\(s\)"
 )
-_USER = pattern(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S(?:.*\S)?)\s*$")
+_USER = pattern(
+    r"^[;\s]*(?P<pid>\d{1,20})\s+(?P<gb>\d{1,20}\.\d{1,20})\s+(?P<command>\S(?:.*\S)?)\s*$"
+)
 _BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
 """Rows of the table: lines up to 2.54 and from 2.57, otherwise separated by `, ` (2.55) or `; ` (2.56)."""
-_IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
+_IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: (\d{1,20}(?:\.\d{1,20})?)GB")
 
 _BODY = (
     "Memory on the node (IP: 127.0.0.1, ID: 7b7300e4fc32be8d273fd1e5045162fa94b1ca910e080bbe66e7b7c8) was 3.22GB used / "
@@ -102,7 +104,7 @@ REFUSED = Signal(
     "oom.refused",
     "memory_monitor.RayOutOfMemoryError: ",
     r"^(?:ray\.)?(?:_private\.)?memory_monitor\.RayOutOfMemoryError: More than (?P<percent>\d{1,3})% of the memory on\s+node\s+(?P<name>\S{1,255})\s+is "
-    r"used\s+\((?P<used>[\d.]+) / (?P<limit>[\d.]+) GB\)(?P<table>.*)",
+    r"used\s+\((?P<used>\d{1,20}(?:\.\d{1,20})?) / (?P<limit>\d{1,20}(?:\.\d{1,20})?) GB\)(?P<table>.*)",
     ("worker-echo", *DRIVER),
     "ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node ray-head is used (61.0 / 62.0 GB). The top 10 memory "
     "consumers are:\n\nPID\tMEM\tCOMMAND\n28442\t50.5GiB\tray::Loader.load()",
@@ -221,7 +223,7 @@ def _considered(text: str) -> tuple[MemoryUser, ...]:
     only_chosen = "Considered workers: [" not in text
     found = []
     for m in _CONSIDERED.finditer(text):
-        cpus = re.search(r"CPU: ([\d.]+)", m["resources"] or "")
+        cpus = re.search(r"CPU: (\d{1,20}(?:\.\d{1,20})?)", m["resources"] or "")
         found.append(
             MemoryUser(
                 int(m["pid"]),

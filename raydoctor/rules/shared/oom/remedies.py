@@ -167,7 +167,7 @@ def _one_task(fit: Fit, beside: str) -> Remedy:
         f"Make each {fit.name} task smaller: one had grown to {gib(fit.each)}, and {gib(fit.room)} is left for it{beside}",
         (
             paste.python(
-                "# {name}: smaller batches, chunks or streaming; memory= does not limit what a task uses",
+                "# {name}: smaller batches, chunks or streaming. memory= does not limit what a task uses",
                 name=fit.name,
             ),
         ),
@@ -199,7 +199,7 @@ def _actors(fit: Fit, beside: str) -> Remedy:
         title,
         (
             paste.python(
-                "# {name}: drop what is no longer needed; keep large values in the object store (ray.put) or on disk",
+                "# {name}: drop what is no longer needed. Keep large values in the object store (ray.put) or on disk",
                 name=fit.name,
             ),
         ),
@@ -232,7 +232,7 @@ def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
         Remedy(
             f"Let Ray use more of node {worst.ip}: its threshold is set to {percent:.0f}% of {gib(worst.limit_gb)}",
             (
-                "unset RAY_memory_usage_threshold   # default: 0.95; where Ray is started, on every node; then start Ray again",
+                "unset RAY_memory_usage_threshold   # default: 0.95, where Ray is started, on every node, then start Ray again",
             ),
             risk="disruptive",
             doc=DOC,

@@ -28,7 +28,7 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
         "timeout",
         pattern(
-            r"Failed to install runtime_env within the\s+timeout of (?P<seconds>[\d.]+) seconds|"
+            r"Failed to install runtime_env within the\s+timeout of (?P<seconds>\d{1,20}(?:\.\d{1,20})?) seconds|"
             r"Failed due to timeout; check runtime_env setup logs"  # up to 2.10
         ),
     ),
@@ -94,7 +94,9 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     (
         "too-large",
-        pattern(r"Package size \([\d.]+MiB\) exceeds the maximum size of [\d.]+MiB"),
+        pattern(
+            r"Package size \(\d{1,20}(?:\.\d{1,20})?MiB\) exceeds the maximum size of \d{1,20}(?:\.\d{1,20})?MiB"
+        ),
     ),
     ("upload", pattern(r"Failed to upload (?:package|working_dir|module) [^\n]*")),
 )

@@ -25,7 +25,7 @@ KEPT = (
     Remedy(
         "Or keep failures for a shorter time",
         (
-            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # before ray start, or before the program that calls ray.init(); on every node",
+            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # before ray start, or before the program that calls ray.init(), on every node",
         ),
         risk="disruptive",
         doc=_DEBUGGING,
@@ -125,7 +125,7 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     "build": (
         "Install a wheel instead of building, or install the build's dependencies on the node",
         (
-            "pip wheel --no-deps PACKAGE   # once, on a machine with the compiler; then use the .whl",
+            "pip wheel --no-deps PACKAGE   # once, on a machine with the compiler, then use the .whl",
             "apt-get install -y build-essential python3-dev   # in the node's image",
         ),
     ),
