@@ -165,7 +165,7 @@ def _tolerant(event: Event) -> Remedy:
     return Remedy(
         "Let the cluster survive the next restart: GCS fault tolerance",
         (
-            "gcsFaultToleranceOptions: {redisAddress: 'redis:6379'}   # spec of the RayCluster; KubeRay 1.3 and later",
+            "gcsFaultToleranceOptions: {redisAddress: 'redis:6379'}   # spec of the RayCluster, KubeRay 1.3 and later",
         ),
         risk="disruptive",
         doc=kubernetes.FAULT_TOLERANCE_DOC,

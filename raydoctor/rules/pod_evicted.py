@@ -149,7 +149,7 @@ def _remedies(pod: Event) -> Iterator[Remedy]:
                     place=place,
                 ),
                 paste.python(
-                    'rayStartParams: {{object-store-memory: "{store}"}}   # bytes; less than the volume',
+                    'rayStartParams: {{object-store-memory: "{store}"}}   # bytes, less than the volume',
                     store=int((quantity(found["limit"]) or 4 * evidence.GB) * 0.8),
                 ),
             ),

@@ -122,7 +122,7 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
             "Give the container more memory: a higher limit, and an equal request, so that Ray plans with what the pod has",
             (
                 paste.python(
-                    "resources: {{requests: {{memory: 8Gi}}, limits: {{memory: 8Gi}}}}   # {place}; as much as the work needs",
+                    "resources: {{requests: {{memory: 8Gi}}, limits: {{memory: 8Gi}}}}   # {place}, as much as the work needs",
                     place=kubernetes.place(end),
                 ),
             ),
@@ -158,7 +158,7 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
         "Let Ray's memory monitor act earlier than the kernel",
         (
             paste.python(
-                'env: [{{name: RAY_memory_usage_threshold, value: "0.85"}}]   # {place}, container {container}; default 0.95',
+                'env: [{{name: RAY_memory_usage_threshold, value: "0.85"}}]   # {place}, container {container}, default 0.95',
                 place=kubernetes.place(end),
                 container=end["container"] or "ray",
             ),

@@ -135,7 +135,7 @@ def _remedies(pod: Event, machine: Event | None) -> Iterator[Remedy]:
         yield Remedy(
             "Give the pods of this cluster a priority class, so that others do not displace them",
             (
-                paste.python("priorityClassName: high-priority   # {place}; a class of your cluster", place=place),
+                paste.python("priorityClassName: high-priority   # {place}, a class of your cluster", place=place),
                 "kubectl get priorityclasses",
             ),
             risk="disruptive",
@@ -159,7 +159,7 @@ def _remedies(pod: Event, machine: Event | None) -> Iterator[Remedy]:
             "Run the head, and work that cannot restart, on machines that are not reclaimed",
             (
                 paste.python(
-                    "nodeSelector: {{cloud.google.com/gke-provisioning: standard}}   # {place}; EKS: eks.amazonaws.com/capacityType: ON_DEMAND",
+                    "nodeSelector: {{cloud.google.com/gke-provisioning: standard}}   # {place}, EKS: eks.amazonaws.com/capacityType: ON_DEMAND",
                     place=place,
                 ),
             ),
