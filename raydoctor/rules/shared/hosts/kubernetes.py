@@ -67,7 +67,7 @@ def survive() -> Remedy:
     """Options with which work survives the loss of a pod."""
     return Remedy(
         "Let the work survive the loss of a pod",
-        ("@ray.remote(max_retries=3)   # tasks; actors: max_restarts=3, max_task_retries=3",),
+        ("@ray.remote(max_retries=3)   # tasks, actors: max_restarts=3, max_task_retries=3",),
         doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
     )
 
