@@ -41,6 +41,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.failures import failures, is_recorded, task_of
+from raydoctor.rules.shared.files import MORE_FILES, OUT_OF_FILES
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.task_error import (
@@ -392,8 +393,8 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
             ),
             doc=_DOC,
         )
-    if failure.raised and "[Errno 24]" in failure.raised.message:
-        yield _MORE_FILES
+    if failure.raised and OUT_OF_FILES in failure.raised.message:
+        yield MORE_FILES
     alone = paste.python(
         "{function:name}._function(ARGUMENTS)   # repeats it in this process, without Ray",
         function=function,
@@ -416,15 +417,6 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         doc=_DEBUGGER_DOC,
         since=(2, 39),
     )
-
-
-_MORE_FILES = Remedy(
-    "Close files that are no longer needed, or raise the hard limit: Ray raises each worker's own limit to it",
-    (
-        "ulimit -n 65536   # before ray start, or before the program that calls ray.init(); if refused: nofile in /etc/security/limits.conf",
-        "docker run --ulimit nofile=65536:65536   # plus your other options",
-    ),
-)
 
 
 def _install(module: str, *, of_driver: bool = False) -> Remedy:
