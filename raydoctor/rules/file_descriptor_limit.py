@@ -383,6 +383,7 @@ def _remedies() -> tuple[Remedy, ...]:
             "Until then run fewer workers on each node",
             (
                 "ray start --num-cpus=FEWER   # plus your other options; or larger num_cpus= for the actors",
+                "ray.init(num_cpus=FEWER)   # if the program starts Ray",
             ),
             doc=_DOC,
         ),

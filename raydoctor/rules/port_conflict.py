@@ -382,6 +382,11 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
                     "ray start --head --{option:id}=FREE_PORT   # plus your other options",
                     option=option,
                 ),
+                *(
+                    ("ray.init(dashboard_port=FREE_PORT)   # if the program starts Ray",)
+                    if "-" in option
+                    else ()
+                ),
             ),
             risk="disruptive",
             doc=_DOC,
