@@ -311,6 +311,7 @@ class Poller:
         self.done = True
 poller = Poller.remote()
 waiting = poller.wait.remote()
+time.sleep(2)
 poller.stop.remote()
 assert ray.get(waiting) == 1
 """,

@@ -84,8 +84,8 @@ class Trial:
         self.text = self.text.replace(old, new)
 
     def export(self, step: str) -> None:
-        """`export NAME=VALUE` or `unset NAME`."""
-        words = _code(step).split()
+        """`export NAME=VALUE` or `unset NAME`, without a command after it."""
+        words = _code(step).partition(";")[0].split()
         if words[0] == "unset":
             self.environment.pop(words[1], None)
         else:
