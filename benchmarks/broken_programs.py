@@ -305,7 +305,7 @@ class Poller:
         self.done = False
     async def wait(self):
         while not self.done:
-            time.sleep(0.5)
+            time.sleep(300)
         return 1
     async def stop(self):
         self.done = True

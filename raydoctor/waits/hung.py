@@ -265,6 +265,10 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
         return False
     if does.helper or (_naps(does) and work.kind != "driver"):
         return work.age >= min_age
+    if does.kind == "async-blocked" and _polls(work.process, does):
+        return (
+            work.age >= min_age
+        )  # between its naps, its event loop may run other coroutines, or not
     is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
     return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
 
