@@ -50,8 +50,8 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster, ended
 from raydoctor.rules.shared.cluster import TOO_MANY_FILES, DeadRaylet
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
-from raydoctor.rules.shared.files import MORE_FILES, OUT_OF_FILES
 from raydoctor.rules.shared.setup import worker_start
+from raydoctor.rules.shared.task_error import MORE_FILES, OUT_OF_FILES
 
 _DAEMONS = ("dashboard", "dashboard-agent", "runtime-env-agent", "log-monitor", "monitor")
 

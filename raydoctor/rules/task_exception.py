@@ -41,10 +41,11 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.failures import failures, is_recorded, task_of
-from raydoctor.rules.shared.files import MORE_FILES, OUT_OF_FILES
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.task_error import (
+    MORE_FILES,
+    OUT_OF_FILES,
     RETRIED,
     UNHANDLED,
     Printed,

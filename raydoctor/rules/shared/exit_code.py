@@ -18,7 +18,7 @@ from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
-from raydoctor.rules.shared.files import OUT_OF_FILES
+from raydoctor.rules.shared.task_error import OUT_OF_FILES
 from raydoctor.rules.shared.traceback import Raised, parse
 
 EXITING = Signal(
