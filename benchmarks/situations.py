@@ -14,7 +14,8 @@ Two programs need `ray[serve]`.
 * right: an accepted root, or none for a healthy program;
 * open: nothing was found, and the exit code says that something may be hidden (3);
 * all-clear: nothing was found and exit code 0, although the program fails or waits;
-* wrong: a root of severity error or above that is neither accepted nor listed under `may`.
+* wrong: a root of severity error or above that is neither accepted nor listed under `may`; what other
+  programs left on the machine does not count.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ else:
 
 ENTRIES = Path(__file__).with_suffix(".toml")
 VIEWS = ("early", "late", "with output", "without output")
+OF_THE_MACHINE = "leftover-process"
 OUTCOMES = ("right", "open", "all-clear", "wrong")
 EARLY = 8.0
 """Seconds after the program has begun: its import of Ray and the connection take three."""
@@ -126,7 +128,8 @@ def diagnosed(ray: RealRay, *words: str) -> Look:
     """The roots of a diagnosis. A warning counts where nothing worse was found."""
     report, code = raydoctor(ray, "diagnose", *words)
     below = {name for each in report["diagnoses"] for name in each["consequences"]}
-    roots = [each for each in report["diagnoses"] if each["id"] not in below]
+    found = [each for each in report["diagnoses"] if each["rule"] != OF_THE_MACHINE]
+    roots = [each for each in found if each["id"] not in below]
     worst = [each["rule"] for each in roots if each["severity"] in ("critical", "error")]
     below_error = [each["rule"] for each in roots if each["severity"] == "warning"]
     return Look(worst or below_error, code, reports=(report,))
