@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -170,10 +171,14 @@ def run(situation: Situation, late: float, reports: Path | None) -> list[Result]
         if late and not situation.ends:
             time.sleep(max(0.0, began + late - time.monotonic()))
             looks["late"] = live(ray)
-        for process, number in ((driver, signal.SIGINT), (ray.nodes[0], signal.SIGTERM)):
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                process.send_signal(number)
-                process.wait(timeout=20)
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(
+                driver.pid, signal.SIGINT
+            )  # as a terminal does: also other drivers that it started
+            driver.wait(timeout=20)
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            ray.nodes[0].send_signal(signal.SIGTERM)
+            ray.nodes[0].wait(timeout=20)
         output = (ray.folder / "output.txt").rename(ray.folder / "kept.txt")
         looks["without output"] = diagnosed(ray, str(ray.session))
         looks["with output"] = diagnosed(ray, str(ray.session), "--driver-log", str(output))
