@@ -305,12 +305,13 @@ class Poller:
         self.done = False
     async def wait(self):
         while not self.done:
-            time.sleep(0.5)
+            time.sleep(300)
         return 1
     async def stop(self):
         self.done = True
 poller = Poller.remote()
 waiting = poller.wait.remote()
+time.sleep(2)
 poller.stop.remote()
 assert ray.get(waiting) == 1
 """,

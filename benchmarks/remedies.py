@@ -84,8 +84,8 @@ class Trial:
         self.text = self.text.replace(old, new)
 
     def export(self, step: str) -> None:
-        """`export NAME=VALUE` or `unset NAME`."""
-        words = _code(step).split()
+        """`export NAME=VALUE` or `unset NAME`, without a command after it."""
+        words = _code(step).partition(";")[0].split()
         if words[0] == "unset":
             self.environment.pop(words[1], None)
         else:
@@ -207,8 +207,8 @@ def _two_threads(t: Trial) -> None:
 def _awaiting(t: Trial) -> None:
     assert t.step("async-actor-blocked", "await asyncio.sleep")
     t.swap(
-        "            time.sleep(0.5)",
-        "            import asyncio\n            await asyncio.sleep(0.5)",
+        "            time.sleep(300)",
+        "            import asyncio\n            await asyncio.sleep(1)",
     )
 
 
@@ -380,7 +380,7 @@ KINDS: dict[str, Kind] = {
     "nested-get-actors": Kind(_decorated("nested-get-deadlock", "Planner", "num_cpus=0"), 45),
     "actor-deadlock-threads": Kind(_two_threads, 60),
     "actor-self-call": Kind(_direct, 60),
-    "async-blocked": Kind(_awaiting, 60),
+    "async-blocked": Kind(_awaiting, 120),
     "name-in-other-namespace": Kind(_namespace),
     "name-never-created": Kind(_created),
     "actor-owner-died": Kind(_detached),
@@ -401,7 +401,7 @@ KINDS: dict[str, Kind] = {
     "message-too-large": Kind(_one_reference, prepare=_with("RAY_max_grpc_message_size", "10000000")),
     "address-of-nothing": Kind(_no_address, 60, _with("RAY_ADDRESS", "127.0.0.1:1")),
     "serve-replicas": Kind(_decorated("infeasible-request", "Generator", "num_cpus"), 60),
-    "serve-many-replicas": Kind(_decorated("cluster-starved", "Generator", "num_replicas="), 60),
+    "serve-many-replicas": Kind(_decorated("serve-replica-pending", "Generator", "num_replicas="), 120),
     "setup-timeout": Kind(_setup_time, 60),
 }  # fmt: skip
 SAME = {

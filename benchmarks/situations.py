@@ -3,29 +3,33 @@
     python -m benchmarks.situations                       # all, about two minutes each
     python -m benchmarks.situations --only queue -v
     python -m benchmarks.situations --late 0 --jobs 4     # without the second look
+    python -m benchmarks.situations --reports FOLDER      # keep every report, to read it as a user
 
 Each program of `situations.toml` runs on a cluster of its own with two CPUs, and its output goes to a file.
 The views are: `early` (live, 8 s after the program began or once it has ended), `late` (live, 80 s after it
 began; only while it runs), and after Ctrl-C and the cluster's end the session folder `with output` and
 `without output` of the program. A live view asks `raydoctor` and, while the program runs, `raydoctor hung`.
+Two programs need `ray[serve]`.
 
 * right: an accepted root, or none for a healthy program;
 * open: nothing was found, and the exit code says that something may be hidden (3);
 * all-clear: nothing was found and exit code 0, although the program fails or waits;
-* wrong: a root of severity error or above that is neither accepted nor listed under `may`.
+* wrong: a root of severity error or above that is neither accepted nor listed under `may`; what other
+  programs left on the machine does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +43,7 @@ else:
 
 ENTRIES = Path(__file__).with_suffix(".toml")
 VIEWS = ("early", "late", "with output", "without output")
+OF_THE_MACHINE = "leftover-process"
 OUTCOMES = ("right", "open", "all-clear", "wrong")
 EARLY = 8.0
 """Seconds after the program has begun: its import of Ray and the connection take three."""
@@ -67,6 +72,7 @@ class Look(NamedTuple):
     code: int
     is_hung: bool = False
     """Whether `raydoctor hung` lists a hang."""
+    reports: tuple[dict[str, Any], ...] = ()
 
 
 class Result(NamedTuple):
@@ -123,9 +129,11 @@ def diagnosed(ray: RealRay, *words: str) -> Look:
     """The roots of a diagnosis. A warning counts where nothing worse was found."""
     report, code = raydoctor(ray, "diagnose", *words)
     below = {name for each in report["diagnoses"] for name in each["consequences"]}
-    roots = [each for each in report["diagnoses"] if each["id"] not in below]
+    found = [each for each in report["diagnoses"] if each["rule"] != OF_THE_MACHINE]
+    roots = [each for each in found if each["id"] not in below]
     worst = [each["rule"] for each in roots if each["severity"] in ("critical", "error")]
-    return Look(worst or [each["rule"] for each in roots if each["severity"] == "warning"], code)
+    below_error = [each["rule"] for each in roots if each["severity"] == "warning"]
+    return Look(worst or below_error, code, reports=(report,))
 
 
 def live(ray: RealRay) -> Look:
@@ -134,14 +142,21 @@ def live(ray: RealRay) -> Look:
     if ray.drivers[0].poll() is not None:
         return found
     hung, code = raydoctor(ray, "hung", "--address", ray.address)
-    return Look(found.roots, max(found.code, code), bool(hung["hung"]))
+    return Look(found.roots, max(found.code, code), bool(hung["hung"]), (*found.reports, hung))
 
 
 # ---------------------------------------------------------------- running
 
 
-def run(situation: Situation, late: float) -> list[Result]:
-    """Run a program, and look at it."""
+def keep(folder: Path, name: str, looks: dict[str, Look], output: str) -> None:
+    """Write what a program printed, and the reports of every view."""
+    folder.mkdir(parents=True, exist_ok=True)
+    reports = {view: (f"exit code {look.code}", *look.reports) for view, look in looks.items()}
+    (folder / f"{name}.json").write_text(json.dumps({"output": output, **reports}, indent=1))
+
+
+def run(situation: Situation, late: float, reports: Path | None) -> list[Result]:
+    """Run a program, and judge every view of it; the reports are kept in a folder if one is named."""
     looks: dict[str, Look] = {}
     with real_ray() as ray:
         ray.start()
@@ -156,13 +171,19 @@ def run(situation: Situation, late: float) -> list[Result]:
         if late and not situation.ends:
             time.sleep(max(0.0, began + late - time.monotonic()))
             looks["late"] = live(ray)
-        for process, number in ((driver, signal.SIGINT), (ray.nodes[0], signal.SIGTERM)):
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                process.send_signal(number)
-                process.wait(timeout=20)
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(
+                driver.pid, signal.SIGINT
+            )  # as a terminal does: also other drivers that it started
+            driver.wait(timeout=20)
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            ray.nodes[0].send_signal(signal.SIGTERM)
+            ray.nodes[0].wait(timeout=20)
         output = (ray.folder / "output.txt").rename(ray.folder / "kept.txt")
         looks["without output"] = diagnosed(ray, str(ray.session))
         looks["with output"] = diagnosed(ray, str(ray.session), "--driver-log", str(output))
+        if reports:
+            keep(reports, situation.name, looks, output.read_text(errors="replace"))
     return [Result(situation, v, judge(situation, look), look) for v, look in looks.items()]
 
 
@@ -183,15 +204,24 @@ def main() -> int:
     parser.add_argument(
         "--late", type=float, default=80.0, metavar="SECONDS", help="0: no late view"
     )
+    parser.add_argument("--reports", type=Path, metavar="FOLDER", help="keep the reports there")
     parser.add_argument("--jobs", type=int, default=1, help="clusters at a time")
     parser.add_argument("-v", "--verbose", action="store_true", help="print right views as well")
     given = parser.parse_args()
+    # A shell starts background jobs with Ctrl-C ignored, and programs would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [each for each in situations() if any(word in each.name for word in given.only)]
     results: list[Result] = []
+    failed = 0
     with ThreadPoolExecutor(given.jobs) as pool:
-        for several in pool.map(lambda each: run(each, given.late), chosen):
-            results += several
-            for each in several:
+        running = {pool.submit(run, each, given.late, given.reports): each.name for each in chosen}
+        for done in as_completed(running):
+            if error := done.exception():
+                failed += 1
+                print(f"no result {running[done]}: {error}", flush=True)
+                continue
+            results += done.result()
+            for each in done.result():
                 if given.verbose or each.outcome != "right":
                     roots = ", ".join(each.look.roots) or "none"
                     hung = ", hung" if each.look.is_hung else ""
@@ -201,7 +231,8 @@ def main() -> int:
                         flush=True,
                     )
     table(results)
-    return 1 if any(each.outcome in ("wrong", "all-clear") for each in results) else 0
+    bad = [each for each in results if each.outcome in ("wrong", "all-clear")]
+    return 1 if bad or failed else 0
 
 
 if __name__ == "__main__":

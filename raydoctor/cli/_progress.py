@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -16,20 +17,20 @@ _STEP = 0.5
 
 
 class Progress:
-    """Shows the current activity, the elapsed seconds and, if known, an estimate of the rest."""
+    """Shows the current activity, the elapsed seconds, and an estimate or limit of the rest, if known."""
 
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
+    def __init__(self, doing: str, limit: float = 0) -> None:
+        self._doing, self._limit = doing, limit
         self._share = 0.0
         self._step_began = time.monotonic()
         self._done = threading.Event()
         self._teller: threading.Thread | None = None
 
-    def say(self, doing: str, done: float = 0, total: float = 0) -> None:
-        """Change the activity; `done` of `total` units of it give the estimate."""
+    def say(self, doing: str, done: float = 0, total: float = 0, *, limit: float = 0) -> None:
+        """Change the activity: `done` of `total` units give the estimate, `limit` is its most seconds."""
         if done <= 0:  # its first unit: earlier activities do not count
             self._step_began = time.monotonic()
-        self._doing, self._share = doing, done / total if total else 0.0
+        self._doing, self._share, self._limit = doing, done / total if total else 0.0, limit
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
@@ -53,7 +54,7 @@ class Progress:
             return
         while True:
             now = time.monotonic()
-            left = _left(self._share, now - self._step_began)
+            left = _left(self._share, now - self._step_began, self._limit)
             sys.stderr.write(f"\r\x1b[K{self._doing} … {now - began:.0f} s{left} ")
             sys.stderr.flush()
             if self._done.wait(_STEP):
@@ -62,14 +63,18 @@ class Progress:
                 return
 
 
-def _left(share: float, seconds: float) -> str:
-    """`, about 40 s left`: if the rest goes as fast as this share of the work."""
+def _left(share: float, seconds: float, limit: float) -> str:
+    """`, about 40 s left` if the rest goes as fast as this share of the work; `, at most 3 s left`."""
     if not 0 < share < 1:
-        return ""
+        rest = math.ceil(limit - seconds)
+        return f", at most {_duration(rest)} left" if rest > 0 else ", time left unknown"
+    return f", about {_duration(round(seconds / share - seconds))} left"
+
+
+def _duration(seconds: int) -> str:
     from raydoctor.model.text import duration
 
-    left = max(1, round(seconds / share - seconds))
-    return f", about {left} s left" if left < 60 else f", about {duration(left)} left"
+    return f"{max(1, seconds)} s" if seconds < 60 else duration(seconds)
 
 
 def read_with_progress(capture: Capture) -> Progress:
@@ -83,6 +88,6 @@ def read_with_progress(capture: Capture) -> Progress:
     return progress
 
 
-def patience(doing: str) -> Progress:
-    """The same for one thing that is done."""
-    return Progress(doing)
+def patience(doing: str, limit: float = 0) -> Progress:
+    """The same for one thing that is done, in at most `limit` seconds."""
+    return Progress(doing, limit)

@@ -212,7 +212,7 @@ def _save(view: HungView, save: str) -> None:
         return
     process, label = runs[0].process, runs[0].label
     started_at = float(process.last.event["started_at"] or 0)
-    with patience(f"recording {label}"):
+    with patience(f"recording {label}", _RECORDED):
         problem = profile.record(process.pid, started_at, Path(save), _RECORDED)
     if problem:
         raise RaydoctorError(f"{save} was not written: {problem}")

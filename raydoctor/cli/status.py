@@ -62,9 +62,11 @@ def command(address: str | None, timeout: float | None, form: str, verbose: bool
 def _view(address: str | None, timeout: float | None) -> StatusView:
     from raydoctor.cli._progress import patience
     from raydoctor.observe import status as observed
+    from raydoctor.observe.collector.run import usual_timeout
 
-    with patience("querying the cluster"):
-        collected = observed.collect(address, timeout, _load)
+    seconds = usual_timeout() if timeout is None else timeout
+    with patience("querying the cluster", seconds):
+        collected = observed.collect(address, seconds, _load)
     for each in collected.notes:
         options.note(each)
     from raydoctor.diagnosis import status

@@ -1,8 +1,9 @@
-"""Drivers that ended, and whose output is not in the capture.
+"""Drivers that ended, or never connected, and whose output is not in the capture.
 
 Ray records that a driver ended, but not whether by an exception: `ray.shutdown()` runs at the end of every
 Python program (2.9.3 to 2.60.0). An exception that no log of Ray mentions is only in the driver's output, so
-that without this output the evidence is incomplete.
+that without this output the evidence is incomplete. A program that `ray.init` refuses before it connects (an
+address without a cluster, another version, a `working_dir` that does not exist) leaves no record in any log.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable, Iterator
 from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
+from raydoctor.case.signals import GCS, RAYLET
+from raydoctor.cluster import tables as live
 from raydoctor.model import ids, paste, text
-from raydoctor.model.values import Gap
+from raydoctor.model.values import Gap, Source
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import CONNECTING
 
@@ -34,15 +37,18 @@ AGENT_CONNECTING = Signal(
 
 
 def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
-    """At most one gap. `now`: of a running cluster, in epoch seconds; `since`: earlier ends do not matter."""
+    """At most one gap. `now`: of a live cluster, in epoch seconds; `since`: earlier ends do not matter."""
     if any(source.role == "driver" and not source.pid for source in case.sources):
         return  # Which driver wrote it is unknown.
     if since is None and now is not None:
         since = now - RECENT_S
+    programs = _of_programs(case)
+    if not programs and _shows_no_program(case):
+        yield _of_none(is_recent=since is None or _begin(case) >= since)
     is_live = "live" in case.roles
     ended = [
         job
-        for job in _of_programs(case)
+        for job in programs
         if (job.ended is not None or not is_live) and (since is None or _end(job) >= since)
     ]
     if ended:
@@ -58,6 +64,41 @@ def interrupted(case: Case) -> Iterator[Gap]:
             "Next time, before Ctrl-C: raydoctor hung",
             about="driver",
         )
+
+
+def _shows_no_program(case: Case) -> bool:
+    """Whether the GCS's log is in the capture, and nothing in the capture belongs to a program."""
+    is_used = any(s.role.startswith("worker") and _has_job(s) for s in case.sources)
+    is_live = any(live.mapping(row, "driver_info") for row in live.rows(case, "jobs"))
+    return bool(case.roles.intersection(GCS)) and not (is_used or is_live or jobs.submissions(case))
+
+
+def _has_job(source: Source) -> bool:
+    return any(e.kind == "job" and e.value.strip("f") for e in source.entities)
+
+
+def _begin(case: Case) -> float:
+    """When Ray's daemons wrote their first record, as far as the events show; infinity if none has a time."""
+    daemons = (*GCS, *RAYLET)
+    return min(
+        (e.at for e in case.events if e.at is not None and e.source.role in daemons),
+        default=float("inf"),
+    )
+
+
+def _of_none(is_recent: bool) -> Gap:
+    """`is_recent`: an idle cluster that started long ago is no sign of a program that could not connect."""
+    return Gap(
+        "output of programs that could not connect",
+        "the logs show no program that connected to this Ray; an earlier error of ray.init "
+        "is only in the program's output",
+        paste.text(
+            "If one failed, give its output with --driver-log FILE, or: "
+            "raydoctor run -- python your_script.py"
+        ),
+        optional=not is_recent,
+        about="driver",
+    )
 
 
 def _end(job: Job) -> float:

@@ -21,7 +21,14 @@ from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap, Source
 from raydoctor.observe.collector.cluster import Cluster
-from raydoctor.observe.collector.run import TIMEOUT, Collection, Collector, run
+from raydoctor.observe.collector.run import (
+    TIMEOUT,
+    Collection,
+    Collector,
+    ReportProgress,
+    run,
+    silent,
+)
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.gcs import state, token
 from raydoctor.observe.machine import (
@@ -42,7 +49,6 @@ if TYPE_CHECKING:
     from raydoctor.observe.bundle import Bundle
     from raydoctor.observe.stacks.suspects import Sampling
 
-ReportProgress = Callable[[str], None]
 _ADDRESSES = (
     "Give the GCS's address as `ray start --head` printed it, such as 10.0.0.2:6379; auto, or no address, is "
     "the cluster on this machine."
@@ -118,7 +124,7 @@ class Live:
         return [Gap("the cluster", why, "Choose another cluster with --address.", optional=True)]
 
 
-def collect(options: CollectOptions, report: ReportProgress = lambda doing: None) -> Live:
+def collect(options: CollectOptions, report: ReportProgress = silent) -> Live:
     """Inspect a cluster.
 
     Raises RaydoctorError if there is neither a cluster nor a session here, or nothing answers at the address
@@ -126,7 +132,7 @@ def collect(options: CollectOptions, report: ReportProgress = lambda doing: None
     """
     cluster, notes = find(options.address, options.is_typed)
     redactor = redactor_of(cluster, options.anonymize)
-    report("querying the cluster")
+    report("querying the cluster", limit=options.timeout)
     signals: list[Signal] = []
     collection = run(
         _collectors(cluster, options), options.timeout, lambda: signals.extend(options.signals())
@@ -314,7 +320,7 @@ def _other_nodes(
         return
 
     def report_nodes(done: int, total: int) -> None:
-        report(f"reading the logs of {total} more nodes: {done} done")
+        report(f"reading the logs of {total} more nodes: {done} done", done, total)
 
     for item in nodes.collect(cluster, elsewhere, options.timeout, signals, report_nodes):
         collection.add(item)
@@ -335,8 +341,9 @@ def _samples(
     found = suspects(collection.pieces, plan, cluster.node_ids)
     collectors = sampling.collectors(cluster, found, plan, options.timeout, options.all_nodes)
     if collectors:
-        report(f"sampling {found.total} processes that may be hung")
-        sampled = run(collectors, sampling.seconds(found, plan, options.timeout))
+        limit = sampling.seconds(found, plan, options.timeout)
+        report(f"sampling {found.total} processes that may be hung", limit=limit)
+        sampled = run(collectors, limit)
         after = run([still_running.collector(cluster, options.timeout)], options.timeout)
         for each in (sampled, after):
             collection.pieces.update(each.pieces)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.observe.collector.run import Collector, run, usual_timeout
+from raydoctor.observe.collector.run import Collector, run
 from raydoctor.observe.gcs.gcs import Child
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def collect(
-    address: str | None, timeout: float | None, meanwhile: Callable[[], object] = lambda: None
+    address: str | None, timeout: float, meanwhile: Callable[[], object] = lambda: None
 ) -> Live:
     """Query a cluster for at most `timeout` seconds; `meanwhile` runs while it replies.
 
@@ -35,12 +35,11 @@ def collect(
                 "no cluster runs on this machine",
                 "Name one: --address HOST:PORT of its GCS. For the latest session: raydoctor diagnose",
             )
-        seconds = usual_timeout() if timeout is None else timeout
         collectors = [
-            Collector(state.WHAT, lambda: state.brief(cluster, child, seconds), about="tasks"),
+            Collector(state.WHAT, lambda: state.brief(cluster, child, timeout), about="tasks"),
             Collector("memory and disks", lambda: gauges.tables(cluster)),
         ]
-        collection = run(collectors, seconds, meanwhile)
+        collection = run(collectors, timeout, meanwhile)
         return live.redacted(cluster, collection, live.redactor_of(cluster), notes)
     finally:
         child.end()

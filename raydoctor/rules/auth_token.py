@@ -136,7 +136,10 @@ def _of_driver(case: Case, refusals: list[Event], missing: bool) -> Finding:
     where = f" at {address['address']}" if address else ""
     lines = [e for e in refusals if "ray.exceptions." not in e.message]
     times = evidence.total(lines)
-    if missing:
+    if all(e.kind == _NONE_FOUND.kind for e in refusals):
+        # Checked before the driver connects: whether the cluster requires a token is unknown.
+        headline = f"The driver has no authentication token, and its own settings require one{f' for the cluster{where}' if where else ''}"
+    elif missing:
         headline = f"The driver has no authentication token, and the cluster{where} requires one"
     else:
         often = f" {evidence.many(times, 'time')}" if times > 1 else ""
@@ -252,6 +255,16 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _NO_TOKEN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         roots=("auth-token",),
         says=("no authentication token", "10.0.0.2:6379", "RAY_AUTH_TOKEN_PATH"),
+    ),
+    Example(
+        "a driver without a token fails Ray's own check",
+        {
+            "driver.log": f"{_CONNECTING}[2026-11-21 10:57:09,885 C 66 66] authentication_token_loader.cc:80:  Check failed: "
+            f"has_token || ignore_auth_mode {_NONE_FOUND.sample}\n*** StackTrace Information ***\n",
+            **QUIET_LOGS,
+        },
+        roots=("auth-token",),
+        says=("its own settings require one", "10.0.0.2:6379"),
     ),
     Example(
         "`JobSubmissionClient` without a token: HTTP 401",

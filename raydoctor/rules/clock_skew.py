@@ -258,7 +258,8 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=CORES   # plus your other options, on that node one less than its number of cores",
+                    "ray start --num-cpus=CORES   # plus your other options, on that node, one less than its number of cores",
+"ray.init(num_cpus=CORES)   # if the program starts Ray",
                     "vmstat 1 5; dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),
                 risk="disruptive",

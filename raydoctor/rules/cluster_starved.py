@@ -325,7 +325,8 @@ def _fewer(actors: list[waiting.DumpedHolder], demand: _Demand) -> Iterator[Reme
         room = demand.room(resource, taken)
         most = min(int(room / each + 1e-9), _slots(demand, resource, each))
         if 0 < most < wanted:
-            yield serve.fewer_replicas(name, most, wanted) or Remedy(
+            deployment = serve.deployment_of(name)
+            yield serve.fewer_replicas(deployment, most, wanted) if deployment else Remedy(
                 f"Start at most {evidence.many(most, f'{name} actor')} instead of {wanted}",
                 (paste.python("actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=most),),
                 doc=_DOC,

@@ -212,6 +212,7 @@ _READ_ERROR = Remedy(
         "tail -50 logs/dashboard.err logs/dashboard.log",
         "pip check; pip install -U 'ray[default]'   # the version that the cluster runs",
         "ray start --head --include-dashboard=false   # plus your other options, or run without it",
+        "ray.init(include_dashboard=False)   # if the program starts Ray",
     ),
     doc=_DOC,
 )

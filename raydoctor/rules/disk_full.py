@@ -415,7 +415,7 @@ _ELSEWHERE = (
         "Spill to a larger disk",
         (
             "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
-            'ray.init(object_spilling_directory="/big_disk/spill")     # if the script starts Ray',
+            'ray.init(object_spilling_directory="/big_disk/spill")   # if the program starts Ray',
         ),
         risk="disruptive",
         doc=_DOC,
@@ -426,6 +426,8 @@ _ELSEWHERE = (
         (
             'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
             '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
+            'ray.init(_system_config={"object_spilling_config": json.dumps('
+            '{"type": "filesystem", "params": {"directory_path": "/big_disk/spill"}})})   # if the program starts Ray',
         ),
         risk="disruptive",
         doc=_DOC,
@@ -433,7 +435,10 @@ _ELSEWHERE = (
     ),
     Remedy(
         "Move the whole session (logs, spilled objects, packages) to a larger disk",
-        ("ray start --head --temp-dir=/big_disk/ray   # plus your other options",),
+        (
+            "ray start --head --temp-dir=/big_disk/ray   # plus your other options",
+            'ray.init(_temp_dir="/big_disk/ray")   # if the program starts Ray',
+        ),
         risk="disruptive",
     ),
 )

@@ -253,13 +253,18 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
     if session:
         missing = f"{session} contains no node_ip_address.json"
         waited = f"the driver searched this session for a node for {first['seconds']} s"
+    dead = [raylet.node for raylet in dead_raylets(case)]
+    headline = f"The driver's machine or container is not a node of the cluster{where}: {missing}"
+    if is_gone := bool(dead) and set(case.ledger.node_ips) <= set(dead):
+        headline = f"The driver found no living node of the cluster{where}"
     return Finding(
-        f"The driver's machine or container is not a node of the cluster{where}: {missing}",
+        headline,
         (
             *(Link(e, "the driver reads the session from this cluster's GCS") for e in (joined,) if e),
             Link(first, waited),
         ),
         explains=(Entity("registration", session),),
+        caused_by=tuple(Entity("raylet", node) for node in dead) if is_gone else (),
         count=evidence.total(events),
         remedies=(
             Remedy(
@@ -322,6 +327,16 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the raylet had ended with its agent",
         {"driver.log": _STARTED + _FAILED, "logs/raylet.out": _RAYLET, "logs/gcs_server.out": ""},
+        roots=("agent-died",),
+        consequences=("driver-not-registered",),
+    ),
+    Example(
+        "the only node of the cluster had ended with its agent",
+        {
+            "driver.log": f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n",
+            "logs/raylet.out": _RAYLET,
+            "logs/gcs_server.out": "",
+        },
         roots=("agent-died",),
         consequences=("driver-not-registered",),
     ),

@@ -3,7 +3,8 @@
 ## What you see
 The raylet exits with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart Ray.`,
 and its node dies (`LocalRayletDiedError`, `NodeDiedError`). Or a daemon logs `[Errno 24] Too many open files`, or gRPC
-prints `File descriptor limit reached. Retrying.` while calls hang.
+prints `File descriptor limit reached. Retrying.` while calls hang. Or a worker exits while Ray stores the result of a
+task that used up its files (`WorkerCrashedError`).
 
 ## Why
 Every worker takes some open files (sockets and pipes) in the raylet and the GCS. Measured: about 3 in the raylet with
@@ -22,7 +23,7 @@ nofile=65536:65536`, systemd's `LimitNOFILE=65536`), and restart Ray: a running 
 ## Not this when
 The warning about the limit is the only symptom: most small clusters never reach it. `Resource temporarily unavailable`
 is a limit on threads (`thread-limit`), and `No space left on device` a full disk (`disk-full`). A task that opens
-thousands of files itself and raises `OSError` is `task-exception`.
+thousands of files itself and raises `OSError` is `task-exception`, if its worker survives.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import (
     DRIVER,
@@ -39,13 +41,17 @@ from raydoctor.case.signals import (
     RAYLET,
     RAYLET_STARTED,
     TRACEBACK,
+    WORKER_DIED,
+    WORKER_EXIT,
 )
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared import cluster, ended
 from raydoctor.rules.shared.cluster import TOO_MANY_FILES, DeadRaylet
+from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.setup import worker_start
+from raydoctor.rules.shared.task_error import MORE_FILES, OUT_OF_FILES
 
 _DAEMONS = ("dashboard", "dashboard-agent", "runtime-env-agent", "log-monitor", "monitor")
 
@@ -114,10 +120,14 @@ _ENOUGH = 65536
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
         *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, TRACEBACK, *worker_start.SIGNALS),
+        *(WORKER_EXIT, WORKER_DIED, EXITING),
     ),
 )  # fmt: skip
 def file_descriptor_limit(case: Case) -> Iterator[Finding]:
-    """One finding per raylet that the limit ended; one for processes that kept running without files."""
+    """One finding per raylet that the limit ended, one for workers, and one for processes that kept running."""
+    lefts = ((exit_, left_by_itself(case, exit_)) for exit_ in case.exits)
+    if workers := [(exit_, left) for exit_, left in lefts if left and left.is_out_of_files]:
+        yield _of_workers(case, workers)
     ended = [
         raylet
         for raylet in cluster.dead_raylets(case)
@@ -131,6 +141,33 @@ def file_descriptor_limit(case: Case) -> Iterator[Finding]:
         yield _of_unknown_raylet(case, reports)
     elif short := [e for e in case.of("files.refused", "files.python") if _is_from_ray(case, e)]:
         yield _of_others(case, short)
+
+
+def _of_workers(case: Case, workers: list[tuple[WorkerExit, Left]]) -> Finding:
+    """Workers in which Ray itself failed for want of a file descriptor, after their task had used up the others."""
+    exits, left = [exit_ for exit_, _ in workers], workers[0][1]
+    crashed = evidence.attempts_covered(case, exits)
+    place = left.raised.first.place if left.raised else None
+    return Finding(
+        f"{ended.workers(exits)} reached the {_number(case)} open files{f' at {place}' if place else ''} and exited",
+        (
+            *_limit(case),
+            Link(left.event, "Ray itself cannot open another file in the worker"),
+            *(Link(event, f"the driver got {event['type']}") for event in crashed[:1]),
+        ),
+        explains=(*evidence.exit_entities(exits), Entity("files", "limit")),
+        subjects=tuple(evidence.exit_subject(exit_) for exit_ in exits[:10]),
+        count=evidence.deaths(exits),
+        severity=evidence.severity(case, exits),
+        remedies=(MORE_FILES,),
+        covers=(*evidence.exit_events(exits), *crashed, *_printed(case)),
+    )
+
+
+def _printed(case: Case) -> list[Event]:
+    """Tracebacks in which a file could not be opened, and their last lines."""
+    tracebacks = [e for e in case.of(*_TRACEBACKS) if OUT_OF_FILES in e.text]
+    return [*tracebacks, *case.of(PYTHON.kind)]
 
 
 def _is_from_ray(case: Case, event: Event) -> bool:
@@ -158,13 +195,14 @@ def _is_raised(case: Case, event: Event) -> bool:
 
 
 _FRAME_OF_RAY = "-packages/ray/"
+_TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 
 
 def _traceback(case: Case, event: Event) -> Event | None:
     return next(
         (
             e
-            for e in case.of(TRACEBACK.kind, "log.echoed_traceback")
+            for e in case.of(*_TRACEBACKS)
             if e.source is event.source and e.line < event.line <= e.line + e.text.count("\n")
         ),
         None,
@@ -345,6 +383,7 @@ def _remedies() -> tuple[Remedy, ...]:
             "Until then run fewer workers on each node",
             (
                 "ray start --num-cpus=FEWER   # plus your other options, or larger num_cpus= for the actors",
+                "ray.init(num_cpus=FEWER)   # if the program starts Ray",
             ),
             doc=_DOC,
         ),
@@ -353,6 +392,7 @@ def _remedies() -> tuple[Remedy, ...]:
 
 # ------------------------------------------------------------------ examples
 
+_W = "b41a1ad54acd561a0b77648b762c9b4372963c4eb73f76d0d8e90e8c"
 _N = "22c00d69c65a13466942f2a8aa08d230059da8310e62499720254418"
 _STARTED = (
     f"[2026-11-21 10:43:41,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
@@ -378,6 +418,26 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("file-descriptor-limit",),
         says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
+    ),
+    Example(
+        "Ray cannot store the error of a task that used up the files of its worker",
+        {
+            "logs/gcs_server.out": "[2026-11-21 08:00:48,887 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker "
+            f"exit, worker id = {_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker exits "
+            "unexpectedly. Worker exits with an exit code None. Traceback (most recent call last):\n"
+            '  File "python/ray/_raylet.pyx", line 2205, in ray._raylet.execute_task\n'
+            '  File "/home/ray/convert.py", line 9, in convert\n'
+            "OSError: [Errno 24] Too many open files: 'part-290.csv'\n\n"
+            "During handling of the above exception, another exception occurred:\n\n"
+            "Traceback (most recent call last):\n"
+            '  File "python/ray/_raylet.pyx", line 987, in ray._raylet.store_task_errors\n'
+            '  File "/venv/lib/python3.11/site-packages/ray/util/serialization_addons.py", line 29, in apply\n'
+            "OSError: [Errno 24] Too many open files: '/venv/lib/python3.11/site-packages/ray/_common/pydantic_compat.py'\n"
+            "An unexpected internal error occurred while the worker was executing a task.\n",
+            "logs/raylet.out": "",
+        },
+        roots=("file-descriptor-limit",),
+        says=("reached the limit of open files", "convert (convert.py:9)"),
     ),
     Example(
         "only the driver's output is in the capture",

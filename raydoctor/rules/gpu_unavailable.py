@@ -367,13 +367,17 @@ def _own_group() -> Remedy:
     )
 
 
+_DECLARED = (
+    "ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",
+    "ray.init(num_gpus=8)   # if the program starts Ray",
+)
+
+
 def _start_with_gpus(device: str) -> Remedy:
     title = f"Start the engine on a node with {device}s, or declare the GPUs of this node"
     return Remedy(
         title,
-        (
-            "ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",
-        ),
+        _DECLARED,
         doc=_DOC,
     )
 
@@ -446,7 +450,7 @@ def _too_few(case: Case, events: list[Event]) -> Finding:
                 f"Or ask for at most {free:g} GPUs (verl: trainer.nnodes × trainer.n_gpus_per_node)"
                 if free
                 else "Or declare the GPUs, if Ray did not find them",
-                () if free else ("ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",),
+                () if free else _DECLARED,
             ),
         ),
     )  # fmt: skip

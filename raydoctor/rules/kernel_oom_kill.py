@@ -350,7 +350,10 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
         )
     yield Remedy(
         "Reserve memory for Ray's daemons (cgroup v2 only)",
-        ("ray start --enable-resource-isolation   # plus your other options",),
+        (
+            "ray start --enable-resource-isolation   # plus your other options",
+            "ray.init(enable_resource_isolation=True)   # if the program starts Ray",
+        ),
         risk="disruptive",
         doc=_ISOLATION_DOC,
         since=(2, 51),

@@ -296,6 +296,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
             "Or request a smaller store that fits into the present /dev/shm",
             (
                 "ray start --object-store-memory=BYTES   # plus your other options, less than df reports",
+                "ray.init(object_store_memory=BYTES)   # if the program starts Ray",
             ),
             risk="disruptive",
             doc=store.MEMORY_DOC,

@@ -353,6 +353,9 @@ def _own_port(port: str) -> Remedy:
     )
 
 
+_OWN_DASHBOARD = ("ray.init(dashboard_port=FREE_PORT)   # if the program starts Ray",)
+
+
 def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
     port = conflict.port
     if port:
@@ -382,6 +385,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
                     "ray start --head --{option:id}=FREE_PORT   # plus your other options",
                     option=option,
                 ),
+                *(_OWN_DASHBOARD if conflict.owner == "The dashboard" else ()),
             ),
             risk="disruptive",
             doc=_DOC,

@@ -146,7 +146,10 @@ def _remedies() -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Run fewer workers at once: each worker and driver on a node takes one port",
-            ("ray start --num-cpus=FEWER   # plus your other options",),
+            (
+                "ray start --num-cpus=FEWER   # plus your other options",
+                "ray.init(num_cpus=FEWER)   # if the program starts Ray",
+            ),
             doc=_DOC,
         ),
     )

@@ -48,8 +48,8 @@ CHECK = Signal(
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
 
-_PORT = "Failed to start the grpc server"
-"""A port that is taken: `port-conflict`."""
+_OF_OTHERS = ("Failed to start the grpc server", "find an authentication token.")
+"""Checks that `port-conflict` and `auth-token` report."""
 
 
 @rule(
@@ -66,7 +66,7 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
     groups: dict[str, dict[Entity, tuple[Event, WorkerExit]]] = {}
     drivers: dict[int | None, Event] = {}
     for event in case.of(CHECK.kind):
-        if not is_fatal(event) or _PORT in event.message:
+        if not is_fatal(event) or any(text in event.message for text in _OF_OTHERS):
             continue
         worker = evidence.worker_of(event)
         if ids.job_of_driver(worker) or not (worker or event["who"]):

@@ -193,6 +193,10 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
                         "ray start --enable-resource-isolation --system-reserved-memory={wanted}   # plus your other options",
                         wanted=wanted,
                     ),
+                    paste.python(
+                        "ray.init(enable_resource_isolation=True, system_reserved_memory={wanted})   # if the program starts Ray",
+                        wanted=wanted,
+                    ),
                 ),
                 risk="disruptive",
                 doc=_DOC,
@@ -224,6 +228,7 @@ def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
         return "Create a group for the user that runs Ray", (
             "sudo mkdir -p /sys/fs/cgroup/ray && sudo chown -R $USER /sys/fs/cgroup/ray",
             "ray start --enable-resource-isolation --cgroup-path=/sys/fs/cgroup/ray   # plus your other options",
+            "ray.init(enable_resource_isolation=True, cgroup_path='/sys/fs/cgroup/ray')   # if the program starts Ray",
         )
     if "already exists" in why:
         return "Remove the groups that an earlier Ray left behind, after that Ray has stopped", (

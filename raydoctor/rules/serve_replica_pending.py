@@ -31,6 +31,7 @@ from typing import Literal
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.cluster import resources
+from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import serve
@@ -52,7 +53,7 @@ def serve_replica_pending(case: Case) -> Iterator[Finding]:
     )
     for (app, deployment, step), events in groups.items():
         starting = step == "initialize"
-        finding = _finding(app, deployment, starting, events)
+        finding = _finding(case, app, deployment, starting, events)
         yield (
             finding
             if starting or not _is_left(case, events[-1])
@@ -66,7 +67,7 @@ def _is_left(case: Case, last: Event) -> bool:
     return last.source.is_excerpt and not any(e.offset > last.offset for e in ready)
 
 
-def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> Finding:
+def _finding(case: Case, app: str, deployment: str, starting: bool, events: list[Event]) -> Finding:
     last = events[-1]
     reports = sum(event.count for event in events)
     replicas = max(int(event["replicas"]) for event in events)
@@ -78,7 +79,7 @@ def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> 
     if starting:
         headline = f"{subject} spent more than {seconds} in the constructor"
     elif last["required"]:
-        headline += f": each needs {_described(last, 'required')}, and the cluster has {_described(last, 'available')}"
+        headline += f": each needs {_described(last, 'required')}, and the cluster has {_described(last, 'available')} free"
     severity: Severity = "info" if starting or reports == 1 else "warning"
     return Finding(
         headline,
@@ -88,7 +89,7 @@ def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> 
         subjects=(Subject("deployment", None, deployment),),
         count=replicas,
         severity=severity,
-        remedies=tuple(_remedies(deployment, starting, last)),
+        remedies=tuple(_remedies(deployment, starting, last, _alive(case, app, deployment))),
         covers=tuple(events),
     )
 
@@ -97,12 +98,20 @@ def _described(event: Event, which: Literal["required", "available"]) -> str:
     """`8 CPU`: of what the cluster has, only what a replica needs; the controller's own text if it is not JSON."""
     needs = serve.amounts(event["required"])
     found = serve.amounts(event[which])
-    if not (needs and found):
+    if not needs or not (found or event[which].strip() == "{}"):
         return " ".join(event[which].split())
     return resources.describe({name: found.get(name, 0.0) for name in needs})
 
 
-def _remedies(deployment: str, starting: bool, last: Event) -> Iterator[Remedy]:
+def _alive(case: Case, app: str, deployment: str) -> int:
+    """How many replicas of a live deployment run."""
+    return sum(
+        e["state"] == "ALIVE" and e["class_name"] == f"ServeReplica:{app}:{deployment}"
+        for e in live.rows(case, "actors")
+    )
+
+
+def _remedies(deployment: str, starting: bool, last: Event, alive: int) -> Iterator[Remedy]:
     if starting:
         yield Remedy(
             f"Take a stack of the constructor of {deployment}",
@@ -114,6 +123,8 @@ def _remedies(deployment: str, starting: bool, last: Event) -> Iterator[Remedy]:
         yield serve.request(
             f"Request no more resources for a replica of {deployment} than a node has", given
         )
+    elif alive:
+        yield serve.fewer_replicas(deployment, alive, alive + int(last["replicas"]))
     else:
         yield Remedy(
             f"Start fewer replicas of {deployment} (num_replicas), or add nodes: what runs holds what it waits for",

@@ -94,6 +94,7 @@ def _remedies(fits: str, now: int) -> Iterator[Remedy]:
         "Spill objects to the large disk if /tmp is small",
         (
             "ray start --head --temp-dir=/tmp/r --object-spilling-directory=/large/disk   # plus your other options",
+            "ray.init(_temp_dir='/tmp/r', object_spilling_directory='/large/disk')   # if the program starts Ray",
         ),
         doc=_DOC,
         since=(2, 45),

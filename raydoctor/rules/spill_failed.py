@@ -302,7 +302,7 @@ _ELSEWHERE = (
         "Or spill to another directory",
         (
             "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
-            'ray.init(object_spilling_directory="/big_disk/spill")     # where the script starts Ray',
+            'ray.init(object_spilling_directory="/big_disk/spill")   # if the program starts Ray',
         ),
         risk="disruptive",
         doc=_DOC,
@@ -313,6 +313,8 @@ _ELSEWHERE = (
         (
             'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
             '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
+            'ray.init(_system_config={"object_spilling_config": json.dumps('
+            '{"type": "filesystem", "params": {"directory_path": "/big_disk/spill"}})})   # if the program starts Ray',
         ),
         risk="disruptive",
         doc=_DOC,

@@ -142,6 +142,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
             "Spill to a faster disk (a local SSD instead of a network volume)",
             (
                 "ray start --object-spilling-directory=/fast_disk/spill   # plus your other options, every node",
+                'ray.init(object_spilling_directory="/fast_disk/spill")   # if the program starts Ray',
             ),
             risk="disruptive",
             doc=_DOC,
@@ -152,6 +153,8 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
             (
                 'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
                 '\\"params\\": {\\"directory_path\\": [\\"/disk1/spill\\", \\"/disk2/spill\\"]}}"}\' …',
+                'ray.init(_system_config={"object_spilling_config": json.dumps('
+                '{"type": "filesystem", "params": {"directory_path": ["/disk1/spill", "/disk2/spill"]}})})   # if the program starts Ray',
             ),
             risk="disruptive",
             doc=_DOC,
@@ -174,7 +177,7 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
                     size=wanted,
                 ),
                 paste.python(
-                    "ray.init(object_store_memory={size})       # where the script starts Ray",
+                    "ray.init(object_store_memory={size})   # if the program starts Ray",
                     size=wanted,
                 ),
             ),

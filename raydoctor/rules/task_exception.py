@@ -44,6 +44,8 @@ from raydoctor.rules.shared.failures import failures, is_recorded, task_of
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.task_error import (
+    MORE_FILES,
+    OUT_OF_FILES,
     RETRIED,
     UNHANDLED,
     Printed,
@@ -392,8 +394,8 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
             ),
             doc=_DOC,
         )
-    if failure.raised and "[Errno 24]" in failure.raised.message:
-        yield _MORE_FILES
+    if failure.raised and OUT_OF_FILES in failure.raised.message:
+        yield MORE_FILES
     alone = paste.python(
         "{function:name}._function(ARGUMENTS)   # repeats it in this process, without Ray",
         function=function,
@@ -416,15 +418,6 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         doc=_DEBUGGER_DOC,
         since=(2, 39),
     )
-
-
-_MORE_FILES = Remedy(
-    "Close files that are no longer needed, or raise the hard limit: Ray raises each worker's own limit to it",
-    (
-        "ulimit -n 65536   # before ray start, or before the program that calls ray.init(). If refused: nofile in /etc/security/limits.conf",
-        "docker run --ulimit nofile=65536:65536   # plus your other options",
-    ),
-)
 
 
 def _install(module: str, *, of_driver: bool = False) -> Remedy:

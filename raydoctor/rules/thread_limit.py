@@ -407,6 +407,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         "Run fewer workers at once on a node",
         (
             "ray start --num-cpus=CORES   # plus your other options, the cores that the container has",
+            "ray.init(num_cpus=CORES)   # if the program starts Ray",
         ),
         doc=_DOC,
     )

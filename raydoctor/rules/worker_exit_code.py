@@ -22,7 +22,8 @@ To end an actor on purpose, use `ray.actor.exit_actor()`.
 
 ## Not this when
 `The process receives a SIGTERM` follows the code (`worker-terminated`, `worker-killed-with-owner`), or Ray reports no
-exit code: `os._exit` leaves none (`worker-vanished`).
+exit code: `os._exit` leaves none (`worker-vanished`). Ray's own error is `[Errno 24] Too many open files`
+(`file-descriptor-limit`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ from raydoctor.model.values import Finding, Link, Remedy
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.serialize import is_about_pickling
-from raydoctor.rules.shared.traceback import parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 
@@ -77,7 +77,8 @@ def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
             or left.sigterm
             or left.exit_actor
             or exit_.worker in ended_by_ray
-            or is_about_pickling(parse(left.traceback))
+            or left.is_out_of_files
+            or is_about_pickling(left.raised)
         ):
             continue
         # An actor that exits with code 0 ends as intended. It is a failure if a caller got an exception.
@@ -89,7 +90,7 @@ def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
 
 
 def _inside_ray(left: Left) -> str:
-    return str(parse(left.traceback) or evidence.last_line(left.traceback))
+    return str(left.raised or evidence.last_line(left.traceback))
 
 
 def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:

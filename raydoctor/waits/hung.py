@@ -42,6 +42,8 @@ _LONG_POLL = "ServeController.listen_for_change"
 _HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one: polling is no progress then."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
+_PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
+"""What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""
 QUEUES: Mapping[str, tuple[WaitCode, str]] = {
     "_QueueActor.get": ("queue-item", "waits for an item in its empty queue (ray.util.queue)"),
     "_QueueActor.put": ("queue-room", "waits for room in its full queue (ray.util.queue)"),
@@ -144,7 +146,7 @@ class OpenWait(NamedTuple):
     def is_known(self) -> bool:
         """Whether something that works or listens may end it; a driver may wait on purpose."""
         verdict = self.hung.verdict
-        is_helped = verdict is not None and bool(verdict.helper)
+        is_helped = verdict is not None and (bool(verdict.helper) or _naps(verdict))
         return self.hung.work.kind == "driver" or (bool(self.ends) and not is_helped)
 
 
@@ -170,7 +172,10 @@ class HungReport(NamedTuple):
     @property
     def is_conclusive(self) -> bool:
         """Whether all work that waits is known to hang, or to wait for something that may come."""
-        never = any(not each.work.runs or each.kind in _NEVER_MEANT for each in self.early)
+        never = any(
+            each.kind in _NEVER_MEANT or (not each.work.runs and each.kind not in _PREPARED)
+            for each in self.early
+        )
         is_early = bool(self.early) and (never or self.is_stalled)
         return not is_early and all(each.is_known for each in self.open)
 
@@ -261,11 +266,18 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
         return work.kind != "driver" and is_old
     if not does.thread or not does.thread.frames or does.moves or _wakes_soon(does, min_age):
         return False
-    is_held = work.kind != "driver" and does.still and does.activity.type.ended_by_thread
-    if does.helper or is_held:
+    is_held = does.still and does.activity.type.ended_by_thread
+    if does.helper or (work.kind != "driver" and (is_held or _naps(does))):
         return is_old
+    if does.kind == "async-blocked" and _polls(work.process, does):
+        return is_old  # between its naps, its event loop may run other coroutines, or not
     is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
     return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
+
+
+def _naps(verdict: Verdict) -> bool:
+    """Whether it waits for a child process that runs for moments only: it may work, or poll for ever."""
+    return verdict.kind == "subprocess" and verdict.rested is not None and not verdict.moves
 
 
 def _wakes_soon(verdict: Verdict, min_age: float) -> bool:
@@ -278,9 +290,10 @@ def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
 
 
 def _is_early(judged: _Judged) -> bool:
-    """Whether it would hang if it had waited for longer. Workers may just be slow to start."""
+    """Whether it would hang if it had waited for longer."""
     waiting = judged.waiting
-    waits = waiting is not None and waiting.is_hopeless and waiting.kind in _PROVIDED
+    kinds = (*_PROVIDED, *_PREPARED)
+    waits = waiting is not None and waiting.is_hopeless and waiting.kind in kinds
     return (waits or judged.soon) and _is_lasting(judged.work)
 
 
@@ -311,6 +324,8 @@ def _ends(judged: _Judged) -> str:
         return "" if process is not None and _is_async(process) else "a consumer of its results"
     if verdict.helper:
         return verdict.helper
+    if _naps(verdict):
+        return _ENDS["subprocess"]
     if judged.work.peers is not None:
         return "what ended the waits of its peers"
     code = _ENDS_OF_CODE.get(verdict.code, "")
@@ -383,7 +398,8 @@ def _is_soon(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> b
     if verdict is None or verdict.helper or work.peers or _wakes_soon(verdict, min_age):
         return False
     is_new = work.is_ageless and verdict.at_least < SETTLED
-    return not is_new and _is_still(work, verdict, SETTLED) and _is_lasting(work)
+    is_still = _naps(verdict) or _is_still(work, verdict, SETTLED)
+    return not is_new and is_still and _is_lasting(work)
 
 
 def _of_driver(

@@ -410,12 +410,12 @@ def test_what_cannot_be_placed(read: Read, needs: dict[str, float], kind: str) -
 
 @pytest.mark.parametrize(
     ("age", "needs", "counts"),
-    [(20, {"GPU": 1}, (0, 1)), (400, {"GPU": 1}, (1, 0)), (2, {"GPU": 1}, (0, 0)), (20, {"CPU": 1}, (0, 0))],
+    [(20, {"GPU": 1}, (0, 1)), (400, {"GPU": 1}, (1, 0)), (2, {"GPU": 1}, (0, 0)), (20, {"CPU": 1}, (0, 1))],
 )  # fmt: skip
 def test_a_wait_that_nothing_ends_is_reported_before_it_counts_as_hung(
     read: Read, age: int, needs: dict[str, float], counts: tuple[int, int]
 ) -> None:
-    """A worker may be slow to start, and the tables were not collected at one moment."""
+    """The tables were not collected at one moment."""
     waits = hang.since(age, "PENDING_NODE_ASSIGNMENT")
     free = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 4}, "state": "ALIVE"}
     found = read(tasks=[sample.task(1, "train", needs, **waits)], resources=[free])
@@ -743,6 +743,37 @@ def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> Non
     works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
     found = read(**together({"tasks": [young]}, in_socket(young), works))
     assert (names(found.early), found.is_conclusive) == (["load"], True)
+
+
+def test_a_worker_that_is_slow_to_start_matters_only_if_nothing_else_progresses(read: Read) -> None:
+    task = sample.task(1, "train", {"CPU": 1}, **hang.since(20, "PENDING_NODE_ASSIGNMENT"))
+    free = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 4}, "state": "ALIVE"}
+    found = read(tasks=[task], resources=[free])
+    assert (names(found.early), found.is_conclusive) == (["train"], False)
+    busy = sample.running(9, "busy", {}, **OLD)
+    works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
+    found = read(**together({"tasks": [task], "resources": [free]}, works))
+    assert (names(found.early), found.is_conclusive) == (["train"], True)
+
+
+def test_a_child_process_that_runs_for_moments_only_is_open(read: Read) -> None:
+    """`tail -f` looks for new lines once a second: that is neither known to hang nor known to work."""
+    frames = [
+        ("Popen.communicate", "subprocess.py", 1209, "python"),
+        ("load", "etl.py", 31, "user"),
+    ]
+    looks = hang.waiting(LOAD, below=frames, syscall=7, wchan="poll_schedule_timeout")
+    child = {"pid": 812, "command": "tail -f log", "state": "S", "rested_s": 1.0}
+    rows = {"tasks": [LOAD], "samples": looks, "clues": [{**hang.clues(LOAD), "children": [child]}]}
+    found = read(**rows)
+    assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
+    assert [wait.ends for wait in found.open] == ["its child process"]
+    young = read(**{**rows, "tasks": [{**LOAD, **hang.since(20)}]})
+    assert (names(young.early), young.open, young.is_conclusive) == (["load"], (), False)
+    [group] = read(
+        **{**rows, "clues": [{**hang.clues(LOAD), "children": [{**child, "rested_s": 200.0}]}]}
+    ).groups
+    assert group.first.kind == "subprocess"
 
 
 def test_young_work_that_could_not_be_sampled_is_no_all_clear(tmp_path: Path) -> None:

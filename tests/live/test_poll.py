@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -20,8 +21,10 @@ from raydoctor.act.poll.bar import bar
 from raydoctor.act.poll.limits import LADDERS, TimeLimits
 from raydoctor.act.poll.poll import poll
 from raydoctor.act.poll.results import Result, Summary
+from raydoctor.act.poll.timing import OwnTime
 from raydoctor.act.workers.running import JobCluster, RayMessages, WorkerTask
 from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs.programs import gcs_wire
 from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -129,7 +132,8 @@ def forms():
         raised = None
     except ValueError as error:
         raised = str(error).splitlines()[-1]
-    told("forms", rows=rows(results), calls=sorted(calls), raised=raised,
+    own = {r.index: r.seconds for r in results}  # read at once: the worker's record is still on its way
+    told("forms", rows=rows(results), calls=sorted(calls), raised=raised, own=[own[0], own[5]],
          completed=sorted(as_completed(value.remote(n) for n in range(5))))
 
 @ray.remote(**apart)
@@ -312,6 +316,8 @@ def test_every_form_of_task_gives_one_result(told: Told) -> None:
     assert of["calls"] == [0, 1, 2, 3, 4, 5, 6]
     assert of["raised"] == "ValueError: of my own"
     assert of["completed"] == [0, 1, 2, 3, 4]
+    short, long = of["own"]
+    assert short < 0.1 <= long < 1, "the time of the function alone, without what it waited for"
 
 
 @pytest.mark.ray
@@ -453,6 +459,7 @@ def test_a_summary_names_only_what_there_is() -> None:
 
 def test_a_result_gives_its_value_or_raises() -> None:
     assert Result(0, "ok", None, value=3).get() == 3
+    assert math.isnan(Result(0, "ok", None).seconds)
     with pytest.raises(KeyError):
         Result(0, "error", None, error=KeyError("x")).get()
 
@@ -656,6 +663,59 @@ def test_what_loads_for_ever_counts_as_running_at_last(
     cluster = JobCluster(messages, wire, wire, "", b"job", loading=30.0)
     run = cluster._run(event, {"RUNNING": now - 17})
     assert run.started_at - time.monotonic() == pytest.approx(expected, abs=0.5)
+
+
+STATES = {"RUNNING": 8, "FINISHED": 11, "SUBMITTED_TO_WORKER": 6}
+LOADED, EXECUTED = ("task:deserialize_arguments", 1.0, 2.0), ("task:execute", 2.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("at", "profiled", "ran"),
+    [
+        ({"RUNNING": 1.0, "FINISHED": 9.0}, (LOADED, EXECUTED), 0.5),
+        ({"RUNNING": 1.0, "FINISHED": 9.0}, (LOADED,), 7.0),
+        ({"RUNNING": 1.0, "FINISHED": 9.0}, (), None),
+        ({"FINISHED": 9.0}, (), None),
+        ({"RUNNING": 1.0}, (), None),
+    ],
+)
+def test_the_own_time_is_the_workers_record(
+    at: dict[str, float],
+    profiled: tuple[tuple[str, float, float], ...],
+    ran: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The owner reports the end before the worker's record arrives: then it is unknown for a moment."""
+    events = [
+        SimpleNamespace(event_name=name, start_time=int(a * 1e9), end_time=int(b * 1e9))
+        for name, a, b in profiled
+    ]
+    states = SimpleNamespace(
+        DESCRIPTOR=SimpleNamespace(fields_by_name=("state_ts_ns",)),
+        state_ts_ns={STATES[name]: int(s * 1e9) for name, s in at.items()},
+    )
+    event = SimpleNamespace(
+        task_id=b"task",
+        attempt_number=0,
+        state_updates=states,
+        profile_events=SimpleNamespace(events=events),
+    )
+    monkeypatch.setattr(gcs_wire, "task_events", lambda of, tasks: None)
+    wire = SimpleNamespace(ask=lambda *_: SimpleNamespace(events_by_task=[event]))
+    messages = RayMessages(SimpleNamespace(TaskStatus=STATES))
+    assert JobCluster(messages, wire, wire, "", b"job").ran(b"task") == ran  # type: ignore[arg-type]
+
+
+def test_the_own_time_is_asked_until_it_must_have_arrived_and_only_once() -> None:
+    answers: list[float | None] = [None, None, 0.5]
+    source = SimpleNamespace(ran=lambda task: answers.pop(0), close=lambda: None)
+    timing = OwnTime(b"task", lambda: source)
+    assert [timing(), timing()] == [0.5, 0.5]
+
+    def gone() -> Any:
+        raise ConnectionError
+
+    assert OwnTime(b"task", gone, 3.0)() == 3.0
 
 
 @pytest.mark.parametrize("skew", [-3600.0, 3600.0])

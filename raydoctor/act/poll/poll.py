@@ -52,6 +52,7 @@ from raydoctor.act.poll.bar import Bar, bar
 from raydoctor.act.poll.limits import LADDERS, Backend, EndingTask, TimeLimits
 from raydoctor.act.poll.results import Result, Status, Summary, TaskTimeoutError, kinds
 from raydoctor.act.poll.submit import Flight, Queue
+from raydoctor.act.poll.timing import OwnTime
 from raydoctor.act.workers.running import LOADING, JobCluster, Nobody, RayMessages, TaskSource
 from raydoctor.act.workers.worker import RayBackend
 from raydoctor.model.errors import RaydoctorError
@@ -156,7 +157,9 @@ class Polling:
         self._began = time.monotonic()
         self._seconds = math.nan
         self._is_ending = False
-        ladder, connect = LADDERS[options.on_timeout], _connector(self._ray, options.timeout)
+        ladder = LADDERS[options.on_timeout]
+        connect = _connector(self._ray, options.timeout)
+        self._source = lambda: connect()[0]  # results keep it, and must not keep this object
         self._guard = TimeLimits(options.timeout, ladder, options.grace, connect)
         self._bar: Bar | None = None
         if options.progress:
@@ -302,15 +305,16 @@ class Polling:
         ended = self._guard.done(flight.task)
         status: Status = "ok"
         failure: BaseException | None = error
+        ran = math.nan
         if error is not None:
             is_cancelled = isinstance(error, self._ray.exceptions.TaskCancelledError)
             status = ended.reason if ended else "cancelled" if is_cancelled else "error"
         if status == "timeout" and ended is not None:
             if self._try_again(ref, flight):
                 return
-            failure = self._timeout(ended, is_running=False)
+            failure, ran = self._timeout(ended, is_running=False), ended.ran
             failure.__cause__ = error
-        self._deliver(ref, flight, status, value=value, error=failure)
+        self._deliver(ref, flight, status, ran, value=value, error=failure)
 
     def _try_again(self, ref: Any, flight: Flight) -> bool:
         if self._is_ending or flight.attempts > self._options.retries:
@@ -328,7 +332,7 @@ class Polling:
             ended = (by_task or {}).get(flight.task)
             if ended is not None and ended.reason == "timeout":
                 error: BaseException = self._timeout(ended, is_running=True)
-                self._deliver(ref, flight, "timeout", error=error, still_running=True)
+                self._deliver(ref, flight, "timeout", ended.ran, error=error, still_running=True)
             else:
                 how = f" ({ended.how})" if ended and ended.how else ""
                 error = self._ray.exceptions.TaskCancelledError(
@@ -345,11 +349,16 @@ class Polling:
             f"{name} ran for {ended.ran:.1f} s, longer than its {limit:g} s: {after}"
         )
 
-    def _deliver(self, ref: Any, flight: Flight, status: Status, **rest: Any) -> None:
+    def _deliver(
+        self, ref: Any, flight: Flight, status: Status, ran: float = math.nan, **rest: Any
+    ) -> None:
         """Exactly one result for each index: results are stored before the ref is dropped."""
-        seconds = time.monotonic() - flight.began
+        elapsed = time.monotonic() - flight.began
+        timing = OwnTime(flight.task, self._source, ran)
         results = [
-            Result(index, status, ref, seconds=seconds, attempts=flight.attempts, **rest)
+            Result(
+                index, status, ref, elapsed=elapsed, attempts=flight.attempts, timing=timing, **rest
+            )
             for index in flight.indices
         ]
         self._ready.extend(results)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Status = Literal["ok", "error", "timeout", "cancelled"]
@@ -25,11 +26,21 @@ class Result:
     value: Any = None
     error: BaseException | None = None
     """The task's own exception or Ray's; a `TaskTimeoutError` where the status is `timeout`."""
-    seconds: float = 0.0
-    """Since it was given or submitted, including the time that it waited."""
+    elapsed: float = 0.0
+    """Seconds since it was given or submitted, including the time that it waited."""
     attempts: int = 1
     still_running: bool = False
     """`poll` stopped waiting: the task could not be ended, or was not to be ended."""
+    timing: Callable[[], float] = field(default=lambda: math.nan, repr=False)
+    """Returns `seconds`."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the function itself ran, in its last attempt; NaN if Ray does not record it.
+
+        The worker's record arrives up to 1.2 s after the task's end: reading it earlier waits for it.
+        """
+        return self.timing()
 
     @property
     def ok(self) -> bool:

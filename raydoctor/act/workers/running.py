@@ -32,6 +32,8 @@ LOADING = 30.0
 """Seconds that a worker may take to load a function and its arguments. After that it counts as running."""
 _LOADED = "task:deserialize_arguments"
 """The last of Ray's profile events before the user's function (Python's; none with `enable_timeline` off)."""
+_EXECUTED = "task:execute"
+"""The profile event of the user's function."""
 _DEADLINE = 5.0
 _WORKER_DEADLINE = 1.0
 _WORKERS = 1_000
@@ -70,6 +72,9 @@ class TaskSource(Protocol):
     def confirm(self, runs: Sequence[WorkerTask]) -> list[bool | None]:
         """Whether its worker itself says that it runs, now, for each; None where it does not answer."""
 
+    def ran(self, task: bytes) -> float | None:
+        """Seconds that the last attempt of a task ran; None if its end is not recorded (yet)."""
+
     def close(self) -> None:
         """Ask no more."""
 
@@ -86,6 +91,10 @@ class Nobody:
     def confirm(self, runs: Sequence[WorkerTask]) -> list[bool | None]:
         """Not known."""
         return [None] * len(runs)
+
+    def ran(self, task: bytes) -> float | None:
+        """Not known."""
+        return None
 
     def close(self) -> None:
         """Nothing to close."""
@@ -150,6 +159,27 @@ class JobCluster:
         task_lists = self._tasks_of([self._known[worker] for worker in alive])
         tasks = dict(zip(alive, task_lists, strict=True))
         return [_is_among(run.task, tasks.get(run.worker, [])) for run in runs]
+
+    def ran(self, task: bytes) -> float | None:
+        """Seconds that the function itself ran in the task's last attempt; None if not recorded (yet).
+
+        The end is the owner's record, the rest is the worker's. Without Ray's profile events, the time
+        includes loading the function and its arguments.
+        """
+        call = gcs_wire.task_events(self.of, TaskFilter(ids=[task]))
+        reply = self.gcs.ask(self.address, call, _DEADLINE)
+        attempts = [event for event in reply.events_by_task if event.task_id == task]
+        if not attempts:
+            return None
+        last = max(attempts, key=lambda event: int(event.attempt_number))
+        times = _times(last.state_updates, self.of.TaskStatus)
+        executed = [e for e in last.profile_events.events if e.event_name == _EXECUTED]
+        if executed:
+            return float(sum(e.end_time - e.start_time for e in executed) / 1e9)
+        ended = [times[state] for state in _ENDED if state in times]
+        if not ended or "RUNNING" not in times or (self.loading and not _loaded(last)):
+            return None
+        return max(0.0, ended[0] - max(times["RUNNING"], _loaded(last)))
 
     def close(self) -> None:
         """Ask no more."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.table import Piece
@@ -24,6 +24,17 @@ _MOST_TIMES = 6.0
 """Largest factor by which an overloaded machine extends it."""
 
 Gather = Callable[[], Iterable[Piece | Gap]]
+
+
+class ReportProgress(Protocol):
+    """Takes what is being done: `done` of `total` units, or at most `limit` seconds."""
+
+    def __call__(self, doing: str, done: float = 0, total: float = 0, *, limit: float = 0) -> None:
+        """Called again for each step."""
+
+
+def silent(doing: str, done: float = 0, total: float = 0, *, limit: float = 0) -> None:
+    """Report no progress."""
 
 
 class Collector(NamedTuple):

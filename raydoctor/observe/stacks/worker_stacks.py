@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.run import ReportProgress, silent
 from raydoctor.observe.gcs.gcs import Child
 from raydoctor.observe.nodes import there
 from raydoctor.observe.processes import ownership
@@ -27,7 +28,6 @@ from raydoctor.observe.stacks.suspects import Suspects
 
 _FUNCTION = "raydoctor.observe.stacks.worker_stacks:respond"
 _TABLES = ("worker-stats", "tasks", "actors", "nodes")
-ReportProgress = Callable[[str], None]
 
 
 class StackOptions(NamedTuple):
@@ -71,9 +71,7 @@ class Found:
     at: float = 0.0
 
 
-def inspect(
-    cluster: Cluster, options: StackOptions, report: ReportProgress = lambda doing: None
-) -> Found:
+def inspect(cluster: Cluster, options: StackOptions, report: ReportProgress = silent) -> Found:
     """The stacks of the target. Raises UnknownTargetError if no process matches."""
     query = _Query(cluster, options.timeout)
     query.begin()
@@ -89,15 +87,15 @@ def inspect(
                 "To see those of other nodes: raydoctor stack --all-nodes",
             )
     else:
-        report("querying the cluster")
+        report("querying the cluster", limit=options.timeout)
         chosen = _chosen(query, options, here, cluster)
-    report(f"sampling {chosen.total} processes")
+    report(f"sampling {chosen.total} processes", limit=options.timeout)
     rows = stacks.rows(
         chosen.here, variables=options.variables, native=options.native, timeout=options.timeout
     )
     found.gaps += _gaps(rows)
     if chosen.elsewhere:
-        report(f"querying {len(chosen.elsewhere)} more nodes")
+        report(f"querying {len(chosen.elsewhere)} more nodes", limit=options.timeout)
         rows += _elsewhere(cluster, chosen, options, found)
     known = query.answer()
     if query.problem and not known.stats:

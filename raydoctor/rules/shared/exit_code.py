@@ -18,6 +18,8 @@ from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
+from raydoctor.rules.shared.task_error import OUT_OF_FILES
+from raydoctor.rules.shared.traceback import Raised, parse
 
 EXITING = Signal(
     "worker.exiting",
@@ -50,6 +52,16 @@ class Left(NamedTuple):
     exit_actor: bool = False
     kubernetes: bool = False
     traceback: str = ""
+
+    @property
+    def raised(self) -> Raised | None:
+        """Ray's own error, if it failed while it ran the task."""
+        return parse(self.traceback)
+
+    @property
+    def is_out_of_files(self) -> bool:
+        """Whether Ray failed because the worker had no file descriptor left."""
+        return self.raised is not None and OUT_OF_FILES in self.raised.message
 
     @property
     def call(self) -> str:

@@ -17,6 +17,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
 from raydoctor.model import paste
+from raydoctor.model.text import plural
 from raydoctor.model.values import Event, Remedy
 
 _DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
@@ -267,13 +268,10 @@ def deployment_of(class_name: str) -> str:
     return rest.rpartition(":")[2] if kind == "ServeReplica" else ""
 
 
-def fewer_replicas(class_name: str, most: int, wanted: int) -> Remedy | None:
-    """Fewer replicas, for the class of a replica's actor; None for other classes."""
-    deployment = deployment_of(class_name)
-    if not deployment:
-        return None
+def fewer_replicas(deployment: str, most: int, wanted: int) -> Remedy:
+    """Fewer replicas of a deployment."""
     return Remedy(
-        f"Start at most {most} replicas of {deployment} instead of {wanted}",
+        f"Start at most {plural(most, 'replica')} of {deployment} instead of {wanted}",
         (
             paste.python(
                 "@serve.deployment(num_replicas={most})   # {of}", most=most, of=deployment

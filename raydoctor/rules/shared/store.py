@@ -295,7 +295,7 @@ def larger(needed: float) -> tuple[Remedy, ...]:
                     size=size,
                 ),
                 paste.python(
-                    "ray.init(object_store_memory={size})       # where the script starts Ray",
+                    "ray.init(object_store_memory={size})   # if the program starts Ray",
                     size=size,
                 ),
                 "docker run --shm-size=SIZE   # plus your other options, in a container, at least as much",

@@ -17,7 +17,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event
+from raydoctor.model.values import Event, Remedy
 from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
 
 ERROR_TEXT = Signal(
@@ -42,6 +42,15 @@ RETRIED = Signal(
 )
 """Since 2.50; before, a retried exception leaves no trace."""
 
+OUT_OF_FILES = "[Errno 24]"
+"""EMFILE, as Python prints it."""
+MORE_FILES = Remedy(
+    "Close files that are no longer needed, or raise the hard limit: Ray raises each worker's own limit to it",
+    (
+        "ulimit -n 65536   # before ray start, or before the program that calls ray.init(); if refused: nofile in /etc/security/limits.conf",
+        "docker run --ulimit nofile=65536:65536   # plus your other options",
+    ),
+)
 UNHANDLED = "Unhandled error (suppress with"
 _NESTED = "ray.exceptions.RayTaskError"
 _HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d{1,20}), ip=(?P<ip>[^,)\s]*)")

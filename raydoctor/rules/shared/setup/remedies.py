@@ -99,6 +99,7 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
         (
             "df -h /tmp/ray   # on the node",
             "ray start --temp-dir=/bigger/disk/ray   # plus your other options",
+            'ray.init(_temp_dir="/bigger/disk/ray")   # if the program starts Ray',
         ),
     ),
     "certificate": (
