@@ -40,6 +40,10 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RAYS_RECORD = pattern(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t[A-Z]+ [\w./-]+\.py:\d+ -- |\[\d{4}-\d\d-\d\d "
 )
+_RAYS_FAILURE = pattern(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) worker\.py:\d+ -- .{0,300} with the following error:\s*$"
+)
+"""Above the traceback of another process: `The agent on node … failed with the following error:` (up to 1.x)."""
 _NOISE = (
     *("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:"),
     # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
@@ -149,14 +153,28 @@ def _own_lines(
     `echoes`: the kinds of processes whose lines count.
     """
     writers: dict[str, list[_Own]] = {}
+    quoting: dict[str, str] = {}
     for number, raw in enumerate(data.splitlines(keepends=True)):
         whole = number > 0 or offset == 0
         line = parse_line(raw.decode("utf-8", "replace"), source.role)
         writer, text = (f"{line.who} {line.pid}", line.message) if line.echo else ("", line.text)
-        if whole and text.strip() and line.echo in echoes and not _is_rays(text):
+        quoting[writer] = _quoting(quoting.get(writer, ""), text)
+        is_own = text.strip() and not quoting[writer] and not _is_rays(text)
+        if whole and line.echo in echoes and is_own:
             writers.setdefault(writer, []).append(_Own(offset, text))
         offset += len(raw)
     return writers
+
+
+def _quoting(state: str, text: str) -> str:
+    """Which part of a traceback a line is that Ray's own record quotes: announced, frame or exception; else empty."""
+    if _RAYS_FAILURE.match(text):
+        return "announced"
+    if state == "announced":
+        return "frame" if text.startswith(_TRACEBACK) else ""
+    if state == "frame":
+        return "frame" if text.startswith(" ") or not text.strip() else "exception"
+    return ""
 
 
 def _is_rays(text: str) -> bool:
