@@ -41,9 +41,10 @@ _RAYS_RECORD = pattern(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t[A-Z]+ [\w./-]+\.py:\d+ -- |\[\d{4}-\d\d-\d\d "
 )
 _RAYS_FAILURE = pattern(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) worker\.py:\d+ -- .{0,300} with the following error:\s*$"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) worker\.py:\d+ -- "
+    r".{0,300} with the following error:\s*$"
 )
-"""Above the traceback of another process: `The agent on node … failed with the following error:` (up to 1.x)."""
+"""Above another process's traceback: `The agent on node … failed with the following error:` (up to 1.x)."""
 _NOISE = (
     *("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:"),
     # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
@@ -81,7 +82,7 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 _NO_OUTPUT = pattern(
-    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^frame #|^OpenBLAS |^Extension modules: |\b0x[0-9a-f]{6}"
+    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace |\b0x[0-9a-f]{6}"
     r"|(?i:error|exception|traceback|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
     r"|exit|shut|stop|segmentation|dumped|timed out|time ?out)"
 )
@@ -167,7 +168,7 @@ def _own_lines(
 
 
 def _quoting(state: str, text: str) -> str:
-    """Which part of a traceback a line is that Ray's own record quotes: announced, frame or exception; else empty."""
+    """The part of a traceback that Ray quotes: announced, frame or exception; else empty."""
     if _RAYS_FAILURE.match(text):
         return "announced"
     if state == "announced":
