@@ -446,7 +446,9 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a console that begins below the exception's name",
-        {"driver.log": f"{OOM_KILL[-1].sample}; to see more information about memory usage on this node, use `ray logs raylet.out`\n"},
+        {
+            "driver.log": f"{OOM_KILL[-1].sample}; to see more information about memory usage on this node, use `ray logs raylet.out`\n"
+        },
         roots=("ray-oom-kill",),
         says=("3.22 of 4.00 GiB",),
     ),
