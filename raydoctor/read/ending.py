@@ -41,10 +41,10 @@ _RAYS_RECORD = pattern(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t[A-Z]+ [\w./-]+\.py:\d+ -- |\[\d{4}-\d\d-\d\d "
 )
 _RAYS_FAILURE = pattern(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) worker\.py:\d+ -- "
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) \w+\.py:\d+ -- "
     r".{0,300} with the following error:\s*$"
 )
-"""Above another process's traceback: `The agent on node … failed with the following error:` (up to 1.x)."""
+"""Above another process's traceback: `The agent on node … failed with the following error:`."""
 _NOISE = (
     *("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:"),
     # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
