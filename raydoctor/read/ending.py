@@ -40,6 +40,11 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RAYS_RECORD = pattern(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t[A-Z]+ [\w./-]+\.py:\d+ -- |\[\d{4}-\d\d-\d\d "
 )
+_RAYS_FAILURE = pattern(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) \w+\.py:\d+ -- "
+    r".{0,300} with the following error:\s*$"
+)
+"""Above another process's traceback: `The agent on node … failed with the following error:`."""
 _NOISE = (
     *("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:"),
     # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
@@ -77,7 +82,8 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 _NO_OUTPUT = pattern(
-    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^frame #|^OpenBLAS |^Extension modules: |\b0x[0-9a-f]{6}"
+    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
+    r"|\b0x[0-9a-f]{6}"
     r"|(?i:error|exception|traceback|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
     r"|exit|shut|stop|segmentation|dumped|timed out|time ?out)"
 )
@@ -149,14 +155,28 @@ def _own_lines(
     `echoes`: the kinds of processes whose lines count.
     """
     writers: dict[str, list[_Own]] = {}
+    quoting: dict[str, str] = {}
     for number, raw in enumerate(data.splitlines(keepends=True)):
         whole = number > 0 or offset == 0
         line = parse_line(raw.decode("utf-8", "replace"), source.role)
         writer, text = (f"{line.who} {line.pid}", line.message) if line.echo else ("", line.text)
-        if whole and text.strip() and line.echo in echoes and not _is_rays(text):
+        quoting[writer] = _quoting(quoting.get(writer, ""), text)
+        is_own = text.strip() and not quoting[writer] and not _is_rays(text)
+        if whole and line.echo in echoes and is_own:
             writers.setdefault(writer, []).append(_Own(offset, text))
         offset += len(raw)
     return writers
+
+
+def _quoting(state: str, text: str) -> str:
+    """The part of a traceback that Ray quotes: announced, frame or exception; else empty."""
+    if _RAYS_FAILURE.match(text):
+        return "announced"
+    if state == "announced":
+        return "frame" if text.startswith(_TRACEBACK) else ""
+    if state == "frame":
+        return "frame" if text.startswith(" ") or not text.strip() else "exception"
+    return ""
 
 
 def _is_rays(text: str) -> bool:

@@ -34,6 +34,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import (
+    CORE,
     DRIVER,
     GCS,
     NODE_DEAD,
@@ -97,7 +98,17 @@ REFUSED = (
         "Raylet failed to accept new connection: Too many open files",
         symptom=True,
     ),
+    Signal(
+        "files.refused",
+        ": Too many open files",
+        r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): ) ?\w{1,40}: Too many open files",
+        (*RAYLET, *GCS, *_DAEMONS, *CORE, "worker-err", "raylet-echo", "worker-echo", *DRIVER),
+        "Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. what(): pipe_select_interrupter: Too many open files "
+        "[system:24]",
+        symptom=True,
+    ),
 )
+"""The last one is an uncaught exception of boost, which ends the process."""
 PYTHON = Signal(
     "files.python",
     "[Errno 24] Too many open files",
@@ -306,6 +317,8 @@ def _echoes(case: Case) -> list[Event]:
 
 def _process(event: Event) -> str:
     role = event.source.role
+    if event["who"] or role == "worker-err" or (role in DRIVER and event.pid):
+        return f"a process (pid {event.pid})" if event.pid else "a process"
     known = {
         "raylet": "a raylet",
         "gcs": "the GCS",
@@ -494,6 +507,18 @@ EXAMPLES: tuple[Example, ...] = (
             * 2
         },
         roots=("file-descriptor-limit",),
+    ),
+    Example(
+        "boost cannot open a pipe in a worker, in a console",
+        {
+            "driver.log": f"(pid=4413) [2026-11-21 07:35:04,911 E 4413 5132] logging.cc:97: {REFUSED[-1].sample}\n"
+        },
+        roots=("file-descriptor-limit",),
+        says=("A process (pid 4413) reached the limit",),
+    ),
+    Example(
+        "a program tells about boost's error",
+        {"driver.log": "what(): pipe_select_interrupter: Too many open files [system:24]\n"},
     ),
     Example(
         "a program prints the words without gRPC's header",

@@ -4,6 +4,7 @@
 `CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert triggered`, as an exception or in
 `Process group watchdog thread terminated with exception: CUDA error: …`. The process then aborts (`SIGABRT`), and Ray
 reports a worker that ended suddenly. vLLM reports `EngineDeadError`. The kernel log may contain `NVRM: Xid (PCI:…): 31`.
+AMD's runtime prints `Memory access fault by GPU node-N`.
 
 ## Why
 A kernel accessed an address outside its memory, or a check in it failed, mostly an index that is out of range (a token id
@@ -54,6 +55,7 @@ _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
 _ASSERT = "device-side assert triggered"
 _CRASH = tuple(dict.fromkeys(signal.kind for signal in CRASH_SIGNALS))
 _OF_HARDWARE = ("uncorrectable ECC", "uncorrectable NVLink")
+_OF_AMD = "Memory access fault"
 
 
 class _GpuIncident(NamedTuple):
@@ -100,6 +102,9 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
         elif engine.died(seen):
             dead.append(seen)
     texts = list(dict.fromkeys((*by_text, *errors)))
+    checks = [] if texts else case.of(ASSERTION.kind)
+    if checks and evidence.is_console(case):
+        yield _GpuIncident(_ASSERT, checks, [], [])
     for what in texts:
         events = by_text.get(what, [])
         exits = evidence.unexpected_exits(case, events)
@@ -121,7 +126,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
     first = events[0] if events else errors[0].event
     broken = any(f.is_hardware for f in faults) or what.startswith(_OF_HARDWARE)
     return Finding(
-        f"{_subject(incident)} failed with CUDA error: {what}{_reason(assertions, faults, broken)}",
+        f"{_subject(incident)} failed with {_error(what)}{_reason(assertions, faults, broken)}",
         tuple(_links(incident, assertions, faults)),
         explains=(
             Entity("gpu-fault", what),
@@ -183,6 +188,10 @@ def _subject(incident: _GpuIncident) -> str:
     return incident.errors[0].failure.function if incident.errors else "A process"
 
 
+def _error(what: str) -> str:
+    return what if what.startswith(_OF_AMD) else f"CUDA error: {what}"
+
+
 def _reason(assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) -> str:
     if faults:
         worst = max(faults, key=lambda f: f.is_hardware)
@@ -208,10 +217,10 @@ def _links(
             fault.event,
             f"the kernel log reports Xid {fault.xid} of GPU {fault.pci}: {fault.meaning}",
         )
-    for event in list(_processes(incident.events).values())[:2]:
+    for event in [e for e in _processes(incident.events).values() if e not in assertions][:2]:
         is_watchdog = event.kind == WATCHDOG.kind
         action = "torch's watchdog ended the process" if is_watchdog else "the process printed it"
-        yield Link(event, f"{action} (CUDA error: {event['what']})")
+        yield Link(event, f"{action} ({_error(incident.what)})")
     for seen in incident.errors[:1]:
         yield Link(seen.event, f"{seen.failure.function} raised the error")
     for exit_ in incident.exits[:1]:
@@ -399,6 +408,23 @@ EXAMPLES: tuple[Example, ...] = (
             "Indexing.cu:1284",
             "table.shape",
         ),
+    ),
+    Example(
+        "a console shows nothing but the check that failed",
+        {"driver.log": f"{ASSERTION.sample}\n"},
+        roots=("gpu-fault",),
+        says=("srcSelectDimSize is false", "table.shape"),
+    ),
+    Example(
+        "a kernel of an AMD GPU accessed an address that is not mapped",
+        {"driver.log": f"(Trainer pid=389) {gpu.ROCM.sample}\n(raylet) {WORKER_DIED.sample}\n"},
+        roots=("gpu-fault",),
+        consequences=("worker-vanished",),
+        says=("Memory access fault by GPU node-4",),
+    ),
+    Example(
+        "an actor counts the memory access faults that it read about",
+        {"driver.log": "(watch pid=12) 3 jobs had a Memory access fault by GPU node-4 last week\n"},
     ),
     Example(
         "the kernel log shows a hardware fault",

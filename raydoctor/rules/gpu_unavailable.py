@@ -112,6 +112,14 @@ DRIVER_HAS_NONE = Signal(
     "ValueError: Ray does not allocate any GPUs on the driver node.Driver IP: 10.0.0.1, worker IPs: ['10.0.0.2'].Consider adjusting the "
     "Ray placement group or running the driver on a GPU node.",
 )  # fmt: skip
+DRIVER_OUTSIDE = Signal(
+    "gpu.driver_has_none", " is not included in a placement group ",
+    LINE_START + r"RuntimeError: driver node id \w{1,60} is not included in a placement group \w{1,60}\. Node id -> bundles", OUTPUT,
+    f"RuntimeError: driver node id {'a1' * 28} is not included in a placement group {'b2' * 18}. Node id -> bundles "
+    "{'c3': [{'GPU': 1.0}]}. You don't have enough GPUs available in a current node. Check `ray status` and `ray list nodes` to see if "
+    "you have available GPUs in a node before starting an vLLM engine.",
+)  # fmt: skip
+"""vLLM, where Ray put the whole group on other nodes."""
 TOO_FEW = (
     Signal(
         "gpu.too_few", "Total available GPUs ",
@@ -134,13 +142,27 @@ NOT_THERE = Signal(
     "ValueError: Not enough GPUs available. Requested 16 GPUs, but only 8 are available in the cluster.",
 )  # fmt: skip
 """NeMo RL compares with `ray.cluster_resources()`: all GPUs of the nodes that have joined, not only free ones."""
-ONE_NODE = Signal(
+ONE_NODE = (
+  Signal(
     "gpu.one_node", "is larger than the number of available GPUs (",
     r"(?:^(?:E +)?(?:ValueError: |\s*Value error, )|\] (?:ValueError: |\s*Value error, ))World size \((?P<asked>\d{1,9})\) is larger than "
     r"the number of available GPUs \((?P<free>\d{1,9})\)", OUTPUT,
     "  Value error, World size (2) is larger than the number of available GPUs (1) in this node. If this is intentional and you are using:",
+  ),
+  *(
+    Signal(
+        "gpu.one_node", find,
+        LINE_START + rf"AssertionError: {words} \((?P<asked>\d{{1,9}})\) {rest} \((?P<free>\d{{1,9}})\)", OUTPUT,
+        f"AssertionError: {words} (16) {rest} (8).",
+    )
+    for find, words, rest in (
+        ("to less than max local gpu count (", "please set tensor_parallel_size", "to less than max local gpu count"),
+        ("than max local gpu count (", "please ensure that world_size", "is less than than max local gpu count"),
+        ("the number of visible devices (", "local_world_size", "must be less than or equal to the number of visible devices"),
+    )
+  ),
 )  # fmt: skip
-"""vLLM without Ray as its executor counts only the GPUs that its own process sees."""
+"""vLLM without Ray as its executor counts only the GPUs that its own process sees. Earlier and later versions assert it."""
 MANY = Signal(
     "gpu.many", "Tensor parallel size (",
     r"(?:^|\] )Tensor parallel size \((?P<asked>\d+)\) exceeds available GPUs \((?P<here>\d+)\)", OUTPUT,
@@ -168,12 +190,15 @@ _WORDS = {
     ),
     ORDINAL.kind: pattern(r"(?:CUDA|HIP) error: invalid device ordinal"),
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
-    DRIVER_HAS_NONE.kind: pattern(r"Ray does not allocate any \w+s on the driver node"),
+    DRIVER_HAS_NONE.kind: pattern(
+        r"Ray does not allocate any \w+s on the driver node|driver node id \w{1,60} is not included in a placement group"
+    ),
     TOO_FEW[0].kind: pattern(
         r"Total available GPUs \d{1,20}(?:\.\d{1,20})? is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
     ),
-    ONE_NODE.kind: pattern(
-        r"World size \(\d{1,9}\) is larger than the number of available GPUs \("
+    ONE_NODE[0].kind: pattern(
+        r"World size \(\d{1,9}\) is larger than the number of available GPUs \(|than max local gpu count \("
+        r"|to the number of visible devices \("
     ),
     NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
@@ -189,7 +214,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, *TOO_FEW, ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -384,7 +409,7 @@ def _start_with_gpus(device: str) -> Remedy:
 
 def _driver_has_none(case: Case, events: list[Event]) -> Finding:
     event = next((e for e in events if e["node_ip"]), events[0])
-    device, ip = event["device"], event["node_ip"]
+    device, ip = event["device"] or "GPU", event["node_ip"]
     workers = [part.strip(" '\"") for part in event["workers"].split(",") if part.strip()]
     others = f": Ray put the workers on {evidence.join_names(workers)}" if workers else ""
     place = f"node {ip}, where vLLM's driver runs" if ip else "the node where vLLM's driver runs"
@@ -508,7 +533,7 @@ _JUDGES = {
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
-    ONE_NODE.kind: _one_node,
+    ONE_NODE[0].kind: _one_node,
     NOT_THERE.kind: _too_few,
 }
 
@@ -644,10 +669,29 @@ EXAMPLES: tuple[Example, ...] = (
         "vLLM without Ray as its executor needs more GPUs than its process sees",
         {
             "driver.log": "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
-            f"(APIServer pid=1) {ONE_NODE.sample}\n"
+            f"(APIServer pid=1) {ONE_NODE[0].sample}\n"
         },
         roots=("gpu-unavailable",),
         says=("needs 2 GPUs and its process sees 1", "--distributed-executor-backend ray"),
+    ),
+    *(
+        Example(
+            f"an assertion of vLLM compares with the GPUs of its machine: {signal.sample[16:40]}",
+            {"driver.log": f"ERROR 11-21 10:11:45 [core.py:708] {signal.sample}\n"},
+            roots=("gpu-unavailable",),
+            says=("needs 16 GPUs and its process sees 8",),
+        )
+        for signal in ONE_NODE[1:]
+    ),
+    Example(
+        "Ray put vLLM's whole placement group on other nodes",
+        {"driver.log": f"{DRIVER_OUTSIDE.sample}\n"},
+        roots=("gpu-unavailable",),
+        says=("Ray allocated no GPU on the node where vLLM's driver runs",),
+    ),
+    Example(
+        "a launcher reports the sizes that vLLM asserts",
+        {"driver.log": "note: local_world_size (16) must be less than or equal to the number of visible devices (8), using 8\nstep 10\n"},
     ),
     Example(
         "a script warns of a world size and goes on",

@@ -130,6 +130,14 @@ PRINTED = (
             *("ncclUnhandledCudaError", "ncclInvalidUsage"),
         )
     ),
+    Signal(
+        "nccl.error",
+        "Duplicate GPU detected ",
+        r"(?:^|\] [\w./-]{1,100}:\d{1,6} |\] )(?P<type>NCCL WARN) (?P<what>Duplicate GPU detected : rank \d{1,9} and rank \d{1,9} both on CUDA "
+        r"device [0-9a-f]{1,16})",
+        OUTPUT,
+        "gpu-3:29881:30401 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0 both on CUDA device 1000",
+    ),
 )
 """The last ones are lines within the exception's text (`NCCLUtils.cpp` of torch): a console may have lost its beginning."""
 
@@ -316,7 +324,12 @@ def _printed(case: Case, events: list[Event]) -> Finding:
     library, words = _library(first["what"])
     return Finding(
         f"{library} failed{where}: {words[:_LONGEST]}",
-        (Link(first, f"a rank raised {first['type']}"),),
+        (
+            Link(
+                first,
+                f"a rank {'logged' if first['type'] == 'NCCL WARN' else 'raised'} {first['type']}",
+            ),
+        ),
         caused_by=evidence.exit_entities(case.exits) if gone else (),
         severity="warning" if evidence.goes_on(case, events[-1]) else None,
         subjects=tuple(
@@ -580,6 +593,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("nccl-failure",),
         says=("HCCL failed in Trainer.step: HcclCommInitRootInfo, error code 7",),
+    ),
+    Example(
+        "two ranks were started on the same GPU",
+        {"driver.log": f"(Trainer pid=29881, ip=10.0.0.3) {PRINTED[-1].sample}\n"},
+        roots=("nccl-failure",),
+        says=("Duplicate GPU detected : rank 2 and rank 0",),
+    ),
+    Example(
+        "a launcher tells how it avoids two ranks on a GPU",
+        {"driver.log": "note: NCCL WARN Duplicate GPU detected means that LOCAL_RANK is not set\n"},
     ),
     Example(
         "HCCL's settings and another function's error code are printed",

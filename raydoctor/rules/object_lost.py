@@ -58,6 +58,15 @@ OLD = Signal(
 )  # fmt: skip
 """0.8 to 1.x."""
 
+CUT = Signal(
+    "object.lost_cut", "All copies of ",
+    r"^(?:ray\.exceptions\.ObjectLostError: )?All copies of (?P<object>[0-9a-f]{56}) have been lost due to node failure\. Check cluster logs",
+    DRIVER,
+    f"All copies of {objects.A_TASKS} have been lost due to node failure. Check cluster logs (`/tmp/ray/session_latest/logs`) for more "
+    "information about the failure.",
+)  # fmt: skip
+"""The last paragraph alone: an excerpt may begin with it."""
+
 
 @rule(
     tier="symptom",
@@ -66,12 +75,12 @@ OLD = Signal(
     explains=("object",),
     caused_by=("node", "raylet"),
     daemons_record=True,
-    looks_for=(LOST, OLD, *objects.NODE_SIGNALS, RAY_EXCEPTION),
+    looks_for=(LOST, OLD, CUT, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
 def object_lost(case: Case) -> Iterator[Finding]:
     """One finding per kind of creator, for all objects that were lost."""
     by_maker: dict[str, list[objects.Loss]] = {}
-    events = case.of("object.lost")
+    events = case.of("object.lost") or [e for e in case.of(CUT.kind) if e.line == 1]
     known = objects.named(e["object"] for e in events)
     for event in events:
         # Ray prints a failed argument without its id: use the id of another loss, if there is one.
@@ -140,6 +149,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("object-lost",),
         says=("its id came from another program",),
+    ),
+    Example(
+        "an excerpt begins with the error's last paragraph",
+        {"driver.log": f"{CUT.sample}\n"},
+        roots=("object-lost",),
+        says=("1 object (",),
+    ),
+    Example(
+        "the paragraph below what a program printed",
+        {"driver.log": f"recovered after this error:\n{CUT.sample}\nstep 10\n"},
     ),
     Example(
         "a program reports the loss of an object of its own",

@@ -448,6 +448,18 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Ray's memory monitor killed a worker",),
     ),
     Example(
+        "a console that begins below the exception's name",
+        {
+            "driver.log": f"{OOM_KILL[-1].sample}; to see more information about memory usage on this node, use `ray logs raylet.out`\n"
+        },
+        roots=("ray-oom-kill",),
+        says=("3.22 of 4.00 GiB",),
+    ),
+    Example(
+        "a task logs the same report",
+        {"driver.log": f"(audit pid=12) {OOM_KILL[-1].sample}\n(audit pid=12) read 12 reports\n"},
+    ),
+    Example(
         "a console that begins within the report's table",
         {
             "driver.log": f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n"

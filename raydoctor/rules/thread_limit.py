@@ -73,12 +73,15 @@ REFUSED = (
 )
 FATAL = Signal(
     "threads.fatal",
-    "Resource temporarily unavailable",
-    r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): |libgomp: Thread creation failed: ) ?(?:thread: )?Resource temporarily unavailable",
+    "source temporarily unavailable",
+    r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): |libgomp: Thread creation failed: ) ?(?:thread: )?Re\s{0,300}source temporarily unavailable",
     (*_OUTPUT, *RAYLET, *GCS, *CORE, "core-io", "worker-echo", *DRIVER),
     "Unhandled exception: St12system_error. what(): Resource temporarily unavailable ray::TerminateHandler()",
 )
-"""An uncaught C++ exception or a fatal error of OpenMP (`libgomp/error.c`): both end the process."""
+"""An uncaught C++ exception or a fatal error of OpenMP (`libgomp/error.c`): both end the process.
+
+A terminal's copy may contain padding where the line was wrapped.
+"""
 NO_FORK = Signal(
     "threads.no_fork",
     "fork: retry: ",
@@ -445,6 +448,15 @@ _UNREGISTERED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a terminal's copy contains padding within the error's words",
+        {
+            "driver.log": "[2026-11-21 06:21:57,911 E 3961 4396] logging.cc:97: Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. "
+            f"what(): thread: Re{' ' * 90}source temporarily unavailable [system:11]\n"
+        },
+        roots=("thread-limit",),
+        says=("pid 3961",),
+    ),
     Example(
         "the limit leaves no thread for a new worker",
         {

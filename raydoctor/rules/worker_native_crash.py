@@ -198,8 +198,9 @@ def _links(crash: Crash, label: str) -> Iterator[Link]:
     if crash.python:
         yield Link(crash.python, _stack_shows(crash))
     if not (crash.handler or crash.python):
-        is_shells = crash.events[0].kind == "crash.shell"
-        by = "the shell reports" if is_shells else "Python's list of modules ends the report of"
+        is_lists = crash.events[0].kind != "crash.shell"
+        by = "Python's list of modules ends the report of" if is_lists else "the shell reports"
+        by = "UCX's signal handler reports" if crash.events[0]["handler"] else by
         yield Link(crash.events[0], f"{by} {crash.signal}")
 
 
@@ -414,6 +415,22 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-native-crash",),
         says=("3 workers of Shard crashed: SIGSEGV", "native library"),
+    ),
+    Example(
+        "UCX's handler reports the crash, in a console",
+        {
+            "driver.log": "[gpu-3:74387:0:74387] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
+            "==== backtrace (tid:  74387) ====\n 0  /usr/lib/libucs.so.0(ucs_handle_error+0x10c) [0x7eced5f1a08c]\n"
+        },
+        roots=("worker-native-crash",),
+        says=("The driver crashed: SIGSEGV",),
+    ),
+    Example(
+        "a supervisor of processes goes on after the crash of one",
+        {
+            "driver.log": "Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
+            "child 3 was started again\nstep 12\n"
+        },
     ),
     Example(
         "only Ray's handler is echoed",

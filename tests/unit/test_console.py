@@ -705,3 +705,31 @@ def test_samples_of_a_large_output_may_begin_within_a_traceback(tmp_path: Path) 
     source = Source("driver.log", "driver", size=file.stat().st_size)
     assert files._rewritten(source, str(file), tmp_path / "out", []) == {source: str(file)}
     assert not (tmp_path / "out").exists()
+
+
+REPORT = """ERROR  disk-full  2026-11-21 11:12:40
+The disk of /tmp/ray is full: 1 OutOfDiskError
+in the driver
+
+  Evidence
+    driver.log:5  the driver got OutOfDiskError
+      ray.exceptions.OutOfDiskError: Local disk is full
+
+Missing evidence
+  raylet.out: no raylet log in the capture
+
+Read driver.log: 1 file (69 B), Ray of unknown version; read in 0.63 s.
+Next: raydoctor explain disk-full
+"""
+
+
+def test_a_quoted_report_of_this_program_is_no_evidence() -> None:
+    assert rewritten(f"step 1\n{REPORT}step 2") == ["step 1", "step 2"]
+    assert rewritten(f"step 1\n{REPORT.partition('Missing')[0]}step 2") == ["step 1", "step 2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["ERROR  disk-full\nstep 2", "ERROR  disk-full\nno room\n\nEvidence\nof it"]
+)
+def test_what_resembles_a_report_stays(text: str) -> None:
+    assert rewritten(text) == text.split("\n")

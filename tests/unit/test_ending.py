@@ -58,6 +58,8 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
         f"{FRAMES}ValueError: x\n{CAUGHT}",
         "".join(f"(f pid=12) {line}\n" for line in f"{FRAMES}ValueError: x".splitlines()) + "ok\n",
         f"{FRAMES}",
+        f"done\n2026-11-21 10:57:30,138\tWARNING worker.py:1115 -- The agent on node h7 failed with the following error:\n{FRAMES}ValueError: x\n",
+        f"done\n2026-11-21 10:57:30,138\tERROR dashboard.py:304 -- The dashboard on node h7 failed with the following error:\n{FRAMES}OSError: x\n",
     ],
 )
 def test_it_did_not(tmp_path: Path, text: str) -> None:

@@ -112,6 +112,16 @@ _DIGITS = pattern(r"\d")
 _NARROWEST, _WIDEST = 60, 400
 """Columns of a terminal."""
 
+_SEVERITIES = ("CRITICAL  ", "ERROR  ", "WARNING  ")
+_REPORT = pattern(r"(?:CRITICAL|ERROR|WARNING) {2}[a-z][a-z-]{1,60}(?: {2}.{0,60})?$")
+_REPORTS_TOP = 16
+"""Lines of a report down to its evidence: the cause in a few lines."""
+_OF_REPORT = (
+    *("Errors that no rule explains", "NO CAUSE FOUND", "Missing evidence", "Also found"),
+    *("Not collected (optional)", "Read ", "Next: raydoctor "),
+)
+"""Other lines of a report that are not indented."""
+
 
 def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
@@ -376,6 +386,37 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
                 margin = ""
         result.append((number, text))
     return _with_tabs(result) if any("class_name: " in text for _, text in result) else result
+
+
+def without_reports(lines: list[Numbered]) -> list[Numbered]:
+    """The lines without reports of this program: what they quote is no evidence."""
+    kept: list[Numbered] = []
+    n = 0
+    while n < len(lines):
+        text = lines[n][1]
+        if text.startswith(_SEVERITIES) and (end := _end_of_report(lines, n)):
+            n = end
+        else:
+            kept.append(lines[n])
+            n += 1
+    return kept
+
+
+def _end_of_report(lines: list[Numbered], begin: int) -> int:
+    """The number of the line below a report; 0 if none begins there."""
+    top = [text for _, text in lines[begin : begin + _REPORTS_TOP]]
+    if not _REPORT.match(top[0]) or "  Evidence" not in top:
+        return 0
+    in_headline = False
+    for n in range(begin, len(lines)):
+        text = lines[n][1]
+        if _REPORT.match(text):
+            in_headline = True
+        elif not text:
+            in_headline = False
+        elif not in_headline and not text.startswith(("  ", *_OF_REPORT)):
+            return n
+    return len(lines)
 
 
 def _unmarked(text: str) -> str:

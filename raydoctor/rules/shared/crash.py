@@ -96,6 +96,13 @@ CRASH_SIGNALS = (
         ("driver", "job-driver"),
         "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py",
     ),
+    Signal(
+        "crash.shell",
+        "Caught signal ",
+        r"^(?:\[[^\]\s]{1,200}\] )?(?P<handler>Caught) signal \d{1,2} \((?P<what>Segmentation fault|Bus error|Illegal instruction|Floating point exception)[:)]",
+        ("driver", "job-driver", "worker-echo"),
+        "[gpu-3:74387:0:74387] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867fbcc0)",
+    ),
     _words(
         "terminate called ",
         r"^terminate called (?P<words>.*)",

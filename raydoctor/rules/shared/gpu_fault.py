@@ -1,4 +1,4 @@
-"""CUDA errors after which all calls of the process fail, and GPU errors in the kernel log.
+"""GPU errors after which all calls of the process fail, and GPU errors in the kernel log.
 
 The error texts come from `cudaGetErrorString`. torch prints them after `CUDA error: ` (2.0 to 2.15), its NCCL
 watchdog repeats them, and Triton prints its own prefix. The driver prints a GPU's errors as `NVRM: Xid`.
@@ -22,6 +22,8 @@ _TEXTS = (
     r"an illegal memory access was encountered|device-side assert triggered|unspecified launch failure|misaligned address"
     r"|an illegal instruction was encountered|invalid program counter|hardware stack error|uncorrectable ECC error encountered"
     r"|uncorrectable NVLink error detected during the execution|the launch timed out and was terminated"
+    r"|operation not supported on global/shared address space|Invalid access of peer GPU memory over nvlink or a hardware error"
+    r"|unknown error"
 )
 TEXT = pattern(rf"(?:CUDA error|Triton Error \[CUDA\]): (?P<what>{_TEXTS})")
 """The error within an exception's message."""
@@ -64,6 +66,16 @@ RAISED = (
     ),
 )
 """Exceptions of torch and Triton, and what C++ engines print of a failed call, with its code."""
+ROCM = Signal(
+    "gpu.rocm",
+    "emory access fault by GPU node-",
+    r"^(?P<what>Memory access fault by GPU node-\d+) \(Agent handle: \w+\) on address \S+\. Reason: ",
+    OUTPUT,
+    "Memory access fault by GPU node-4 (Agent handle: 0x55d3c6e1a0b0) on address 0x7f31c8a00000. Reason: Page not present or supervisor "
+    "privilege.",
+    fold=("what",),
+)
+"""AMD's runtime (`runtime.cpp` of ROCR) prints it and aborts the process."""
 LOGGED = Signal(
     "gpu.logged",
     ": CUDA error: ",
@@ -100,7 +112,7 @@ XID = Signal(
     fold=("pci", "xid"),
 )
 """Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
-SIGNALS = (WATCHDOG, *RAISED, LOGGED, _APPENDED, ASSERTION, XID)
+SIGNALS = (WATCHDOG, *RAISED, ROCM, LOGGED, _APPENDED, ASSERTION, XID)
 _APPENDED_LINES = 4
 """Lines from the error to torch's last line: one or two others are between them."""
 
@@ -160,7 +172,7 @@ def faults(case: Case) -> Iterator[Fault]:
 
 
 def printed(case: Case) -> list[Event]:
-    """CUDA errors that a process printed: raised, by torch's watchdog, or within another line with torch's text."""
+    """GPU errors that a process printed: raised, by torch's watchdog or AMD's runtime, or within another line with torch's text."""
     ends = case.of(_APPENDED.kind)
     logged = [
         e
@@ -170,7 +182,7 @@ def printed(case: Case) -> list[Event]:
             for end in ends
         )
     ]
-    known = [*case.of(WATCHDOG.kind, RAISED[0].kind)]
+    known = [*case.of(WATCHDOG.kind, RAISED[0].kind, ROCM.kind)]
     return [
         *known,
         *(e for e in logged if not any(e.source is k.source and e.line == k.line for k in known)),

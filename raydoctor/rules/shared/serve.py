@@ -136,9 +136,9 @@ _STATUS += r"(?:message: {0,4})?[\"'|>-]{0,3} ?"
 STATUS = (
     Signal(
         "serve.status",
-        "This may be due to a problem with ",
-        rf"{_STATUS}The [dD]eployment failed to start (?P<times>\d+) times in a row(?: during a rolling update)?\. This may be due "
-        r"to a problem with (?P<what>.*)",
+        "eployment failed to start ",
+        rf"{_STATUS}The [dD]eployment failed to start (?P<times>\d+) times in a row(?: during a rolling update)?\. This may be\b"
+        r"(?P<what>.*)",
         DRIVER,
         "message: 'The deployment failed to start 3 times in a row. This may be due to a problem with its constructor or initial health "
         "check failing. See controller logs for details. Error:",

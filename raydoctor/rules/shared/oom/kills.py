@@ -80,7 +80,17 @@ OOM_KILL = (
         f"1 worker(s) were killed due to the node running low on memory. {_BODY}",
         extent="record",
     ),
+    Signal(
+        "oom.kill_told",
+        "Ray killed this worker (ID: ",
+        r"^(?P<report>Memory on the node \(IP: .*?, which exceeds the memory usage threshold of [\d.]{1,9}\. Ray killed this worker \(ID: .*)",
+        DRIVER,
+        f"{_BODY.replace(' used /', ' /').replace(' limit (', ' (')}, which exceeds the memory usage threshold of 0.8. Ray killed this "
+        f"worker (ID: {'ba84' * 14}) because it was the most recently scheduled task",
+        extent="record",
+    ),
 )
+"""The last one begins below the error's first line: an excerpt may have lost it."""
 OOM_SUMMARY = Signal(
     "oom.summary",
     "killed due to memory pressure (OOM)",
