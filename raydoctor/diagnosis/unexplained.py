@@ -3,7 +3,7 @@
 Three kinds of records are read without a rule: records of level E or C of Ray's own processes (ERROR and
 CRITICAL of those written in Python), and tracebacks. In a console without Ray's logs, also lines of any
 process that look like errors: their level, an exception, a crash, or a component that died or failed.
-Records that a rule recognises are left to that rule. Records that only repeat a diagnosed failure (a
+Records that a rule recognizes are left to that rule. Records that only repeat a diagnosed failure (a
 dashboard that cannot reach the dead node) are dropped. The rest is grouped by template, worst first, so that
 a report is useful even if no rule matches.
 
@@ -164,7 +164,7 @@ def _console(  # noqa: PLR0913, PLR0917 - one argument per part of a signal
 
 
 def _of_level(word: str, letter: str, kind: str) -> Iterator[Signal]:
-    """Lines of a level, with a header that the console's rewriting keeps or does not recognise."""
+    """Lines of a level, with a header that the console's rewriting keeps or does not recognize."""
     yield _console(
         kind,
         f"{HEADER}{letter}|",
@@ -330,7 +330,7 @@ _CONSOLE = (
     *(_console(*line) for line in _LINES),
     replace(TRACEBACK, kind="log.echoed_traceback", roles=("console-echo",)),
 )
-"""Lines of a console that look like errors; they are listed if no rule recognises them."""
+"""Lines of a console that look like errors; they are listed if no rule recognizes them."""
 
 
 # ---------------------------------------------------------------- accounting
@@ -431,7 +431,7 @@ def _place(event: Event) -> tuple[str, int]:
 
 
 def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
-    """Symptoms without the records that a signal recognised or that only echo the end of a component."""
+    """Symptoms without the records that a signal recognized or that only echo the end of a component."""
     known, over = _Recognised(_deciding(case, symptoms, accounted)), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):
         if event.kind not in _KINDS or not (
@@ -471,10 +471,10 @@ def _is_quoted(event: Event, quoted: str) -> bool:
 
 
 def _deciding(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
-    """Events whose records are left to the rules that recognise them.
+    """Events whose records are left to the rules that recognize them.
 
     In an excerpt, only events that a diagnosis uses or that are listed themselves: without the other logs, a
-    rule may recognise an error but conclude nothing.
+    rule may recognize an error but conclude nothing.
     """
     used = {id(event) for event in accounted.events}
     for event in case.events:
@@ -509,7 +509,7 @@ class _Recognised:
             lines.setdefault(event.source.path, []).append((begin, end))
 
     def holds(self, event: Event) -> bool:
-        """Whether a signal recognised the record, a part of it, or the record that it is part of."""
+        """Whether a signal recognized the record, a part of it, or the record that it is part of."""
         first, last = event.line, event.line + event.text.count("\n")
         held = self._lines.get(event.source.path, [])
         if event.kind not in _TRACEBACKS:

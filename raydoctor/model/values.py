@@ -1,7 +1,7 @@
 """The values that cross layers: frozen, slotted, without behaviour beyond small properties.
 
 Imports only from this package. The terms follow the project's glossary: a *source* is one file of a
-*capture*, an *event* one recognised record in it, a *finding* a rule's conclusion from events, a
+*capture*, an *event* one recognized record in it, a *finding* a rule's conclusion from events, a
 *diagnosis* a finding in the report, linked with the others.
 """
 

@@ -215,7 +215,7 @@ class _FileReader:
         for number, offset, literal in hits:
             if number != self._number:
                 known = self._known.get(literal)
-                if known and self._recognise(number, int(offset), literal, known):
+                if known and self._recognize(number, int(offset), literal, known):
                     continue
                 if literal not in self._relevant:
                     continue
@@ -312,7 +312,7 @@ class _FileReader:
 
     # ------------------------------------------------------------ storms
 
-    def _recognise(self, number: bytes, offset: int, literal: bytes, known: list[_Known]) -> bool:
+    def _recognize(self, number: bytes, offset: int, literal: bytes, known: list[_Known]) -> bool:
         """Count a line that one of the literal's templates accepts."""
         again = number == self._seen_number
         if again and literal in self._seen_literals:

@@ -101,7 +101,7 @@ def _broken_calls(case: Case, actor: str) -> list[str]:
 
 
 _MEANING = (
-    ("keepalive", "its process does not answer"),
+    ("keepalive", "its process did not answer"),
     ("Socket closed", "its process ended while the call ran"),
     ("Connection reset", "its process ended while the call ran"),
     ("failed to connect", "no connection could be made"),
@@ -251,7 +251,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an actor whose process does not answer",
         {**_LOGS, "driver.log": _ERROR},
         roots=("actor-unavailable",),
-        says=("does not answer", "kill -CONT", "max_task_retries"),
+        says=("did not answer", "kill -CONT", "max_task_retries"),
     ),
     Example(
         "an actor that refuses connections",
@@ -273,7 +273,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT,
         },
         roots=("actor-unavailable",),
-        says=("does not answer",),
+        says=("did not answer",),
     ),
     Example(
         "a program handles the error and prints its name",

@@ -371,7 +371,7 @@ def _add(demand: _Demand) -> Remedy:
         for name, amount in demand.needs.items()
     }
     local = {name: demand.total(name) + amount for name, amount in more.items()}
-    return waiting.add(f"Or add {' and '.join(demand.needs)}", more, local)
+    return waiting.add(f"Or give the cluster more {' and '.join(demand.needs)}", more, local)
 
 
 # ------------------------------------------------------------------ examples

@@ -17,8 +17,9 @@ torch's cache, or survivors of an earlier session. The message lists every proce
   fragmentation.
 
 ## Fix
-Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. `max_calls=1` on a GPU task
-ends its process after the call, which frees torch's cache. It is the default for tasks that request a GPU.
+Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. A task that requests a
+GPU ends its process after each call, which frees torch's cache; for a task that uses a GPU without requesting one, set
+`max_calls=1`.
 
 ## Not this when
 - The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).

@@ -120,7 +120,7 @@ def _remedies_of_program(path: str) -> tuple[Remedy, ...]:
         return (
             Remedy(
                 "Give the container more shared memory, which this path is in",
-                ("df -h /dev/shm", "docker run --shm-size=8g …   # Kubernetes: an emptyDir with medium: Memory"),
+                ("df -h /dev/shm", "docker run --shm-size=8g   # plus your other options; Kubernetes: an emptyDir with medium: Memory"),
                 risk="disruptive",
             ),
         )  # fmt: skip
@@ -425,7 +425,7 @@ _ELSEWHERE = (
         "Spill to a larger disk",
         (
             'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
+            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\'   # plus your other options',
         ),
         risk="disruptive",
         doc=_DOC,

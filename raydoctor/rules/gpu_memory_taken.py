@@ -174,7 +174,7 @@ def _share(fits: float) -> Remedy:
         f"Set the utilization to the free share of the GPU: at most {fits:.2f}{note}",
         (
             paste.shell(
-                "vllm serve … --gpu-memory-utilization {fits}   # LLM(gpu_memory_utilization=…)",
+                "vllm serve MODEL --gpu-memory-utilization {fits}   # LLM(gpu_memory_utilization=…)",
                 fits=f"{fits:.2f}",
             ),
         ),
@@ -202,9 +202,9 @@ def _cache(events: Sequence[Event]) -> _Verdict:
                 if fits
                 else "Limit the length of requests",
                 (
-                    paste.shell("vllm serve … --max-model-len {fits}", fits=fits)
+                    paste.shell("vllm serve MODEL --max-model-len {fits}", fits=fits)
                     if fits
-                    else "vllm serve … --max-model-len=8192",
+                    else "vllm serve MODEL --max-model-len=8192",
                 ),
                 doc=_DOC,
             ),
@@ -217,8 +217,8 @@ def _more_memory() -> Remedy:
     return Remedy(
         "Leave more memory for the KV cache: a higher utilization, more GPUs, or a smaller or quantized model",
         (
-            "vllm serve … --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
-            "vllm serve … --max-num-batched-tokens 2048 --enforce-eager   # less for activations and CUDA graphs",
+            "vllm serve MODEL --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
+            "vllm serve MODEL --max-num-batched-tokens 2048 --enforce-eager   # less for activations and CUDA graphs",
         ),
         doc=_DOC,
     )
@@ -266,7 +266,9 @@ def _sglang(events: Sequence[Event]) -> _Verdict:
         (
             Remedy(
                 "Give SGLang a larger share of the GPU, more GPUs, or a smaller or quantized model",
-                ("python -m sglang.launch_server … --mem-fraction-static 0.9 --tp 2",),
+                (
+                    "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.9 --tp 2",
+                ),
             ),
             _end_leftovers(),
         ),

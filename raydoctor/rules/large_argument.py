@@ -7,7 +7,7 @@ created to schedule tasks on the server`. Without a failure there is no message:
 (2.9 to 2.60). The program is slow, and the store spills.
 
 ## Why
-`f.remote(table)` with a value of more than 100 KB does `ray.put(table)`, then `f.remote(ref)`, at each call. A loop
+`f.remote(table)` with a value of more than 100 KiB does `ray.put(table)`, then `f.remote(ref)`, at each call. A loop
 of 100 calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run. Ray
 Client also sends each copy over the network.
 

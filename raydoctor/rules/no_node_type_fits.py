@@ -96,7 +96,7 @@ def _finding(
                 _type_lines(needs),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
-            Remedy(f"Or ask for less {evidence.join_names(short)}" if short else "Or ask for less"),
+            Remedy(f"Or request less {evidence.join_names(short)}" if short else "Or request less"),
         ),
         covers=tuple(reports),
     )

@@ -2,7 +2,7 @@
 
 ## What you see
 `ValueError: You are trying to access Ray objects whose owner is unknown` (up to Ray 2.49 `An application is trying to
-access …`), `ObjectFreedError: … manually freed using the internal `free` call`, `ReferenceCountingAssertionError: The
+access …`), ``ObjectFreedError: … manually freed using the internal `free` call``, `ReferenceCountingAssertionError: The
 object has already been deleted by the reference counting protocol`, or `OufOfBandObjectRefSerializationException: It is
 not allowed to serialize ray.ObjectRef …`. A `ray.get` on a rebuilt reference may also hang (`GetTimeoutError`).
 

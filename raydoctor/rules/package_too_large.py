@@ -171,7 +171,7 @@ def _finding(case: Case, events: list[Event], refusal: _RefusedPackage) -> Findi
     text += f" is {size:.0f} MiB, over" if size > limit else " exceeds"
     text += f" the limit of {limit:.0f} MiB for {refusal.component}"
     text += (
-        f": the largest files are {evidence.join_names(names)}"
+        f": the largest {'file is' if len(names) == 1 else 'files are'} {evidence.join_names(names)}"
         if names
         else ", although no single file is large"
         if folder or refusal.size

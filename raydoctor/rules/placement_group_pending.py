@@ -271,11 +271,11 @@ def _waiters(found: live_groups.Pending) -> Iterator[Entity]:
 
 
 def _bundles(demand: waiting.ListedGroup | None) -> str:
-    """`2 x 4 CPU`."""
+    """The bundles of a listed group, equal ones counted together."""
     if demand is None:
         return ""
     return " + ".join(
-        f"{times} x {resources.describe(dict(bundle))}" for bundle, times in demand.bundles
+        f"{times} × {resources.describe(dict(bundle))}" for bundle, times in demand.bundles
     )
 
 
@@ -487,7 +487,7 @@ def _smaller(
         if times:
             room = "there is room for" if times == count else "there is room for only"
             yield Remedy(
-                f"Request {times} x {resources.describe(each)} instead of {count} x {resources.describe(every)}: {room} that",
+                f"Request {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {room} that",
                 (
                     paste.python(
                         "placement_group([{{{bundle}}}] * {times}, strategy={strategy})",
@@ -608,7 +608,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("get-timeout",),
         says=(
             "ranks",
-            "2 x 4 CPU",
+            "2 × 4 CPU",
             "STRICT_PACK",
             "8 CPU on one node",
             "4 CPU",
@@ -629,7 +629,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _NODES,
         },
         roots=("placement-group-pending",),
-        says=("2 x 2 CPU", "1 Holder actor"),
+        says=("2 × 2 CPU", "1 Holder actor"),
     ),
     Example(
         "only the driver's output is in the capture",
@@ -647,7 +647,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("placement-group-pending",),
         says=(
-            "ranks (STRICT_SPREAD, 3 x 1 CPU)",
+            "ranks (STRICT_SPREAD, 3 × 1 CPU)",
             "it needs 3 nodes",
             'strategy="SPREAD"',
             "and 1 rank task waits for it",
@@ -666,7 +666,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("placement-group-pending",),
         says=(
-            "ranks (PACK, 4 x 1 CPU)",
+            "ranks (PACK, 4 × 1 CPU)",
             "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
         ),
     ),
@@ -717,7 +717,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a pasted table of `ray status` with a group that no node has room for, although nothing is in use",
         {"driver.log": _STATUS * 2},
         roots=("placement-group-pending",),
-        says=("SPREAD, 1 x 2 CPU", "has 2 CPU free"),
+        says=("SPREAD, 1 × 2 CPU", "has 2 CPU free"),
     ),
     Example(
         "a single table, whose group may have been requested a second ago",

@@ -213,7 +213,7 @@ def _refused(name: str, events: list[Event]) -> Finding:
         count=evidence.total(events),
         remedies=(
             Remedy(
-                "Run fewer tasks at once, or give each one less to hold",
+                "Run fewer tasks at once, or let each one use less memory",
                 ("@ray.remote(num_cpus=2)   # half as many tasks run on a node",),
                 doc=DOC,
             ),
@@ -354,7 +354,7 @@ EXAMPLES: tuple[Example, ...] = (
             "14.40GB / 15.00GB (0.960000), which exceeds the memory usage threshold of 0.950000.\n"
         },
         roots=("ray-oom-kill",),
-        says=("Request 7.5 GiB", "1.25 × the 6.0GiB", "memory=8053063680"),
+        says=("Request 7.5 GiB", "1.25 × the 6.0 GiB", "memory=8053063680"),
     ),
     Example(
         "the warning alone: no task was killed",

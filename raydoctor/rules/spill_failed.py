@@ -312,7 +312,7 @@ _ELSEWHERE = (
         "Or spill to another directory",
         (
             'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
+            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\'   # plus your other options',
         ),
         risk="disruptive",
         doc=_DOC,

@@ -151,7 +151,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
             "Spill to a faster disk or to several disks: directory_path may be a list",
             (
                 'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-                '\\"params\\": {\\"directory_path\\": [\\"/disk1/spill\\", \\"/disk2/spill\\"]}}"}\' …',
+                '\\"params\\": {\\"directory_path\\": [\\"/disk1/spill\\", \\"/disk2/spill\\"]}}"}\'   # plus your other options',
             ),
             risk="disruptive",
             doc=_DOC,

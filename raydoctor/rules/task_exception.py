@@ -36,13 +36,13 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.failures import failures, is_recorded, task_of
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
+from raydoctor.rules.shared.setup import imports
 from raydoctor.rules.shared.task_error import (
     RETRIED,
     UNHANDLED,
@@ -55,12 +55,8 @@ from raydoctor.rules.shared.traceback import cut_off
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
-_DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
-_UNPICKLES = "ray/cloudpickle/"
-"""Where a worker imports the modules that a pickled function refers to."""
-_MODULE = pattern(r"No module named '(?P<module>[\w.]+)'")
 _NO_MODULE = Signal(
     "task.no_module", "No module named ",
     r"^(?:ModuleNotFoundError|ImportError): No module named '(?P<module>[\w.]{1,200})'\s*$", DRIVER,
@@ -145,7 +141,7 @@ def _missing_modules(case: Case) -> Iterator[Finding]:
             (Link(first, f"an engine logs that it cannot import {module}"),),
             explains=(Entity("task-error", f"module {module}"),),
             count=evidence.total(events),
-            remedies=(_install(module),),
+            remedies=(imports.install(module),),
             covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
         )
 
@@ -376,8 +372,8 @@ def _records(group: _SameError) -> Iterator[Event]:
 
 def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy]:
     place = failure.raised.place if failure.raised else None
-    if found := _MODULE.search(failure.raised.message if failure.raised else ""):
-        yield _install(found["module"], of_driver=bool(place and _UNPICKLES in place.file))
+    if install := imports.remedy(failure.raised):
+        yield install
         return
     is_task = failure.is_remote and "." not in function
     if kind in _PASSING and is_task:
@@ -425,24 +421,6 @@ _MORE_FILES = Remedy(
         "docker run --ulimit nofile=65536:65536   # plus your other options",
     ),
 )
-
-
-def _install(module: str, *, of_driver: bool = False) -> Remedy:
-    """`of_driver`: the worker failed to unpickle a reference to the module, so the driver has imported it."""
-    package = module.partition(".")[0]
-    own = paste.python(
-        'ray.init(runtime_env={{"working_dir": FOLDER}})   # the folder with {package}.py or {package}/, if it is your own module',
-        package=package,
-    )
-    installed = paste.python(
-        'ray.init(runtime_env={{"pip": [PACKAGE]}})   # the package on PyPI that has {package}; or install it on every node',
-        package=package,
-    )
-    if of_driver:
-        title = f"Send {package} to the workers: the driver has imported it, and the workers cannot find it"
-        return Remedy(title, (own, installed), doc=_DEPENDENCIES_DOC)
-    title = f"Install {package} for the workers, which cannot import it"
-    return Remedy(title, (installed, own), doc=_DEPENDENCIES_DOC)
 
 
 def _rebuild(kind: str, group: _SameError) -> Iterator[Remedy]:

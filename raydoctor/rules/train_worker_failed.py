@@ -112,7 +112,7 @@ def _alone(raised: list[Event]) -> Finding:
                 "Read the error of the trial, which Ray Train keeps in the run's folder",
                 (
                     "cat ~/ray_results/RUN/*/error.txt   # or RUN in storage_path",
-                    "grep -B2 -A40 'Trial task failed' …   # in a notebook: the output of the cell, above this exception",
+                    "grep -B2 -A40 'Trial task failed' OUTPUT   # in a notebook: the output of the cell, above this exception",
                 ),
                 doc=_DOC,
             ),
@@ -128,6 +128,7 @@ def _headline(case: Case, run: TrainRun) -> str:
     named = f"Training run {run.name} " if run.name else "The training run "
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
+    end += f" (failure {last.count}, max_failures={last.limit})" if last.limit else ""
     if not last.ranks:
         says = (
             _first_line(last.event["what"])
@@ -139,8 +140,6 @@ def _headline(case: Case, run: TrainRun) -> str:
     text = f"{named}{end} because {ranks} {what}: {_why(last.ranks[0])}"
     if len(run.attempts) > 1:
         text += f", {_repeats(run)}"
-    if last.limit:
-        text += f", failure {last.count} with max_failures={last.limit}"
     return text
 
 
@@ -473,7 +472,9 @@ EXAMPLES: tuple[Example, ...] = (
             "worker errors:\n(TrainController pid=100) [Rank 1 Error Snippet]:\n(TrainController pid=100) \n"
         },
         roots=("train-worker-failed",),
-        says=("The training run was restarted: the worker group failed",),
+        says=(
+            "The training run was restarted (failure 1, max_failures=3): the worker group failed",
+        ),
     ),
     Example(
         "a console of Ray 2.46 with the exception of rank 1",

@@ -93,7 +93,7 @@ _FIND = Remedy(
     ),
     doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
 )
-_UNTIL_THEN = "Until then, make Ray retry the work, if it does not end its process each time"
+_UNTIL_THEN = "Until then, let Ray retry the work, unless it ends its process each time"
 
 
 @rule(

@@ -121,8 +121,8 @@ def _of_jobs(local: list[Event]) -> Finding:
             Remedy(
                 "Call ray.init() without an address: Ray sets RAY_ADDRESS for submitted jobs",
                 (
-                    'ray.init()                     # not ray.init(address="local"), no ray.init(num_cpus=…)',
-                    "docker run -e RAY_ADDRESS   # plus your other options, a container or env -i in the entrypoint must pass it on",
+                    'ray.init()                     # not ray.init(address="local") or ray.init(num_cpus=…)',
+                    "docker run -e RAY_ADDRESS   # plus your other options; a container or env -i in the entrypoint must pass it on",
                 ),
                 doc=_JOB_DOC,
             ),

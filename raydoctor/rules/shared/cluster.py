@@ -132,7 +132,7 @@ def fatal_reason(event: Event) -> str:
     if event["signal"]:
         return f"crashed: {event['signal']}"
     if event.kind == UNHANDLED.kind:
-        return f"crashed by an uncaught C++ exception: {spelled(event['expression'])}"
+        return f"crashed because of an uncaught C++ exception: {spelled(event['expression'])}"
     if event["expression"]:
         return f"ended itself because a check failed: {spelled(event['expression'])}"
     return f"ended itself: {spelled(event.message.strip().partition(chr(10))[0])}"
@@ -253,7 +253,7 @@ def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
     for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
         kinds.setdefault(event.kind, event)
     shows = {
-        "raylet.seen_dead": f"a worker of the node reports that raylet {raylet.pid} is gone",
+        "raylet.seen_dead": f"a worker of the node reports that the raylet (pid {raylet.pid}) is gone",
         "node.health_failed": "the GCS's health check gets no connection to the raylet's port",
         "node.dead": "the GCS marks the node dead",
     }
