@@ -2,7 +2,7 @@
 
 ## What you see
 - `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with
-  raylet`), then `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once,
+  raylet`), then "No such file or directory" or `Failed to read data from the socket: End of file`. The driver ends at once,
   without a traceback.
 - Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 - From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
