@@ -96,7 +96,7 @@ class Gap:
     incomplete; it counts if a diagnosis lists it."""
     about: str = ""
     """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early),
-    `driver` (output)."""
+    `driver` (output), `kernel` (log), `raylet-out`, `gcs-out`. A report lists each part once."""
 
 
 @dataclass(frozen=True, slots=True)

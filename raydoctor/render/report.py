@@ -415,9 +415,9 @@ def _not_seen(view: _View) -> Page:
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:
-    """The report's gaps without those about a source that a diagnosis lists as missing itself."""
-    listed = {name for d in report.diagnoses for gap in d.gaps for name in gap.what.split(", ")}
-    return [gap for gap in report.gaps if gap.what not in listed]
+    """The report's gaps without those about a part that a diagnosis lists as missing itself."""
+    listed = {gap.about for d in report.diagnoses for gap in d.gaps if gap.about}
+    return [gap for gap in report.gaps if gap.about not in listed]
 
 
 def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:

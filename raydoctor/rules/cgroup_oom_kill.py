@@ -44,6 +44,7 @@ _LOG = Gap(
     "not readable here, and no other source records which process was killed and when",
     "On the host: dmesg -T | grep -i 'killed process'",
     optional=True,
+    about="kernel",
 )
 
 

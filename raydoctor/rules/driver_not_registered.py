@@ -197,6 +197,7 @@ _GAP = Gap(
     "raylet.out, raylet.err, dashboard_agent.log",
     "not in the capture: they record why the raylet ended",
     "On the driver's machine: /tmp/ray/session_latest/logs",
+    about="raylet-out",
 )
 
 

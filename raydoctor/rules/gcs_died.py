@@ -261,6 +261,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
                 "gcs_server.out",
                 "not in the capture: the GCS log on the head shows whether and why the GCS ended",
                 "On the head: /tmp/ray/session_latest/logs/",
+                about="gcs-out",
             )
         )
     if "kernel" not in case.roles and not explained:

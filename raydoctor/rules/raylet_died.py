@@ -84,6 +84,7 @@ _RAYLET_LOG = Gap(
     "raylet.out",
     "the log of the dead raylet is not in the capture",
     "On its node: /tmp/ray/session_latest/logs/raylet.out",
+    about="raylet-out",
 )
 
 

@@ -150,6 +150,7 @@ _RAYLET = Gap(
     "raylet.out",
     "not in the capture: only this log shows whether Ray itself sent the SIGTERM",
     "On the worker's node: /tmp/ray/session_latest/logs/raylet.out",
+    about="raylet-out",
 )
 
 _END = Gap(

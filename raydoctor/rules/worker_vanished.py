@@ -81,6 +81,7 @@ _KERNEL = Gap(
     "kernel log",
     "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
     "On the worker's node: dmesg -T > dmesg.txt, and put the file next to the logs.",
+    about="kernel",
 )
 
 
