@@ -26,10 +26,10 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
 from raydoctor.model.values import Event, Finding, Unexplained
+from raydoctor.read.records import STAMP
 
 _TEXT = 300
 _TEMPLATE = 160
-_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 _TWINS = (
     # C++ writes E and C to both files of a pair, so only the one without other records is read.
@@ -84,7 +84,7 @@ def _cpp(roles: tuple[str, ...]) -> Iterator[Signal]:
         yield Signal(
             kind,
             f" {letter} ",
-            rf"^\[{_STAMP} {letter} \d+ \d+\] (?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?"
+            rf"^\[{STAMP} {letter} \d+ \d+\] (?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?"
             r"(?P<begin>[A-Za-z' ]{0,24})",
             roles,
             f"[2026-11-21 07:34:50,739 {letter} 283 293] (raylet) store.cc:366: The end is near",
@@ -110,7 +110,7 @@ def _python() -> Iterator[Signal]:
         yield Signal(
             kind,
             f"{level} ",
-            rf"^{_STAMP}\s{level} (?P<place>[\w./-]+):\d+ -- (?P<begin>[A-Za-z' ]{{0,24}})",
+            rf"^{STAMP}\s{level} (?P<place>[\w./-]+):\d+ -- (?P<begin>[A-Za-z' ]{{0,24}})",
             _PYTHON,
             f"2026-11-21 07:35:03,092\t{level} worker.py:2622 -- The end is near",
             extent="record",
@@ -121,7 +121,7 @@ def _python() -> Iterator[Signal]:
         yield Signal(  # Serve's own format
             kind,
             f"{level} ",
-            rf"^{level} {_STAMP} (?P<place>\S+) (?:\S+ )?(?P<begin>[A-Za-z' ]{{0,24}})",
+            rf"^{level} {STAMP} (?P<place>\S+) (?:\S+ )?(?P<begin>[A-Za-z' ]{{0,24}})",
             ("serve",),
             f"{level} 2026-11-21 07:35:03,092 controller 812 -- The end is near",
             extent="record",
@@ -182,7 +182,7 @@ def _of_level(word: str, letter: str, kind: str) -> Iterator[Signal]:
     yield _console(
         kind,
         f" {letter} ",
-        rf"^(?=[({HEADER}]){_BEFORE}\[{_STAMP} {letter} \d+ \d+\] "
+        rf"^(?=[({HEADER}]){_BEFORE}\[{STAMP} {letter} \d+ \d+\] "
         r"(?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?",
         f"(train pid=12) [2026-11-21 07:34:50,739 {letter} 283 293] store.cc:366: The end is near",
         with_header=True,

@@ -22,6 +22,10 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "error", "warning", "info")
 """Worst first."""
 
 
+CONSOLES = ("driver", "job-driver")
+"""Roles of sources that hold the output of drivers."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One file of a capture, with the facts in its path. Compared by identity, because captures have many."""

@@ -23,6 +23,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import duration
 from raydoctor.model.values import Source
 from raydoctor.read.clock import as_utc
+from raydoctor.read.records import STAMP
 
 _MOST = 32 << 20
 """Bytes of all required logs; larger ones are not compared, because reading them again takes seconds."""
@@ -35,7 +36,7 @@ _SETTLED_S = 5.0
 _INTERVALS = 2.5
 """Number of intervals without a table that shows that a log is cut. On a busy machine a table may be late."""
 
-_STAMP = pattern(rb'(?m)(?:^\[|"asctime": ?")(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})')
+_STAMP = pattern(rb'(?m)(?:^\[|"asctime": ?")(%s)' % STAMP.encode())
 _NODE = pattern(rb"Raylet of id, ([0-9a-f]{56})")
 _JOB = pattern(rb'[jJ]ob[_ ]id[" =:]+([0-9a-f]{8})')
 _ID = pattern(rb"[0-9a-f]{56}")

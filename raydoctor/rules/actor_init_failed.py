@@ -91,7 +91,7 @@ PRINTED = Signal(
     "actor.creation_printed",
     "Exception raised in creation task: ",
     r"^Exception raised in creation task: (?P<what>.*)",
-    ("driver", "job-driver", "worker-echo"),
+    (*DRIVER, "worker-echo"),
     f"Exception raised in creation task: {_TEXT}",
     extent="record",
 )

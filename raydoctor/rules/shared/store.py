@@ -14,7 +14,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import RAYLET
+from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -214,7 +214,7 @@ def own_log_first(events: Iterable[Event]) -> list[Event]:
 
 def role_of(event: Event) -> str:
     """The role of an event's line: a driver's file also contains copies of raylets' errors."""
-    return "raylet-echo" if event.source.role in ("driver", "job-driver") else event.source.role
+    return "raylet-echo" if event.source.role in DRIVER else event.source.role
 
 
 def capacity_of(case: Case, node: str) -> float:
