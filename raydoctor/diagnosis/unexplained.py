@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from raydoctor.capture.console.prefixes import HEADER
+from raydoctor.capture.console.prefixes import HEADER, STAMP
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
@@ -26,7 +26,6 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
 from raydoctor.model.values import Event, Finding, Unexplained
-from raydoctor.read.records import STAMP
 
 _TEXT = 300
 _TEMPLATE = 160

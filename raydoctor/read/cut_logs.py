@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from raydoctor.capture.console.prefixes import STAMP
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import duration
 from raydoctor.model.values import Source
 from raydoctor.read.clock import as_utc
-from raydoctor.read.records import STAMP
 
 _MOST = 32 << 20
 """Bytes of all required logs; larger ones are not compared, because reading them again takes seconds."""

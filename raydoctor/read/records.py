@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from raydoctor.capture.console.prefixes import HEADER, NAMED
+from raydoctor.capture.console.prefixes import HEADER, NAMED, STAMP
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import CONSOLES
 
@@ -27,8 +27,6 @@ MAX_LINE = 16_384
 """Maximum of inspected characters of one line; exit details and task specs are much shorter."""
 
 _ANSI = pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
-"""Time of a record of Ray's: local, to the millisecond."""
 _CPP = re.compile(
     rf"\[(?P<stamp>{STAMP}) (?P<level>[TDIWECF]) (?P<pid>\d{{1,10}}) \d+\] "
     r"(?:\([\w.-]+\) )?[\w./-]+:\d+: ?"

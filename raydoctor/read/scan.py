@@ -40,6 +40,7 @@ from raydoctor.read.records import (
     message_of,
     parse_line,
     plausible,
+    strip_ansi,
     trailing_fields,
 )
 from raydoctor.read.template import draw
@@ -275,7 +276,7 @@ class _FileReader:
         self._hit = offset
         self._offset, self._raw = self._lines.around(offset)
         self._view_ends = self._offset + len(self._raw) if len(self._raw) >= MAX_LINE else 0
-        self._text = self._raw.decode("utf-8", "replace")
+        self._text = strip_ansi(self._raw.decode("utf-8", "replace"))
         role = self._source.role
         self._message, self._echo, self._repeated = message_of(self._text, role)
         self._whole = None
