@@ -47,6 +47,7 @@ from raydoctor.case.signals import (
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.setup import imports
@@ -247,7 +248,7 @@ def _exception(raised: Raised | None) -> str:
     text = str(raised)
     if raised.is_rays_own and raised.name in ("ActorDiedError", "RayActorError"):
         text = f"{raised.name} because an actor that it called is dead,"
-    shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    shown = cut(text, _LONGEST)
     shown += f" in {raised.place}" if raised.place else ""
     return f"{shown}, from {str(raised.first)[:_LONGEST]}" if raised.cause else shown
 

@@ -37,6 +37,7 @@ from raydoctor.case.signals import JOB_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.task_error import RETRIED
@@ -183,7 +184,7 @@ def _place(raised: Raised) -> TracebackFrame | None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(text, _LONGEST)
 
 
 def _killed(job: jobs.Submission) -> bool:

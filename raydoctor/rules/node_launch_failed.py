@@ -31,6 +31,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.cluster import autoscaler
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 
@@ -87,9 +88,8 @@ def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
     """Refusals of the provider, of which the autoscaler has not yet given up the last."""
     last = attempts[-1]
     why = f"{last['category']}: {last['why']}"
-    cut = why if len(why) <= _LONGEST else f"{why[: _LONGEST - 1]}…"
     return Finding(
-        f"The provider refused to start nodes in {evidence.many(evidence.total(attempts), 'attempt')}: {cut}",
+        f"The provider refused to start nodes in {evidence.many(evidence.total(attempts), 'attempt')}: {cut(why, _LONGEST)}",
         (Link(last, f"the provider refused {last['call']}, and the autoscaler tries again"),),
         explains=(Entity("autoscaler", "launch"),),
         count=evidence.total(attempts),
@@ -130,10 +130,9 @@ def _finding(case: Case, name: str, shown: list[Event], failures: list[Event]) -
     first, last = shown[0], shown[-1]
     attempts = evidence.total(shown)
     why = f"{last['category']}: {last['why']}" if last["category"] else last["why"]
-    cut = why if len(why) <= _LONGEST else f"{why[: _LONGEST - 1]}…"
     return Finding(
         f"The provider refused to start {last['count']} {name} node{'' if last['count'] == '1' else 's'} in "
-        f"{evidence.many(attempts, 'attempt')}" + (f": {cut}" if cut else ""),
+        f"{evidence.many(attempts, 'attempt')}" + (f": {cut(why, _LONGEST)}" if why else ""),
         (
             Link(first, f"the autoscaler could not start {name}"),
             *(Link(e, "the last attempt failed as well") for e in [last] if last is not first),

@@ -52,7 +52,7 @@ DETECTED = Signal(
 )
 """2.57 and later, from an actor of its own beside the controller."""
 TOLD = Signal(
-    "train.preemption_told",
+    "train.preemption_noticed",
     " received preemption signal (this_worker_preempted=",
     r"^Rank \d+ received preemption signal \(this_worker_preempted=(?:True|False), (?P<what>preempted_ranks=\[.*)",
     (*_LOGGED, "worker-err"),

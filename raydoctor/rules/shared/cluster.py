@@ -11,6 +11,7 @@ from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Link
 
 FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
@@ -124,7 +125,7 @@ def spelled(expression: str) -> str:
     """A failed check's first sentence for a headline, where `||`, `&&` and `->` would not stay."""
     words = " ".join(expression.split()).partition(". ")[0]
     words = words.replace("||", "or").replace("&&", "and").replace("->", ".")
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+    return cut(words, _LONGEST)
 
 
 def fatal_reason(event: Event) -> str:
