@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from raydoctor.capture.console.prefixes import HEADER, STAMP
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
 from raydoctor.model.entities import Entity
@@ -400,7 +400,9 @@ def account(
         lines.add(_place(event))
         weight = _weight(event)
         groups.setdefault((weight, event.kind, template(says(event))), []).append(event)
-    ordered = sorted(groups.items(), key=lambda g: (g[0][0], -_count(g[1]), _place(g[1][0])))
+    ordered = sorted(
+        groups.items(), key=lambda g: (g[0][0], -evidence.total(g[1]), _place(g[1][0]))
+    )
     return tuple(_listed(kind, found) for (_, kind, _), found in ordered)
 
 
@@ -418,11 +420,7 @@ def _listed(kind: str, found: list[Event]) -> Unexplained:
     first = found[0]
     text = says(first) if kind in _KINDS else first.text
     line = first.source.line(first.line)
-    return Unexplained(kind, first.source.path, line, text[:_TEXT], _count(found))
-
-
-def _count(events: Iterable[Event]) -> int:
-    return sum(event.count for event in events)
+    return Unexplained(kind, first.source.path, line, text[:_TEXT], evidence.total(found))
 
 
 def _place(event: Event) -> tuple[str, int]:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, OUTPUT, TRACEBACK, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -301,7 +301,6 @@ _TRAINING = (
     'Traceback (most recent call last):\n  File "/app/train.py", line 30, in train_loop\n    loss = step(batch)\n'
     f'  File "/app/train.py", line 12, in step\n    return model(batch)\ntorch.OutOfMemoryError: {_MESSAGE}\n'
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _INIT = (
     "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{'6' * 56}, node id = {'3' * 56}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
@@ -315,7 +314,7 @@ _INIT = (
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "other processes hold a part of the GPU memory",
-        {"driver.log": _RAISED * 2, **_LOGS},
+        {"driver.log": _RAISED * 2, **QUIET_LOGS},
         roots=("cuda-oom",),
         says=(
             "in embed in 2 processes",
@@ -327,7 +326,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the message of older torch versions",
-        {"driver.log": _OLD, **_LOGS},
+        {"driver.log": _OLD, **QUIET_LOGS},
         roots=("cuda-oom",),
         says=("GPU 1", "3.03 GiB of 6.00 GiB"),
     ),
@@ -339,7 +338,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a rank of a training run",
-        {"driver.log": _TRAINING, **_LOGS},
+        {"driver.log": _TRAINING, **QUIET_LOGS},
         roots=("cuda-oom",),
         consequences=("train-worker-failed",),
         says=("train_loop", "GPU 0"),
@@ -348,7 +347,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a program prints the message and no task fails",
         {
             "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
     Example(

@@ -42,7 +42,6 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import RayDisk, Use
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
 _ROOMY = 20 * evidence.GB
@@ -394,7 +393,7 @@ def _fewer_objects(use: Use) -> Remedy:
             "ray memory --stats-only",
             "ray memory --group-by STACK_TRACE     # which code holds them",
         ),
-        doc=_DOC,
+        doc=store.SPILLING_DOC,
     )
 
 
@@ -411,26 +410,7 @@ def _logs(use: Use) -> Remedy:
 
 
 _ELSEWHERE = (
-    Remedy(
-        "Spill to a larger disk",
-        (
-            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
-            'ray.init(object_spilling_directory="/big_disk/spill")     # if the script starts Ray',
-        ),
-        risk="disruptive",
-        doc=_DOC,
-        since=(2, 45),
-    ),
-    Remedy(
-        "Spill to a larger disk",
-        (
-            'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\'   # plus your other options',
-        ),
-        risk="disruptive",
-        doc=_DOC,
-        until=(2, 45),
-    ),
+    *store.spill_to("Spill to a larger disk"),
     Remedy(
         "Move the whole session (logs, spilled objects, packages) to a larger disk",
         ("ray start --head --temp-dir=/big_disk/ray   # plus your other options",),
@@ -449,7 +429,7 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
         step = "export RAY_local_fs_capacity_threshold=0.99   # before ray start, or before the program that calls ray.init(), on every node"
     else:
         return ()
-    return (Remedy(title, (step,), risk="disruptive", doc=_DOC),)
+    return (Remedy(title, (step,), risk="disruptive", doc=store.SPILLING_DOC),)
 
 
 # ------------------------------------------------------------------ examples

@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.cluster import autoscaler
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -168,12 +168,11 @@ _NO_CARDS = (
     "nodes, only enough for 0 nodes, gpu_ids_map_array []\n"
 )
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the account has no quota left",
-        {"logs/monitor.log": _THRICE, **_QUIET},
+        {"logs/monitor.log": _THRICE, **QUIET_LOGS},
         roots=("node-launch-failed",),
         says=("cpu-small", "VcpuLimitExceeded", "3 attempts", "quota"),
     ),
@@ -197,14 +196,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/monitor.log": f"{_NO_CARDS}{_STAMP.format('20:10')}{autoscaler.GPU_CARDS.sample}\n",
             "driver.log": f"{autoscaler.NO_GPU_CARDS.sample}\nepoch 2\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
         "the second attempt succeeded",
         {
             "logs/monitor.log": f"{_THRICE}{_STAMP.format('20:10')}{autoscaler.ADDING.sample}\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
@@ -212,14 +211,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(check pid=12) {_FAILED}\n",
             "logs/monitor.log": f"{_STAMP.format('19:51')}NodeLauncher0: Failed to launch {{}} node(s) of type cpu-small.\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
         "AWS refuses every attempt, and the autoscaler tries again",
         {
             "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n" * 2,
-            **_QUIET,
+            **QUIET_LOGS,
         },
         roots=("node-launch-failed",),
         says=("2 attempts", "InsufficientInstanceCapacity", "Use another zone"),
@@ -229,7 +228,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n"
             f"{_STAMP.format('19:53')}{autoscaler.STARTED.sample}\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
 )

@@ -319,7 +319,7 @@ def _of_status(case: Case) -> Iterator[Finding]:
         if group.event.source is not table.event.source or group.event.line < table.event.line:
             continue
         bundles = _each(group)
-        every = _sum(bundles)
+        every = live_groups.total(bundles)
         reason = _misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
         if not reason and table.lacks(every):
             has = resources.describe({n: table.total.get(n, 0.0) for n in every})
@@ -388,7 +388,7 @@ def _misfit(
     """Why even the empty cluster has no room for the group; empty if it has."""
     largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
     has = resources.describe(resources.visible(largest))
-    every = _sum(bundles)
+    every = live_groups.total(bundles)
     if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
         return (
             f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
@@ -398,19 +398,11 @@ def _misfit(
     too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
     if too_large:
         return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"
-    cluster = _sum(nodes)
+    cluster = live_groups.total(nodes)
     if not resources.fits(cluster, every):
         there = resources.describe({n: cluster.get(n, 0.0) for n in every})
         return f"its bundles need {resources.describe(every)} together, and the cluster has {there}"
     return ""
-
-
-def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0.0) + amount
-    return total
 
 
 # ---------------------------------------------------------------- remedies
@@ -522,7 +514,9 @@ def _more(
     if strategy == "STRICT_SPREAD":
         missing = evidence.many(len(_unplaced(strategy, bundles, nodes)), "node")
         return waiting.add(f"Or add {missing}, each with room for a bundle", bundles[0])
-    needs = _sum(bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes))
+    needs = live_groups.total(
+        bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes)
+    )
     local = {n: totals[0].get(n, 0.0) + v for n, v in needs.items()} if len(totals) == 1 else None
     return waiting.add(title, needs, local)
 
@@ -538,7 +532,7 @@ def _unplaced(
 ) -> list[resources.Needs]:
     """Bundles for which these nodes have no room; like Ray's scheduler, this places the largest first."""
     if strategy == "STRICT_PACK":
-        every = _sum(bundles)
+        every = live_groups.total(bundles)
         return [] if any(resources.fits(node, every) for node in nodes) else list(bundles)
     free, homeless = [dict(node) for node in nodes], []
     for bundle in sorted(bundles, key=lambda b: -sum(b.values())):

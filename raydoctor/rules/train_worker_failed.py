@@ -33,7 +33,7 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -342,7 +342,6 @@ _EXIT = (
     f"{_W1}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
     "connection error code 2. End of file.\n"
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _RAISED = f'Traceback (most recent call last):\n  File "/app/train.py", line 51, in main\n    trainer.fit()\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}\n'
 _V1 = (
     "2026-11-21 10:53:17,048\tERROR tune_controller.py:1331 -- Trial task failed for trial TorchTrainer_b4431_00000\n"
@@ -380,7 +379,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/train/ray-train-sys-controller-a.log": _decision(
                 "10:42:24,081", "RAISE", _ROW, 1, 0
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         consequences=("train-worker-failed",),
@@ -408,7 +407,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/train/ray-train-sys-controller-a.log": _decision(
                 "10:42:24,081", "RAISE", _PEER, 1, 0
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("train-worker-failed",),
         says=("rank 1 lost a peer",),
@@ -421,7 +420,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "[FailurePolicy] Decision: FailureDecision.RAISE, Error source: worker group, Error count / maximum errors allowed: 1/0, "
                 f"Error: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}",
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         consequences=("train-worker-failed",),
@@ -437,7 +436,7 @@ EXAMPLES: tuple[Example, ...] = (
                 1,
                 0,
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("train-worker-failed",),
         says=("rank 1 failed first: A worker health check has been hanging for 600.00 seconds",),
@@ -451,7 +450,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "controller error:\nThe worker group startup timed out after 15.0 seconds waiting for 8 workers. Potential causes "
                 "include: (1) temporary insufficient cluster resources while waiting for autoscaling (ignore this warning in this case)",
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("train-group-timeout",),
     ),
@@ -509,7 +508,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "Train V1 reports the failure through Tune",
-        {"driver.log": _V1, **_LOGS},
+        {"driver.log": _V1, **QUIET_LOGS},
         roots=("task-exception",),
         consequences=("train-worker-failed",),
         says=("(pid 320) failed first: ValueError",),
@@ -522,7 +521,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/train/ray-train-app-worker-a.log": _json(
                 "10:00:00,000", "Error in training function: 0"
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
 )

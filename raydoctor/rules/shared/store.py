@@ -260,6 +260,7 @@ def where(case: Case, node: str) -> str:
 
 # ---------------------------------------------------------------- remedies
 
+SPILLING_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 MEMORY_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 FEWER = Remedy(
     "Find the code that keeps the objects in scope, and delete references that are no longer needed",
@@ -277,8 +278,34 @@ SPILLING_ON = Remedy(
         "unset RAY_automatic_object_spilling_enabled",
     ),
     risk="disruptive",
-    doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
+    doc=SPILLING_DOC,
 )
+
+
+def spill_to(title: str) -> tuple[Remedy, ...]:
+    """Another directory for spilled objects, with the option of each version of Ray."""
+    return (
+        Remedy(
+            title,
+            (
+                "ray start --object-spilling-directory=/big_disk/spill   # plus your other options; every node",
+                'ray.init(object_spilling_directory="/big_disk/spill")   # where the script starts Ray',
+            ),
+            risk="disruptive",
+            doc=SPILLING_DOC,
+            since=(2, 45),
+        ),
+        Remedy(
+            title,
+            (
+                'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
+                '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\'   # plus your other options',
+            ),
+            risk="disruptive",
+            doc=SPILLING_DOC,
+            until=(2, 45),
+        ),
+    )
 
 
 def larger(needed: float) -> tuple[Remedy, ...]:

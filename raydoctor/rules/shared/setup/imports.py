@@ -7,7 +7,8 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Remedy
 from raydoctor.rules.shared.traceback import Raised
 
-_MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
+MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
+"""In the message of a ModuleNotFoundError or ImportError."""
 _UNPICKLES = "ray/cloudpickle/"
 """Where a worker imports the modules that a pickled function or class refers to."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
@@ -15,7 +16,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 
 def remedy(raised: Raised | None) -> Remedy | None:
     """For an exception about a module that the worker could not import."""
-    if raised is None or not (found := _MISSING.search(raised.message)):
+    if raised is None or not (found := MISSING.search(raised.message)):
         return None
     place = raised.place
     return install(found["module"], of_driver=bool(place and _UNPICKLES in place.file))
