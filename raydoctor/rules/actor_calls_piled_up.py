@@ -198,6 +198,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("actor-calls-piled-up",),
         says=("49942 calls wait now",),
+        severity="warning",
     ),
     Example(
         "a running cluster: as many calls for 1,000 actors, and queued tasks",
@@ -223,6 +224,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("actor-calls-piled-up",),
         says=("more than 10000 calls", "Slow"),
+        severity="warning",
     ),
     Example(
         "a program prints a similar message",

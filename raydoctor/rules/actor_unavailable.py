@@ -235,6 +235,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}"},
         roots=("actor-unavailable",),
         says=("ray.kill ended its process",),
+        severity="warning",
     ),
     Example(
         "Ray repeated the call: it did not fail",
@@ -245,6 +246,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}".replace("01:07:", "01:27:")},
         roots=("actor-unavailable",),
         says=("its process ended while the call ran",),
+        severity="warning",
     ),
     Example(
         "an actor whose process does not answer",

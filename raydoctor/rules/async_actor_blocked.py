@@ -370,6 +370,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": "crawled 10\n"},
         roots=("async-actor-blocked",),
         says=("blocks its event loop",),
+        severity="warning",
     ),
     Example(
         "a program prints the same message",

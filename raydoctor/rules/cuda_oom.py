@@ -369,6 +369,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("cuda-oom",),
         says=("WorkerDict in 4 processes", "26.00 MiB"),
+        severity="warning",
     ),
     Example(
         "a worker's logger writes the error, of another vendor's device",
@@ -378,6 +379,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("cuda-oom",),
         says=("3.03 GiB of 6.00 GiB",),
+        severity="warning",
     ),
     Example(
         "a console that quotes the error",
@@ -388,6 +390,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": "(WorkerDict pid=12) RuntimeError: CUDA error: out of memory\n"},
         roots=("cuda-oom",),
         says=("GPU memory ran out in WorkerDict",),
+        severity="warning",
     ),
     Example(
         "a program that handles the error",

@@ -353,12 +353,14 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("data-stalled",),
         says=("ReadRange->Map(f)", "not have enough", "exclude_resources"),
+        severity="warning",
     ),
     Example(
         "a shuffle with more aggregators than CPUs",
         {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **QUIET_LOGS},
         roots=("data-stalled",),
         says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
+        severity="warning",
     ),
     Example(
         "one slow task is only a note",
@@ -370,6 +372,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("data-stalled",),
         says=("61 s", "2.1 s"),
+        severity="info",
     ),
     Example(
         "the timeout in other words, in a console of a job",
@@ -397,6 +400,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_WARNING}{data.AGGREGATORS.sample}\n"},
         roots=("data-stalled",),
         says=("Only 3 of 8 aggregators", "needs 8 CPUs, 0 are free"),
+        severity="warning",
     ),
     Example(
         "an actor that cancels each call that is sent again, in a console",
@@ -413,6 +417,7 @@ EXAMPLES: tuple[Example, ...] = (
             "kill 702",
             "2.45",
         ),
+        severity="warning",
     ),
     Example(
         "the same in the actor's own files, whose name says what it runs; the daemons report nothing",
@@ -425,6 +430,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("data-stalled",),
         says=("never received call 43",),
+        severity="warning",
     ),
     Example(
         "a call that is cancelled once, calls to another actor, and a pipeline that finished",
@@ -441,6 +447,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3},
         roots=("data-stalled",),
         says=("has been running for 128 s or more",),
+        severity="warning",
     ),
     Example(
         "the same, and the pipeline finishes",
@@ -449,6 +456,7 @@ EXAMPLES: tuple[Example, ...] = (
             + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n"
         },
         roots=("data-stalled",),
+        severity="info",
     ),
     Example(
         "a program prints the messages, and a pipeline runs",

@@ -502,6 +502,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("96.3% full", "9.2 GiB of 252 GiB free", "object_spilling_config"),
+        severity="warning",
     ),
     Example(
         "only the driver's output is in the capture",
@@ -568,6 +569,7 @@ EXAMPLES: tuple[Example, ...] = (
             "Ray's own files there take only 2.0 GiB",
             "du -xh --max-depth=2 /",
         ),
+        severity="warning",
     ),
     Example(
         "live: only the session's disk is full, and objects are spilled to another disk",
@@ -579,6 +581,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("99.0% full", "logs, packages and sockets"),
+        severity="warning",
     ),
     Example(
         "live: free space, but no free inodes",
@@ -614,6 +617,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("over 95% full", "47.2 GiB"),
+        severity="warning",
     ),
     Example(
         "a program reports a disk of its own",
@@ -639,6 +643,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("could not write /mnt/usb/cache/x", "df -h /mnt/usb/cache/x"),
+        severity="warning",
     ),
     Example(
         "shared memory is full",

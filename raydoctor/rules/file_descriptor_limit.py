@@ -378,12 +378,14 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("file-descriptor-limit",),
         says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
+        severity="critical",
     ),
     Example(
         "only the driver's output is in the capture",
         {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
         roots=("file-descriptor-limit",),
         says=("limit of 100",),
+        severity="critical",
     ),
     Example(
         "gRPC in the GCS has no file descriptor left",
@@ -426,6 +428,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"{PYTHON.sample}\n"
         },
         roots=("file-descriptor-limit",),
+        severity="warning",
     ),
     Example(
         "gRPC cannot accept connections, in a console",

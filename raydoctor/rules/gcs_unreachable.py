@@ -625,6 +625,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
         roots=("gcs-unreachable",),
         says=("paused", "--num-cpus=0"),
+        severity="critical",
     ),
     Example(
         "the GCS answered again in time",
@@ -635,6 +636,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-unreachable",),
         says=("60 s",),
+        severity="warning",
     ),
     Example(
         "another GCS was started later, because the first one died",
@@ -661,6 +663,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _GAVE_UP.replace(":6379", ":8265") + "retrying\n"},
         roots=("gcs-unreachable",),
         says=("dashboard", "RAY_ADDRESS=10.0.0.9:6379"),
+        severity="warning",
     ),
     Example(
         "a worker node of symmetric-run",
@@ -792,6 +795,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-unreachable",),
         says=("10.0.0.9:6379",),
+        severity="warning",
     ),
     Example(
         "a first attempt that failed, above the output of a worker; and a caught error of a program that connected later",

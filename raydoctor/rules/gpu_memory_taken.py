@@ -64,8 +64,8 @@ NO_CACHE = Signal(
 )  # fmt: skip
 SMALL_CACHE = Signal(
     "gpu.small_cache", "KV cache is needed, which is larger than the available KV cache memory",
-    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>\d{1,20}(?:\.\d{1,20})?) Gi?B KV cache is needed, which is larger than the available KV cache memory "
-    r"\((?P<free>\d{1,20}(?:\.\d{1,20})?) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
+    LINE_START + r"(?:ValueError: )?To serve at least one request with the models?'s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) Gi?B KV cache is needed, which is larger than the available KV cache memory "
+    r"\((?P<free>[\d.]+) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
     "the available KV cache memory (9.64 GiB). Based on the available memory, the estimated maximum model length is 78976.",
 )  # fmt: skip
@@ -77,7 +77,7 @@ CHANGED = Signal(
 )  # fmt: skip
 FEW_TOKENS = Signal(
     "gpu.few_tokens", " is larger than the maximum number of tokens that can be stored in KV cache",
-    r"s max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<fits>\d+)\)", OUTPUT,
+    LINE_START + r"(?:ValueError: )?The model's max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<fits>\d+)\)", OUTPUT,
     "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache (13456). Try "
     "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
 )  # fmt: skip
@@ -402,6 +402,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "Not enough memory? Please try to increase --mem-fraction-static.\n"
             "(SGLangEngine pid=12) server_args=ServerArgs(mem_fraction_static=0.88)\n"
+        },
+    ),
+    Example(
+        "a program quotes the error that it avoids",
+        {
+            "driver.log": "the model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+            "(13456), so requests are limited to 8192\n",
+            **QUIET_LOGS,
         },
     ),
     Example(

@@ -753,6 +753,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{MANY.sample}\n"},
         roots=("gpu-unavailable",),
         says=("16 GPUs", "8 more"),
+        severity="warning",
     ),
     Example(
         "the warning, and the other node has the remaining GPUs",

@@ -300,6 +300,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("head-memory-pressure",),
         says=("no worker",),
+        severity="warning",
     ),
     Example(
         "the largest process is not a driver of this cluster: Ray's kill is the root cause",

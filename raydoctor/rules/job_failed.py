@@ -559,6 +559,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("job-failed",),
         says=("ends with ValueError: 40 heads",),
+        severity="warning",
     ),
     Example(
         "an excerpt that ends with the exception of a task that Ray retries",

@@ -639,5 +639,6 @@ EXAMPLES: tuple[Example, ...] = (
         "a pasted kernel log about a Python program that may not be Ray's",
         {"driver.log": _kernel(4711, "python3")},
         roots=("kernel-oom-kill",),
+        severity="warning",
     ),
 )

@@ -143,6 +143,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("large-closure",),
         says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
+        severity="error",
     ),
     Example(
         "an actor below the limit: Ray only warns",

@@ -619,5 +619,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n"
         },
         roots=("nccl-failure",),
+        severity="warning",
     ),
 )

@@ -390,5 +390,6 @@ EXAMPLES: tuple[Example, ...] = (
             "task retried by hand: ok\n"
         },
         roots=("node-died",),
+        severity="warning",
     ),
 )

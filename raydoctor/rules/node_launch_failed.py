@@ -222,6 +222,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("node-launch-failed",),
         says=("2 attempts", "InsufficientInstanceCapacity", "Use another zone"),
+        severity="warning",
     ),
     Example(
         "AWS refuses one subnet, and the next one has room",

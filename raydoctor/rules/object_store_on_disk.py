@@ -377,6 +377,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("object-store-on-disk",),
         says=("10.2 GiB", "64.0 MiB", "--shm-size=12.10gb"),
+        severity="error",
     ),
     Example(
         "the raylet finds /dev/shm a little too small, and a console has its warning",

@@ -694,6 +694,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("placement-group-pending",),
         says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
+        severity="info",
     ),
     Example(
         "a group that waited and was created, and one that was removed at once",

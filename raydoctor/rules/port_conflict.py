@@ -479,6 +479,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("port-conflict",),
         says=("A worker", "10014", "--min-worker-port"),
+        severity="warning",
     ),
     Example(
         "two jobs on one host use the same MASTER_PORT",
@@ -497,6 +498,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"(Server pid=12, ip=10.0.0.3) {HTTP.sample}\n"},
         roots=("port-conflict",),
         says=("Server's HTTP server", "port 30000", "not 30000", "chooses a free port"),
+        severity="warning",
     ),
     Example(
         "a task opens a socket on a port that is taken",

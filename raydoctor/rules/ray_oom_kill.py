@@ -386,6 +386,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"(raylet) {OOM_SUMMARY.sample}\nstep 3\n"},
         roots=("ray-oom-kill",),
         says=("killed 1 worker because node 127.0.0.1 ran low on memory",),
+        severity="warning",
     ),
     Example(
         "a count of workers that only crashed",
@@ -453,6 +454,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n"
         },
         roots=("ray-oom-kill",),
+        severity="warning",
     ),
     Example(
         "a caught exception, and text that resembles the end of a report",
@@ -461,5 +463,6 @@ EXAMPLES: tuple[Example, ...] = (
             "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n"
         },
         roots=("ray-oom-kill",),
+        severity="warning",
     ),
 )

@@ -541,6 +541,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("serve-replica-failed",),
         says=("A replica of Translator failed health checks",),
+        severity="warning",
     ),
     Example(
         "a pasted log of the controller, of which only the last line was taken",

@@ -176,12 +176,14 @@ EXAMPLES: tuple[Example, ...] = (
             f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n"
         },
         roots=("serve-replica-pending",),
+        severity="info",
     ),
     Example(
         "a slow constructor is only a note",
         {"logs/serve/controller_402.log": _line(1, _LOADING), **QUIET_LOGS},
         roots=("serve-replica-pending",),
         says=("in the constructor",),
+        severity="info",
     ),
     Example(
         "a task prints a controller's record",

@@ -589,6 +589,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "load_shard raised an exception that the console cuts off, in column_mean (shards.py:40)",
         ),
+        severity="warning",
     ),
     Example(
         "a running cluster whose program caught the exception of a method; the message lacks its beginning",
@@ -597,6 +598,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("task-exception",),
         says=("Actor method Trainer.step raised KeyError: 'price', in column_mean (shards.py:40)",),
+        severity="warning",
     ),
     Example(
         "a running cluster that ran the task again after the exception",

@@ -471,12 +471,14 @@ EXAMPLES: tuple[Example, ...] = (
         _live(),
         roots=("task-hung",),
         says=("no finished load to compare with",),
+        severity="warning",
     ),
     Example(
         "live: a task waits for an event beside a heartbeat thread",
         _beside_heartbeat(),
         roots=("task-hung",),
         says=("thread beat sleeps", "whether that will end is not known"),
+        severity="info",
     ),
     Example(
         "live: finished tasks of the same function took as long",

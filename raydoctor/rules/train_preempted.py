@@ -257,12 +257,14 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _CUT},
         roots=("train-preempted",),
         says=("b157c93d", "no checkpoint after the notice"),
+        severity="warning",
     ),
     Example(
         "the notice alone, in the words of a development version",
         {"driver.log": f"(PreemptionWatcher pid=90) PreemptionWatcher: drain detected: {{'{_N}': 0}}\n"},
         roots=("train-preempted",),
         says=("Node b157c93d of the training run was preempted",),
+        severity="warning",
     ),
     Example(
         "the GCS reports the node's death: the node is the cause",

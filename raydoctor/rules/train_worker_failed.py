@@ -475,6 +475,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "The training run was restarted (failure 1, max_failures=3): the worker group failed",
         ),
+        severity="warning",
     ),
     Example(
         "a console of Ray 2.46 with the exception of rank 1",

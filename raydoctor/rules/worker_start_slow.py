@@ -220,6 +220,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-start-slow",),
         says=("1 worker process",),
+        severity="warning",
     ),
     Example(
         "a task prints the sentence",

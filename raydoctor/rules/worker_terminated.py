@@ -246,6 +246,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-terminated",),
         says=("unknown process", "kubectl describe pod"),
+        severity="warning",
     ),
     Example(
         "a task quotes the sentence, and another sentence about an exit has no SIGTERM",

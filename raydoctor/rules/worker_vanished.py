@@ -288,6 +288,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n"
         },
         roots=("worker-vanished",),
+        severity="warning",
     ),
     Example(
         "a task and a note quote the texts, and an actor left on purpose",
