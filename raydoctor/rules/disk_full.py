@@ -119,7 +119,7 @@ def _remedies_of_program(path: str) -> tuple[Remedy, ...]:
         return (
             Remedy(
                 "Give the container more shared memory, which this path is in",
-                ("df -h /dev/shm", "docker run --shm-size=8g   # plus your other options; Kubernetes: an emptyDir with medium: Memory"),
+                ("df -h /dev/shm", "docker run --shm-size=8g   # plus your other options, Kubernetes: an emptyDir with medium: Memory"),
                 risk="disruptive",
             ),
         )  # fmt: skip

@@ -438,7 +438,7 @@ def _nodes_missing(case: Case, waits: list[Event], gave_up: list[Event]) -> Find
             ),
             Remedy(
                 "Wait longer than 30 s for nodes that start slowly",
-                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options; on every node",),
+                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options, on every node",),
                 since=(2, 50),
             ),
         ),
@@ -521,7 +521,7 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         yield Remedy(
             "Wait longer than 30 s for a head that starts slowly",
             (
-                "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options; on every node",
+                "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options, on every node",
             ),
             since=(2, 50),
         )

@@ -490,7 +490,7 @@ def _one_node(case: Case, events: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Let vLLM spread over the GPUs of the Ray cluster",
-                ("vllm serve MODEL --distributed-executor-backend ray   # after `ray start` on every node",),
+                ("vllm serve MODEL --distributed-executor-backend ray   # after ray start on every node",),
                 doc=_VLLM_DOC,
             ),
             Remedy(

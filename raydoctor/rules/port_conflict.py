@@ -366,7 +366,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
             f"Give each job on a host its own MASTER_PORT{other}",
             (
                 "python -c 'import socket; s = socket.socket(); s.bind((\"\", 0)); print(s.getsockname()[1])'   # a free port",
-                "export MASTER_PORT=FREE_PORT   # before the job starts; vLLM: VLLM_PORT",
+                "export MASTER_PORT=FREE_PORT   # before the job starts, vLLM: VLLM_PORT",
             ),
         )
         return

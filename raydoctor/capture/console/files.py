@@ -19,6 +19,7 @@ from raydoctor.capture.console.numbering import Numbering
 from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.console.shape import opens, uncoloured
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.model.values import CONSOLES, Gap, Source
 
 _OF_SESSION = frozenset(

@@ -70,17 +70,17 @@ def _steps(exits: Iterable[WorkerExit]) -> tuple[str, ...]:
     )
 
 
-_RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Train continues from its last checkpoint; default 0"
+_RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Train continues from its last checkpoint, default 0"
 
 
 def _decorator(is_actor: bool, name: str) -> str:
     if is_actor:
         return paste.python(
-            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}; both are 0 by default",
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, both are 0 by default",
             name=name,
         )
     return paste.python(
-        "@ray.remote(max_retries=10)   # {name}; default 3, -1 means no limit", name=name
+        "@ray.remote(max_retries=10)   # {name}, default 3, -1 means no limit", name=name
     )
 
 

@@ -288,7 +288,7 @@ def spill_to(title: str) -> tuple[Remedy, ...]:
         Remedy(
             title,
             (
-                "ray start --object-spilling-directory=/big_disk/spill   # plus your other options; every node",
+                "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
                 'ray.init(object_spilling_directory="/big_disk/spill")   # where the script starts Ray',
             ),
             risk="disruptive",
