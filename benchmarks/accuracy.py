@@ -32,7 +32,7 @@ from benchmarks.perturb import Files, Perturbation, keeping_tables, perturbation
 from benchmarks.renderings import RENDERINGS, Rendering
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
-from raydoctor.model.values import Diagnosis, Event, Report
+from raydoctor.model.values import CONSOLES, Diagnosis, Event, Report
 from tests.helpers import FIXTURES
 from tests.helpers.captures import capture_of, report_of
 
@@ -44,7 +44,6 @@ else:
 HEALTHY = capture_of(FIXTURES / "healthy--ray-2.60.0--1-node")
 OUTCOMES = ("right", "less", "missed", "wrong")
 SERIOUS = ("critical", "error")
-_CONSOLES = ("driver", "job-driver")
 SYMPTOMS = frozenset(
     {"worker-vanished", "node-died", "owner-died", "object-lost", "get-timeout", "job-failed"}
 )
@@ -173,7 +172,7 @@ def rendered_runs_of(
 ) -> Iterator[Run]:
     """All runs of one fixture with a rendered console; none of a fixture whose driver printed nothing."""
     case = case_of(fixture)
-    consoles = {p: d for p, d in case.files.items() if role(p) in _CONSOLES and d.strip()}
+    consoles = {p: d for p, d in case.files.items() if role(p) in CONSOLES and d.strip()}
     for mode in modes if consoles else ():
         files = consoles if mode == "alone" else case.files
         before = _run(case, "as it is", report_on(files), files)

@@ -68,14 +68,15 @@ def _json_lines(record: Callable[[int, str], dict[str, Any]]) -> Callable[[str],
     )
 
 
-def _loki(text: str) -> str:
+def _loki(text: str, indent: int | None = None) -> str:
     """As Loki's API answers a query: the newest entry first."""
     values = [
         [f"{int(_moment(n).timestamp() * 1000)}{n % 1_000_000:06}", line]
         for n, line in enumerate(text.split("\n"))
     ]
     stream = {"stream": {"pod": "ray-head-1"}, "values": values[::-1]}
-    return json.dumps({"status": "success", "data": {"resultType": "streams", "result": [stream]}})
+    answer = {"status": "success", "data": {"resultType": "streams", "result": [stream]}}
+    return json.dumps(answer, indent=indent)
 
 
 def _cloudwatch(text: str) -> str:
@@ -187,6 +188,7 @@ RENDERINGS = (
         ),
     ),
     Rendering("Loki", _loki),
+    Rendering("Loki, indented", lambda text: _loki(text, indent=2)),
     Rendering("CloudWatch", _cloudwatch),
     Rendering("Cloud Logging", _cloud_logging),
     Rendering("notebook", _notebook),

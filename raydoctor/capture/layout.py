@@ -15,8 +15,6 @@ from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Source
 
-CONSOLES = frozenset({"driver", "job-driver"})
-"""Roles of files that hold the output of drivers."""
 _HEX56 = "[0-9a-f]{56}"
 _ROT = r"(?:\.\d+)?"
 """Index that the C++ sinks put before the extension."""

@@ -1,6 +1,6 @@
 """The members of an archive, in one pass, without trust in its headers.
 
-Archives are recognised by their first bytes, not by their names. The standard library treats damage as the
+Archives are recognized by their first bytes, not by their names. The standard library treats damage as the
 end of an archive, and reads as many bytes at once as a header announces; here damage is an error
 (`DAMAGED`), and headers are small.
 """

@@ -22,7 +22,6 @@ from raydoctor.capture import contents, manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, ReportBytes, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
 from raydoctor.capture.layout import (
-    CONSOLES,
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
     identify,
@@ -33,7 +32,7 @@ from raydoctor.capture.layout import (
 )
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.model.values import Gap, Source
+from raydoctor.model.values import CONSOLES, Gap, Source
 
 if TYPE_CHECKING:
     from raydoctor.capture.temporary import PrivateFolder

@@ -79,6 +79,8 @@ class Example:
     """Rules that must appear below a root."""
     says: tuple[str, ...] = ()
     """Strings that this rule's headline or remedies must contain."""
+    severity: Severity | None = None
+    """Of this rule's diagnoses, if it is not the rule's own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

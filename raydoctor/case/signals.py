@@ -7,11 +7,12 @@ generation differs, the signals of one kind are listed together.
 from __future__ import annotations
 
 from raydoctor.case.rule import Signal
+from raydoctor.model.values import CONSOLES
 
 RAYLET = ("raylet-out", "raylet-err")
 GCS = ("gcs-out", "gcs-err")
 CORE = ("core-driver", "core-worker")
-DRIVER = ("driver", "job-driver")
+DRIVER = CONSOLES
 OUTPUT = (*DRIVER, "worker-err", "worker-echo")
 """Where a program's exceptions appear: the output of drivers and workers, and the driver's echoes of it."""
 PUSHED = ("raylet-echo", "event", "raylet-out", "raylet-err")

@@ -24,7 +24,7 @@ class Progress:
         self._share = 0.0
         self._step_began = time.monotonic()
         self._done = threading.Event()
-        self._teller: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     def say(self, doing: str, done: float = 0, total: float = 0, *, limit: float = 0) -> None:
         """Change the activity: `done` of `total` units give the estimate, `limit` is its most seconds."""
@@ -34,8 +34,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
-            self._teller = threading.Thread(target=self._tell, daemon=True)
-            self._teller.start()
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(
@@ -45,10 +45,10 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._done.set()
-        if self._teller is not None:
-            self._teller.join()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _tell(self) -> None:
+    def _show(self) -> None:
         began = time.monotonic()
         if self._done.wait(PATIENCE):
             return

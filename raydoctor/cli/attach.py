@@ -122,10 +122,10 @@ def command(
     pid = target_names.pid_of(what or "")
     cluster = _cluster_of(pid) if pid is not None and not address else _cluster(address)
     if what is None:
-        return _tell_waiting(cluster, form == "json")
+        return _print_waiting(cluster, form == "json")
     found = _found(cluster, what)
     if len(found) > 1:
-        return _tell_several(found, what, form == "json")
+        return _print_several(found, what, form == "json")
     return _Call(cluster, found[0], given, form == "json").run()
 
 
@@ -160,7 +160,7 @@ def _found(cluster: Cluster | None, what: str) -> list[FoundProcess]:
         return find(cluster, what)
 
 
-def _tell_waiting(cluster: Cluster | None, as_json: bool) -> int:
+def _print_waiting(cluster: Cluster | None, as_json: bool) -> int:
     from raydoctor.act.attach.target import paused
     from raydoctor.render import attach as render
     from raydoctor.render import terminal
@@ -175,7 +175,7 @@ def _tell_waiting(cluster: Cluster | None, as_json: bool) -> int:
     return 0
 
 
-def _tell_several(found: list[FoundProcess], what: str, as_json: bool) -> int:
+def _print_several(found: list[FoundProcess], what: str, as_json: bool) -> int:
     from raydoctor.render import attach as render
 
     if as_json:

@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     with connected(cluster, _TIMEOUT) as owners:
         targets = _targets(owners, task)
         if len(targets) > 1:
-            return _tell_several(targets, task, form == "json")
+            return _print_several(targets, task, form == "json")
         backend = backend_for(owners, cluster, cancel_options, targets[0])
         return _cancel(backend, targets[0], dry_run, yes, form == "json")
 
@@ -123,7 +123,7 @@ def _targets(owners: Owners, task: str) -> list[CancelTarget]:
         return find(owners, task)
 
 
-def _tell_several(targets: list[CancelTarget], task: str, as_json: bool) -> int:
+def _print_several(targets: list[CancelTarget], task: str, as_json: bool) -> int:
     from raydoctor.render import cancel as render
 
     if as_json:

@@ -78,7 +78,7 @@ def command(output: str | None, since: float | None, anonymize: bool, **rest: An
                 options.note(each)
             content = live.bundle_of(found, capture, since)
             written = _write(target, content, found.redactor, progress)
-    _tell(target, written, content.gaps)
+    _print_summary(target, written, content.gaps)
     return 0 if all(gap.optional for gap in content.gaps) else INCOMPLETE
 
 
@@ -100,7 +100,7 @@ def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
     return bundle.write(target, content, redactor, report_progress)
 
 
-def _tell(target: str, written: Any, gaps: Any) -> None:
+def _print_summary(target: str, written: Any, gaps: Any) -> None:
     from raydoctor.model.text import one_line, plural, size
 
     gone = plural(sum(written.redactions.values()), "secret")

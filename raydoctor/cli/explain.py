@@ -10,12 +10,12 @@ from raydoctor.cli import _options as options
 
 _HELP = """Explain one rule: what you see, why it happens, how to confirm it, and the fix.
 
+Without RULE, it lists all rules, as `raydoctor rules` does.
+
 \b
 Examples:
   raydoctor explain ray-oom-kill
   raydoctor explain owner-died --format json
-
-Without RULE, it lists all rules, as `raydoctor rules` does.
 """
 
 

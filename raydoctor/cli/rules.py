@@ -121,14 +121,14 @@ def test(folder: str, verbose: bool) -> int:
             parts = f"{len(rule.looks_for)} signals, {len(rule.examples)} examples"
             click.echo(f"{'FAIL' if problems else 'ok  '}  {rule.name}  ({parts})")
             for problem in problems:
-                _tell(problem)
+                _print_problem(problem)
     if not rulecheck.proves_literals():
         options.note("literals were not checked: pip install 'raydoctor[test]'")
     click.echo(f"{len(wanted) - failed} of {len(wanted)} rules pass")
     return 1 if failed else 0
 
 
-def _tell(problem: RuleProblem) -> None:
+def _print_problem(problem: RuleProblem) -> None:
     from raydoctor.model.text import one_line
 
     click.echo(f"      {one_line(problem.where)}: {one_line(problem.what)}")

@@ -15,7 +15,7 @@ import click
 
 from raydoctor.cli import _options as options
 from raydoctor.model import paste
-from raydoctor.model.text import join_names, printable
+from raydoctor.model.text import cut, join_names, printable
 
 if TYPE_CHECKING:
     from raydoctor.act.run.supervise import Driver, WaitEnd
@@ -120,7 +120,7 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
                     )
                 event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
-                    _tell_left(driver, driver.clear(run_options.grace))
+                    _print_left(driver, driver.clear(run_options.grace))
                     return 0, True, driver
                 capture = _failed(driver, event, run_options)
         except OSError as error:
@@ -153,7 +153,7 @@ def _failed(driver: Driver, event: WaitEnd, run_options: _RunOptions) -> Capture
         # The driver's own cluster is shutting down: its logs are read afterwards.
         own = _own_cluster(driver)
         if own:
-            _tell_left(driver, driver.clear(run_options.grace))
+            _print_left(driver, driver.clear(run_options.grace))
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
     else:
         what = "reached its time limit" if event.why == "timeout" else "was interrupted"
@@ -161,7 +161,7 @@ def _failed(driver: Driver, event: WaitEnd, run_options: _RunOptions) -> Capture
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
         driver.stop(event.number or signal.SIGTERM, run_options.grace)
         options.note(f"the driver has ended: {_code(driver)}")
-    _tell_left(driver, driver.clear(run_options.grace))
+    _print_left(driver, driver.clear(run_options.grace))
     options.note(f"the driver's output is in {run_options.path}")
     if not driver.sessions and run_options.address is None:
         options.note("no Ray session of the driver was found, so only its output is diagnosed")
@@ -197,8 +197,7 @@ def _tried(work: Callable[[], _T], run_options: _RunOptions) -> _T | None:
 
 
 def _name(words: tuple[str, ...]) -> str:
-    name = shlex.join(words)
-    return name if len(name) <= 60 else f"{name[:59]}…"
+    return cut(shlex.join(words), 60)
 
 
 def _code(driver: Driver) -> str:
@@ -213,18 +212,14 @@ def _code(driver: Driver) -> str:
     return f"exit code {driver.child.returncode}"
 
 
-def _tell_left(driver: Driver, left: list[Outcome]) -> None:
+def _print_left(driver: Driver, left: list[Outcome]) -> None:
     ended = [o for o in left if o.action != "none" and o.outcome == "gone"]
     if ended:
-        names = [f"{o.identity.pid} ({_short(driver.names.get(o.identity, ''))})" for o in ended]
+        names = [f"{o.identity.pid} ({cut(driver.names.get(o.identity, ''), 40)})" for o in ended]
         options.note(f"ended what the driver left running: {join_names(names)}")
     for each in left:
         if each.outcome != "gone":
             options.note(f"still running: pid {each.identity.pid}, {each.reason}")
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 40 else f"{name[:39]}…"
 
 
 # ------------------------------------------------------------------ the diagnosis

@@ -29,7 +29,7 @@ Examples:
 
 \b
 Exit code:
-  0  the state was read; tasks may wait, which is not judged here
+  0  the state was read, whether or not tasks wait
   2  could not run: no cluster, or it did not reply
   3  a part of the state could not be read
 """

@@ -135,7 +135,7 @@ def command(
 
             show(watch, signals, until)
         else:
-            _tell(watch, signals, until)
+            _print_events(watch, signals, until)
     return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0
 
 
@@ -158,7 +158,7 @@ def _limits(
     return limits
 
 
-def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
+def _print_events(watch: Watch, signals: Signals, until: float | None) -> None:
     """Print the rounds and events as lines."""
     from raydoctor.cli._lines import LineWriter
 

@@ -143,7 +143,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         if doubtful and _ask_about_doubtful(doubtful):
             places, deed = sweep.with_doubtful(places, deed)
     done = field.carry_out(places, deed)
-    _tell_notes(done)
+    _print_notes(done)
     _show(done, as_json=form == "json")
     return FOUND if any(each.view and each.view.is_left for each in done) else nothing
 
@@ -225,7 +225,7 @@ def _is_hidden(places: list[SweptMachine]) -> bool:
     return any(each.problem or (each.view and each.view.unseen) for each in places)
 
 
-def _tell_notes(places: list[SweptMachine]) -> None:
+def _print_notes(places: list[SweptMachine]) -> None:
     for each in places:
         for note in each.view.notes if each.view else ():
             options.note(note if each.is_here else f"node {each.node.id[:12]}: {note}")

@@ -208,12 +208,12 @@ def remove(holders: Iterable[holding.ResourceHolder]) -> Iterator[Remedy]:
 
 
 def shape(bundles: Iterable[GroupBundle]) -> str:
-    """`2 x 4 CPU + 1 x 1 GPU`."""
+    """The bundles, equal ones counted together."""
     counts: dict[str, int] = {}
     for bundle in bundles:
         words = resources.describe(bundle.needs)
         counts[words] = counts.get(words, 0) + 1
-    return " + ".join(f"{n} x {words}" for words, n in counts.items())
+    return " + ".join(f"{n} × {words}" for words, n in counts.items())
 
 
 def held(snapshot: now.Picture, pending: Pending) -> str:

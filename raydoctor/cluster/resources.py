@@ -29,7 +29,7 @@ _PYTHON_DICT = pattern(r"\{[^{}]*\}")
 def amounts(text: str) -> Needs:
     """`CPU: 10000, GPU: 5000` (up to 2.40) or `CPU: 1, GPU: 0.5`.
 
-    The form is recognised by size: no request is for ten thousand CPUs, and fractions are multiples of 0.01.
+    The form is recognized by size: no request is for ten thousand CPUs, and fractions are multiples of 0.01.
     """
     items = [item.strip("{}").rpartition(": ") for item in text.split(", ") if ": " in item]
     values = {name: float(value) for name, _, value in items if _is_number(value)}

@@ -125,7 +125,7 @@ def run(
         state,
     )
     scrubbed = scrub(report, capture.secrets)
-    # After redaction, which does not recognise a secret without its `$`.
+    # After redaction, which does not recognize a secret without its $.
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
 
 

@@ -241,6 +241,9 @@ def example_problems(
         if d.rule == rule.name
         for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     ]
+    for severity in sorted({d.severity for d in report.diagnoses if d.rule == rule.name}):
+        if severity != (example.severity or rule.severity):
+            yield f"the severity must be {example.severity or rule.severity}; it is {severity}"
     shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
     for d in report.diagnoses:
         if d.rule == rule.name and len(d.headline.split()) > MOST_WORDS:

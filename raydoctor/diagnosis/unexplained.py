@@ -3,7 +3,7 @@
 Three kinds of records are read without a rule: records of level E or C of Ray's own processes (ERROR and
 CRITICAL of those written in Python), and tracebacks. In a console without Ray's logs, also lines of any
 process that look like errors: their level, an exception, a crash, or a component that died or failed.
-Records that a rule recognises are left to that rule. Records that only repeat a diagnosed failure (a
+Records that a rule recognizes are left to that rule. Records that only repeat a diagnosed failure (a
 dashboard that cannot reach the dead node) are dropped. The rest is grouped by template, worst first, so that
 a report is useful even if no rule matches.
 
@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from raydoctor.capture.console.prefixes import HEADER
-from raydoctor.case import Case
+from raydoctor.capture.console.prefixes import HEADER, STAMP
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
 from raydoctor.model.entities import Entity
@@ -29,7 +29,6 @@ from raydoctor.model.values import Event, Finding, Unexplained
 
 _TEXT = 300
 _TEMPLATE = 160
-_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 _TWINS = (
     # C++ writes E and C to both files of a pair, so only the one without other records is read.
@@ -84,7 +83,7 @@ def _cpp(roles: tuple[str, ...]) -> Iterator[Signal]:
         yield Signal(
             kind,
             f" {letter} ",
-            rf"^\[{_STAMP} {letter} \d+ \d+\] (?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?"
+            rf"^\[{STAMP} {letter} \d+ \d+\] (?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?"
             r"(?P<begin>[A-Za-z' ]{0,24})",
             roles,
             f"[2026-11-21 07:34:50,739 {letter} 283 293] (raylet) store.cc:366: The end is near",
@@ -110,7 +109,7 @@ def _python() -> Iterator[Signal]:
         yield Signal(
             kind,
             f"{level} ",
-            rf"^{_STAMP}\s{level} (?P<place>[\w./-]+):\d+ -- (?P<begin>[A-Za-z' ]{{0,24}})",
+            rf"^{STAMP}\s{level} (?P<place>[\w./-]+):\d+ -- (?P<begin>[A-Za-z' ]{{0,24}})",
             _PYTHON,
             f"2026-11-21 07:35:03,092\t{level} worker.py:2622 -- The end is near",
             extent="record",
@@ -121,7 +120,7 @@ def _python() -> Iterator[Signal]:
         yield Signal(  # Serve's own format
             kind,
             f"{level} ",
-            rf"^{level} {_STAMP} (?P<place>\S+) (?:\S+ )?(?P<begin>[A-Za-z' ]{{0,24}})",
+            rf"^{level} {STAMP} (?P<place>\S+) (?:\S+ )?(?P<begin>[A-Za-z' ]{{0,24}})",
             ("serve",),
             f"{level} 2026-11-21 07:35:03,092 controller 812 -- The end is near",
             extent="record",
@@ -164,7 +163,7 @@ def _console(  # noqa: PLR0913, PLR0917 - one argument per part of a signal
 
 
 def _of_level(word: str, letter: str, kind: str) -> Iterator[Signal]:
-    """Lines of a level, with a header that the console's rewriting keeps or does not recognise."""
+    """Lines of a level, with a header that the console's rewriting keeps or does not recognize."""
     yield _console(
         kind,
         f"{HEADER}{letter}|",
@@ -182,7 +181,7 @@ def _of_level(word: str, letter: str, kind: str) -> Iterator[Signal]:
     yield _console(
         kind,
         f" {letter} ",
-        rf"^(?=[({HEADER}]){_BEFORE}\[{_STAMP} {letter} \d+ \d+\] "
+        rf"^(?=[({HEADER}]){_BEFORE}\[{STAMP} {letter} \d+ \d+\] "
         r"(?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?",
         f"(train pid=12) [2026-11-21 07:34:50,739 {letter} 283 293] store.cc:366: The end is near",
         with_header=True,
@@ -330,7 +329,7 @@ _CONSOLE = (
     *(_console(*line) for line in _LINES),
     replace(TRACEBACK, kind="log.echoed_traceback", roles=("console-echo",)),
 )
-"""Lines of a console that look like errors; they are listed if no rule recognises them."""
+"""Lines of a console that look like errors; they are listed if no rule recognizes them."""
 
 
 # ---------------------------------------------------------------- accounting
@@ -401,7 +400,9 @@ def account(
         lines.add(_place(event))
         weight = _weight(event)
         groups.setdefault((weight, event.kind, template(says(event))), []).append(event)
-    ordered = sorted(groups.items(), key=lambda g: (g[0][0], -_count(g[1]), _place(g[1][0])))
+    ordered = sorted(
+        groups.items(), key=lambda g: (g[0][0], -evidence.total(g[1]), _place(g[1][0]))
+    )
     return tuple(_listed(kind, found) for (_, kind, _), found in ordered)
 
 
@@ -419,11 +420,7 @@ def _listed(kind: str, found: list[Event]) -> Unexplained:
     first = found[0]
     text = says(first) if kind in _KINDS else first.text
     line = first.source.line(first.line)
-    return Unexplained(kind, first.source.path, line, text[:_TEXT], _count(found))
-
-
-def _count(events: Iterable[Event]) -> int:
-    return sum(event.count for event in events)
+    return Unexplained(kind, first.source.path, line, text[:_TEXT], evidence.total(found))
 
 
 def _place(event: Event) -> tuple[str, int]:
@@ -431,7 +428,7 @@ def _place(event: Event) -> tuple[str, int]:
 
 
 def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
-    """Symptoms without the records that a signal recognised or that only echo the end of a component."""
+    """Symptoms without the records that a signal recognized or that only echo the end of a component."""
     known, over = _Recognised(_deciding(case, symptoms, accounted)), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):
         if event.kind not in _KINDS or not (
@@ -471,10 +468,10 @@ def _is_quoted(event: Event, quoted: str) -> bool:
 
 
 def _deciding(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator[Event]:
-    """Events whose records are left to the rules that recognise them.
+    """Events whose records are left to the rules that recognize them.
 
     In an excerpt, only events that a diagnosis uses or that are listed themselves: without the other logs, a
-    rule may recognise an error but conclude nothing.
+    rule may recognize an error but conclude nothing.
     """
     used = {id(event) for event in accounted.events}
     for event in case.events:
@@ -509,7 +506,7 @@ class _Recognised:
             lines.setdefault(event.source.path, []).append((begin, end))
 
     def holds(self, event: Event) -> bool:
-        """Whether a signal recognised the record, a part of it, or the record that it is part of."""
+        """Whether a signal recognized the record, a part of it, or the record that it is part of."""
         first, last = event.line, event.line + event.text.count("\n")
         held = self._lines.get(event.source.path, [])
         if event.kind not in _TRACEBACKS:

@@ -1,7 +1,7 @@
 """The values that cross layers: frozen, slotted, without behaviour beyond small properties.
 
 Imports only from this package. The terms follow the project's glossary: a *source* is one file of a
-*capture*, an *event* one recognised record in it, a *finding* a rule's conclusion from events, a
+*capture*, an *event* one recognized record in it, a *finding* a rule's conclusion from events, a
 *diagnosis* a finding in the report, linked with the others.
 """
 
@@ -20,6 +20,10 @@ Risk = Literal["safe", "disruptive", "destructive"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "error", "warning", "info")
 """Worst first."""
+
+
+CONSOLES = ("driver", "job-driver")
+"""Roles of sources that hold the output of drivers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +100,7 @@ class Gap:
     incomplete; it counts if a diagnosis lists it."""
     about: str = ""
     """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early),
-    `driver` (output)."""
+    `driver` (output), `kernel` (log), `raylet-out`, `gcs-out`. A report lists each part once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,6 +305,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
                 "gcs_server.out",
                 "no GCS log in the capture: it records worker exits and the deaths of actors and nodes",
                 "On the head node: /tmp/ray/session_latest/logs/gcs_server.out",
+                about="gcs-out",
             )
         )
     if not roles & {"raylet-out"}:
@@ -313,6 +314,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
                 "raylet.out",
                 "no raylet log in the capture: it records OOM kills, full disks and scheduling problems",
                 "On each node: /tmp/ray/session_latest/logs/raylet.out",
+                about="raylet-out",
             )
         )
         return gaps

@@ -1,4 +1,4 @@
-"""Checks that the logs that every session has were read. A log counts only if its records are recognised.
+"""Checks that the logs that every session has were read. A log counts only if its records are recognized.
 
 A log of a raylet or of the GCS hides failures if it is empty, stops during start-up, is cut off inside a
 record, contains NULs, or contains no record. Each is a gap with its reason. According to the fixtures of Ray
@@ -160,4 +160,4 @@ def _without_records(log: _Log) -> str:
         looks = "base64"
     else:
         looks = "text in another format or encoding"
-    return f"holds no log record that raydoctor recognises ({looks})"
+    return f"holds no log record that raydoctor recognizes ({looks})"

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from raydoctor.capture.console.prefixes import STAMP
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import duration
 from raydoctor.model.values import Source
@@ -35,7 +36,7 @@ _SETTLED_S = 5.0
 _INTERVALS = 2.5
 """Number of intervals without a table that shows that a log is cut. On a busy machine a table may be late."""
 
-_STAMP = pattern(rb'(?m)(?:^\[|"asctime": ?")(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})')
+_STAMP = pattern(rb'(?m)(?:^\[|"asctime": ?")(%s)' % STAMP.encode())
 _NODE = pattern(rb"Raylet of id, ([0-9a-f]{56})")
 _JOB = pattern(rb'[jJ]ob[_ ]id[" =:]+([0-9a-f]{8})')
 _ID = pattern(rb"[0-9a-f]{56}")

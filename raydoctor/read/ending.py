@@ -24,11 +24,10 @@ from typing import BinaryIO
 
 from raydoctor.case.case import OUTPUT
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event, Gap, Source
+from raydoctor.model.values import CONSOLES, Event, Gap, Source
 from raydoctor.read.records import parse_line
 
 KIND = "driver.tail"
-ROLES = ("driver", "job-driver")
 _TAIL = 64 << 10
 _COUNTED = 64 << 20
 """Bytes; in larger outputs lines are not counted."""
@@ -103,7 +102,7 @@ def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
     """One event for each driver's output that is not empty. A pid means that the driver was still running."""
     events: list[Event] = []
     for source, file in files.items():
-        if source.role in ROLES and not source.pid:
+        if source.role in CONSOLES and not source.pid:
             try:
                 events += _ending(source, file)
             except OSError as error:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raydoctor.capture.layout import CONSOLES
 from raydoctor.model import ids
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event, Gap, Source
+from raydoctor.model.values import CONSOLES, Event, Gap, Source
 
 _RAYS_OWN = frozenset(
     (

@@ -18,25 +18,25 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from raydoctor.capture.console.prefixes import HEADER, NAMED
+from raydoctor.capture.console.prefixes import HEADER, NAMED, STAMP
 from raydoctor.model.patterns import pattern
+from raydoctor.model.values import CONSOLES
 
 MAX_RECORD_LINES = 250
 MAX_LINE = 16_384
 """Maximum of inspected characters of one line; exit details and task specs are much shorter."""
 
 _ANSI = pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 _CPP = re.compile(
-    rf"\[(?P<stamp>{_STAMP}) (?P<level>[TDIWECF]) (?P<pid>\d{{1,10}}) \d+\] "
+    rf"\[(?P<stamp>{STAMP}) (?P<level>[TDIWECF]) (?P<pid>\d{{1,10}}) \d+\] "
     r"(?:\([\w.-]+\) )?[\w./-]+:\d+: ?"
 )
 _PYTHON = pattern(
-    rf"(?P<stamp>{_STAMP})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)[\t ]+"
+    rf"(?P<stamp>{STAMP})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)[\t ]+"
     r"(?:[\w./-]+:\d+ -- )?"
 )
 _SERVE = pattern(
-    rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>{_STAMP}) (?:[^\s]{{1,200}} ){{2,5}}?"
+    rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>{STAMP}) (?:[^\s]{{1,200}} ){{2,5}}?"
     r"(?:--|[\w./-]+:\d+ -) "
 )
 """Component, its id and (for a request) request id, route and application precede the text
@@ -159,10 +159,10 @@ def parse_line(raw: str, role: str = "") -> LogLine:
     if role == "kernel":
         _parse_kernel(line)
         return line
-    if first == "(" and role in ("driver", "job-driver"):
+    if first == "(" and role in CONSOLES:
         _parse_prefix(line)
         first = line.message[:1]
-    if first == HEADER and role in ("driver", "job-driver"):
+    if first == HEADER and role in CONSOLES:
         _apply_rewritten(line)
         first = line.message[:1]
     if first == "[":

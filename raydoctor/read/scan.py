@@ -40,6 +40,7 @@ from raydoctor.read.records import (
     message_of,
     parse_line,
     plausible,
+    strip_ansi,
     trailing_fields,
 )
 from raydoctor.read.template import draw
@@ -215,7 +216,7 @@ class _FileReader:
         for number, offset, literal in hits:
             if number != self._number:
                 known = self._known.get(literal)
-                if known and self._recognise(number, int(offset), literal, known):
+                if known and self._recognize(number, int(offset), literal, known):
                     continue
                 if literal not in self._relevant:
                     continue
@@ -275,7 +276,7 @@ class _FileReader:
         self._hit = offset
         self._offset, self._raw = self._lines.around(offset)
         self._view_ends = self._offset + len(self._raw) if len(self._raw) >= MAX_LINE else 0
-        self._text = self._raw.decode("utf-8", "replace")
+        self._text = strip_ansi(self._raw.decode("utf-8", "replace"))
         role = self._source.role
         self._message, self._echo, self._repeated = message_of(self._text, role)
         self._whole = None
@@ -312,7 +313,7 @@ class _FileReader:
 
     # ------------------------------------------------------------ storms
 
-    def _recognise(self, number: bytes, offset: int, literal: bytes, known: list[_Known]) -> bool:
+    def _recognize(self, number: bytes, offset: int, literal: bytes, known: list[_Known]) -> bool:
         """Count a line that one of the literal's templates accepts."""
         again = number == self._seen_number
         if again and literal in self._seen_literals:

@@ -1,6 +1,6 @@
 """Takes secrets out of texts, command lines, environments and JSON, and leaves in what a diagnosis needs.
 
-The redactor recognises a secret by its *shape* (`shapes.py`: `AKIA…`, a private key), by the *name* that it
+The redactor recognizes a secret by its *shape* (`shapes.py`: `AKIA…`, a private key), by the *name* that it
 is assigned to (`names.py`, `assigned.py`), by its *place* (`places.py`: a URL's password, `mysql -p X`;
 `sentences.py`: "the password is X"), by the *structure* around it (`blocks.py`: YAML, Kubernetes, netrc;
 `elements.py`: command lines and environments), or because the caller knows it (`literals.py`).

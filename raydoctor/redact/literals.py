@@ -1,4 +1,4 @@
-"""Secrets that the caller passes, in all encodings that are recognised."""
+"""Secrets that the caller passes, in all encodings that are recognized."""
 
 from __future__ import annotations
 

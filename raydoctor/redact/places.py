@@ -1,4 +1,4 @@
-"""Secrets recognised by their place: in a URL, a command line, a call, a sentence, a file."""
+"""Secrets recognized by their place: in a URL, a command line, a call, a sentence, a file."""
 
 from __future__ import annotations
 

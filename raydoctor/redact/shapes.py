@@ -1,4 +1,4 @@
-"""Secrets recognised by their shape: tokens with an issuer's prefix, and private keys."""
+"""Secrets recognized by their shape: tokens with an issuer's prefix, and private keys."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ def render(difference: Difference, width: int = MAX_WIDTH, verbose: bool = False
     """The difference as a page; `verbose` leaves nothing out."""
     rows = None if verbose else _ROWS
     page = [line((_verdict(difference), "strong")), ()]
-    page += _told("New", difference.new, width, rows)
+    page += _section_of("New", difference.new, width, rows)
     page += _changes("Worse", difference.worse, width, rows)
     page += _changes("Better", difference.better, width, rows)
-    page += _told("Gone", difference.gone, width, rows)
+    page += _section_of("Gone", difference.gone, width, rows)
     page += _same(difference.same, width)
     page += _unexplained(difference, width, verbose)
     page += _gaps(difference, width, verbose)
@@ -53,7 +53,7 @@ def _verdict(difference: Difference) -> str:
     return counts or "No difference in what was diagnosed"
 
 
-def _told(title: str, group: Sequence[Compared], width: int, rows: int | None) -> Page:
+def _section_of(title: str, group: Sequence[Compared], width: int, rows: int | None) -> Page:
     """One or two lines each with the location of its evidence; consequences are below their cause."""
     if not group:
         return []

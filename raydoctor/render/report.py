@@ -148,8 +148,8 @@ def _link(view: _View, link: Link, quoted: int = 1) -> Page:
     if _text.cells(shows) <= room:
         page = [(*head, *line(shows))]
     else:
-        told = paragraph(shows, view.width, indent=6)
-        page = [head, *(told if view.verbose else shortened(told, 2, view.width))]
+        whole = paragraph(shows, view.width, indent=6)
+        page = [head, *(whole if view.verbose else shortened(whole, 2, view.width))]
     if view.verbose:
         return page + _record(event)
     code = [
@@ -160,8 +160,8 @@ def _link(view: _View, link: Link, quoted: int = 1) -> Page:
 
 
 def _quote(event: Event, width: int, quoted: int) -> Page:
-    told = paragraph(_text.short_ids(gist(event)), width, indent=6, style="dim")
-    return [_cut_line(part, width) for part in shortened(told, quoted, width)]
+    text = paragraph(_text.short_ids(gist(event)), width, indent=6, style="dim")
+    return [_cut_line(part, width) for part in shortened(text, quoted, width)]
 
 
 def _cut_line(spans: Line, width: int) -> Line:
@@ -232,9 +232,9 @@ def _branch(view: _View, group: list[Diagnosis], width: int, seen: set[str]) -> 
     first = group[0]
     count = sum(d.count for d in group)
     name = f"{first.rule} ×{count}" if count > 1 else first.rule
-    told = paragraph(f"{name}  {first.headline}", width, hang=2)
-    told = told if view.verbose else shortened(told, 2, width)
-    page = [_named(told[0], name), *told[1:]]
+    whole = paragraph(f"{name}  {first.headline}", width, hang=2)
+    begin, *rest = whole if view.verbose else shortened(whole, 2, width)
+    page = [_named(begin, name), *rest]
     if view.verbose:
         page += [part for link in first.chain for part in _link(view, link)]
     else:
@@ -253,8 +253,8 @@ def _named(first: Line, name: str) -> Line:
 def _own_link(view: _View, diagnosis: Diagnosis) -> Link:
     """The first link of a consequence that is not part of its cause's evidence."""
     causes = (d for d in view.report.diagnoses if diagnosis.id in d.consequences)
-    told = {_spot(link.event) for cause in causes for link in cause.chain}
-    fresh = (link for link in diagnosis.chain if _spot(link.event) not in told)
+    shown = {_spot(link.event) for cause in causes for link in cause.chain}
+    fresh = (link for link in diagnosis.chain if _spot(link.event) not in shown)
     return next(fresh, diagnosis.chain[0])
 
 
@@ -316,8 +316,8 @@ def _step(step: str, width: int, indent: int) -> Page:
     page: Page = []
     for text in step.rstrip().split("\n"):
         if text.startswith("# ") and indent + _text.cells(text) > width:
-            told = paragraph(text[2:], width - 2, indent=indent, style="code")
-            page += [(*spans[:1], StyledText("# " + spans[1].text, "code")) for spans in told]
+            comment = paragraph(text[2:], width - 2, indent=indent, style="code")
+            page += [(*spans[:1], StyledText("# " + spans[1].text, "code")) for spans in comment]
         elif _text.is_code(text):
             page.append(line((text.rstrip(), "code"), indent=indent))
         else:
@@ -343,9 +343,9 @@ def _brief(view: _View, roots: Sequence[Diagnosis]) -> Page:
     page = [line(("Also found", "strong"), ("  (in full with -v)", "dim"))]
     for root in roots:
         text = f"{root.rule}: {root.headline}"
-        told = shortened(paragraph(text, view.width, indent=2, hang=2), 2, view.width)
+        headline = shortened(paragraph(text, view.width, indent=2, hang=2), 2, view.width)
         where = place(root.chain[0].event.source.path, root.chain[0].event.line)
-        page += [*told, line((where, "path"), indent=4)]
+        page += [*headline, line((where, "path"), indent=4)]
     return [*page, ()]
 
 
@@ -415,9 +415,9 @@ def _not_seen(view: _View) -> Page:
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:
-    """The report's gaps without those about a source that a diagnosis lists as missing itself."""
-    listed = {name for d in report.diagnoses for gap in d.gaps for name in gap.what.split(", ")}
-    return [gap for gap in report.gaps if gap.what not in listed]
+    """The report's gaps without those about a part that a diagnosis lists as missing itself."""
+    listed = {gap.about for d in report.diagnoses for gap in d.gaps if gap.about}
+    return [gap for gap in report.gaps if gap.about not in listed]
 
 
 def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -17,9 +17,8 @@ from raydoctor.render import markdown
 from raydoctor.render import rules as render
 
 _SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
-_MESSAGE = re.compile(
-    r"(?=.*[A-Z])(?:.*\w{2}.* .*\w{2}.*|(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded))"
-)
+_CLASS = r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded)"
+_MESSAGE = re.compile(rf"(?=.*[A-Z])(?:.*\w{{2}}.* .*\w{{2}}.*|{_CLASS})")
 """A code span that is a message of Ray or the name of an exception: worth an entry in the index."""
 _COMMON = 5
 """A literal that more rules look for says little about one of them."""
@@ -57,7 +56,7 @@ def index(rules: Sequence[Rule]) -> str:
         for message in _messages(rule):
             by_message.setdefault(message, []).append(f"`{rule.name}`")
     rows = (
-        f"| {markdown.code(message.replace('|', '¦'))} | {', '.join(by_message[message])} |"
+        f"| {markdown.code(message.replace('|', '¦'))} | {', '.join(_rules_of(message, by_message))} |"
         for message in sorted(by_message, key=_without_module)
     )
     text = _INDEX.format(messages="\n".join(rows), rules=render.catalogue_markdown(rules))
@@ -91,6 +90,17 @@ def _messages(rule: Rule) -> list[str]:
     seen = rule.doc.partition("## What you see")[2].partition("\n## ")[0]
     spans = (" ".join(span[0].strip("` \n").split()) for span in _SPAN.finditer(seen))
     return list(dict.fromkeys(span for span in spans if _MESSAGE.fullmatch(span)))
+
+
+def _rules_of(message: str, by_message: Mapping[str, list[str]]) -> Iterable[str]:
+    """Those whose pages quote the message. A bare exception leads also to those that quote it with a text."""
+    if "." in message or not re.fullmatch(_CLASS, message):
+        return by_message[message]
+    name = _without_module(message)
+    found = (
+        rules for other, rules in by_message.items() if _without_module(other).startswith(name)
+    )
+    return dict.fromkeys(rule for rules in found for rule in rules)
 
 
 def _without_module(message: str) -> str:

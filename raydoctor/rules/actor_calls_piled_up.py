@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.calls import QUEUED
@@ -185,7 +185,6 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
 
 # ------------------------------------------------------------------ examples
 
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -199,6 +198,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("actor-calls-piled-up",),
         says=("49942 calls wait now",),
+        severity="warning",
     ),
     Example(
         "a running cluster: as many calls for 1,000 actors, and queued tasks",
@@ -212,23 +212,24 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the calls reached the limit of the actor",
-        {**_LOGS, "driver.log": f"{LIMIT.sample}\n"},
+        {**QUIET_LOGS, "driver.log": f"{LIMIT.sample}\n"},
         roots=("actor-calls-piled-up",),
         says=("Writer.write", "100 calls", "while len(pending) >= 100"),
     ),
     Example(
         "a warning without a limit",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
         },
         roots=("actor-calls-piled-up",),
         says=("more than 10000 calls", "Slow"),
+        severity="warning",
     ),
     Example(
         "a program prints a similar message",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",
         },
     ),

@@ -47,7 +47,10 @@ from raydoctor.case.signals import (
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import ended
+from raydoctor.rules.shared.setup import imports
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -89,7 +92,7 @@ PRINTED = Signal(
     "actor.creation_printed",
     "Exception raised in creation task: ",
     r"^Exception raised in creation task: (?P<what>.*)",
-    ("driver", "job-driver", "worker-echo"),
+    (*DRIVER, "worker-echo"),
     f"Exception raised in creation task: {_TEXT}",
     extent="record",
 )
@@ -245,7 +248,7 @@ def _exception(raised: Raised | None) -> str:
     text = str(raised)
     if raised.is_rays_own and raised.name in ("ActorDiedError", "RayActorError"):
         text = f"{raised.name} because an actor that it called is dead,"
-    shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    shown = cut(text, _LONGEST)
     shown += f" in {raised.place}" if raised.place else ""
     return f"{shown}, from {str(raised.first)[:_LONGEST]}" if raised.cause else shown
 
@@ -295,12 +298,16 @@ def _causes(failures: list[_Failure]) -> tuple[Entity, ...]:
 
 def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
     raised, name = failure.raised, failure.name or "the actor"
+    if install := imports.remedy(raised):
+        return (install,)
     place = raised.place if raised else None
     where = f" at {place.file}:{place.line}" if place else ""
-    exception = raised.name if raised else "the exception"
+    fix = f"Fix the code that raises {raised.name if raised else 'the exception'}{where}"
+    if ended.is_of_library(name):
+        return (Remedy(fix, doc=_DOC),)
     return (
         Remedy(
-            f"Fix the code that raises {exception}{where}",
+            fix,
             (
                 paste.python(
                     "# reproduce it without Ray: remove @ray.remote from the class, call {actor}(…) with the same arguments,",
@@ -401,6 +408,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "Actor Trainer",
             "unpickling its class raised ModuleNotFoundError: No module named 'loader'",
+            "Send loader to the workers",
         ),
     ),
     Example(

@@ -357,6 +357,7 @@ EXAMPLES: tuple[Example, ...] = (
         {_OWN_LOG: _OWN_SCOPE},
         roots=("actor-killed",),
         says=("(pid 386) was ended by Ray because no handle kept it alive", "at the top level of"),
+        severity="warning",
     ),
     Example(
         "the same record in a pasted text, of Ray 2.60",
@@ -367,6 +368,7 @@ EXAMPLES: tuple[Example, ...] = (
             )
         },
         roots=("actor-killed",),
+        severity="warning",
     ),
     Example(
         "the same record beside the daemons' logs: the program needed the actor no longer",

@@ -13,8 +13,8 @@ detached, Ray ends it with its owner process, even if other processes hold handl
 ended, the report lists this finding as its consequence.
 
 ## Confirm
-- `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID and 48 `f`
-  is a driver.
+- `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID
+  followed by 48 `f` belongs to a driver.
 - The owner's raylet logs `Killing leased worker because its owner died` (2.52+), or before that `The leased worker … is
   killed because the owner process … died`.
 

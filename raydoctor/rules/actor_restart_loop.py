@@ -17,7 +17,7 @@ repeat the failure and hide it.
 - The report lists the cause of the single deaths as the root, if the logs record it.
 
 ## Fix
-Fix the cause of the deaths. Until then let the call that kills the actor fail instead of repeating it: `max_task_retries=0`. A limit
+Fix the cause of the deaths. Until then, let the call that kills the actor fail instead of being repeated: `max_task_retries=0`. A limit
 of `max_restarts` only ends the loop with a dead actor.
 
 ## Not this when

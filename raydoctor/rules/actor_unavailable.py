@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
     ACTOR_PLACED,
@@ -101,7 +101,7 @@ def _broken_calls(case: Case, actor: str) -> list[str]:
 
 
 _MEANING = (
-    ("keepalive", "its process does not answer"),
+    ("keepalive", "its process did not answer"),
     ("Socket closed", "its process ended while the call ran"),
     ("Connection reset", "its process ended while the call ran"),
     ("failed to connect", "no connection could be made"),
@@ -199,7 +199,6 @@ _OLD_ATTEMPT = (
     f"c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail immediately? 0, status GrpcUnavailable: RPC Error message: "
     'keepalive watchdog timeout; RPC Error details: , error info error_message: "Death cause not recorded."\n'
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _W = "622a448be4c8523542c2896ce010fdfa8a6cba201bb6557aa88497b9"
 _KILLED_LOGS = {
     "logs/gcs_server.out": "[2026-11-23 01:07:25,000 I 7 7] (gcs_server) gcs_actor_scheduler.cc:424: Submitting actor creation task to "
@@ -236,6 +235,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}"},
         roots=("actor-unavailable",),
         says=("ray.kill ended its process",),
+        severity="warning",
     ),
     Example(
         "Ray repeated the call: it did not fail",
@@ -246,17 +246,18 @@ EXAMPLES: tuple[Example, ...] = (
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}".replace("01:07:", "01:27:")},
         roots=("actor-unavailable",),
         says=("its process ended while the call ran",),
+        severity="warning",
     ),
     Example(
         "an actor whose process does not answer",
-        {**_LOGS, "driver.log": _ERROR},
+        {**QUIET_LOGS, "driver.log": _ERROR},
         roots=("actor-unavailable",),
-        says=("does not answer", "kill -CONT", "max_task_retries"),
+        says=("did not answer", "kill -CONT", "max_task_retries"),
     ),
     Example(
         "an actor that refuses connections",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": _ERROR.replace(
                 "keepalive watchdog timeout",
                 "failed to connect to all addresses; last error: UNKNOWN",
@@ -268,17 +269,17 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "Ray 2.9.3 names no cause, but the caller's core log does",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": _OLD_ERROR,
             f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT,
         },
         roots=("actor-unavailable",),
-        says=("does not answer",),
+        says=("did not answer",),
     ),
     Example(
         "a program handles the error and prints its name",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",
         },
     ),

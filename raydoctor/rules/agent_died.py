@@ -287,6 +287,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("agent-died",),
         consequences=("node-died",),
         says=("dashboard_agent", "10.0.0.2", "grpcio"),
+        severity="critical",
     ),
     Example(
         "the port of the agent is in use",
@@ -297,6 +298,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("agent-died",),
         says=("address already in use", "52365", "--dashboard-agent-listen-port"),
+        severity="critical",
     ),
     Example(
         "only the driver's output is available",
@@ -304,6 +306,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
         },
         roots=("agent-died",),
+        severity="critical",
     ),
     Example(
         "at a normal stop the raylet ends its agents",

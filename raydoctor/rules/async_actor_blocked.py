@@ -197,7 +197,7 @@ def _finding(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> Find
         shows = f"{worker.label} has {evidence.many(served, 'unfinished call')} and waits for {worker.calling} of its own"
         links.append(Link(worker.event, f"{shows}, unchanged for {worker.unmoved:.0f} s"))
     return Finding(
-        f"{subject} (pid {blocked.pid}) {blocked.call} and block{'ed' if past else 's'} its event loop{took}: its other "
+        f"{subject} (pid {blocked.pid}) {blocked.call}{took} and block{'ed' if past else 's'} its event loop: its other "
         f"coroutines {'could' if past else 'can'}not run{behind}",
         tuple(links),
         explains=(
@@ -370,6 +370,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": "crawled 10\n"},
         roots=("async-actor-blocked",),
         says=("blocks its event loop",),
+        severity="warning",
     ),
     Example(
         "a program prints the same message",

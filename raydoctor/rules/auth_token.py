@@ -286,6 +286,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _NOISE},
         roots=("auth-token",),
         says=("10.0.0.3",),
+        severity="error",
     ),
     Example(
         "this shell has no token",
@@ -296,6 +297,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("auth-token",),
         says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
+        severity="error",
     ),
     Example(
         "this shell has another cluster's token",
@@ -306,6 +308,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("auth-token",),
         says=("has another token", "sha256sum"),
+        severity="error",
     ),
     Example(
         "a token file exists, and the cluster requires no token",

@@ -179,5 +179,6 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("autoscaler-died",),
         says=("was started again",),
+        severity="warning",
     ),
 )

@@ -242,6 +242,7 @@ EXAMPLES: tuple[Example, ...] = (
             "force=True",
             f"raydoctor cancel {_T}",
         ),
+        severity="warning",
     ),
     Example(
         "a coroutine keeps running, and only the end of its actor ends it",
@@ -250,12 +251,14 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("cancel-ignored",),
         says=("ray.kill(actor)", f"raydoctor cancel {_M} --kill-actor"),
+        severity="warning",
     ),
     Example(
         "a method of a plain actor: an interrupt ends it, and the actor keeps its state",
         _files(_CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
         roots=("cancel-ignored",),
         says=("ends only coroutines", f"raydoctor cancel {_M}      # poll keeps its state"),
+        severity="warning",
     ),
     Example(
         "the cancel ended the task",

@@ -44,6 +44,7 @@ _LOG = Gap(
     "not readable here, and no other source records which process was killed and when",
     "On the host: dmesg -T | grep -i 'killed process'",
     optional=True,
+    about="kernel",
 )
 
 
@@ -113,7 +114,7 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
 def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
     name = next((e.names[-1] for e in exits if e.names), "the function that needs most memory")
     yield Remedy(
-        f"Run fewer tasks of {name} at once, or give each one less to hold",
+        f"Run fewer tasks of {name} at once, or let each one use less memory",
         (
             paste.python(
                 "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",

@@ -395,6 +395,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("clock-skew",),
         says=("raylet of node 10.0.0.3 (pid 304)", "SIGSTOP", "kill -CONT 304"),
+        severity="error",
     ),
     Example(
         "live: the raylet runs, and a raylet of another cluster is stopped",

@@ -372,7 +372,7 @@ def _add(demand: _Demand) -> Remedy:
         for name, amount in demand.needs.items()
     }
     local = {name: demand.total(name) + amount for name, amount in more.items()}
-    return waiting.add(f"Or add {' and '.join(demand.needs)}", more, local)
+    return waiting.add(f"Or give the cluster more {' and '.join(demand.needs)}", more, local)
 
 
 # ------------------------------------------------------------------ examples
@@ -540,6 +540,7 @@ EXAMPLES: tuple[Example, ...] = (
             "1 train task waits for 1 CPU",
             "1 Simulator actor of job 2 holds 2 of 2 CPU, and is at work",
         ),
+        severity="warning",
     ),
     Example(
         "live: running tasks hold the rest, which is a queue",
@@ -572,6 +573,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"collecting\n(scheduler +2m13s) {waiting.CLAIMED.sample}\n"},
         roots=("cluster-starved",),
         says=("1 CPU", "all of it is in use"),
+        severity="warning",
     ),
     Example(
         "a console goes on after the autoscaler's warning",

@@ -165,7 +165,7 @@ def _headline(case: Case, seconds: int, actors: list[str], wanted: list[Event]) 
         subject = f"{len(actors)} actors"
     text = f"A compiled graph had no result{after}: {subject} did not answer"
     if wanted:
-        text += f"; vLLM set the limit of {wanted[0]['seconds']} s too late, so it had no effect"
+        text += f", and vLLM set the limit of {wanted[0]['seconds']} s too late to have an effect"
     return text
 
 

@@ -17,8 +17,9 @@ torch's cache, or survivors of an earlier session. The message lists every proce
   fragmentation.
 
 ## Fix
-Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. `max_calls=1` on a GPU task
-ends its process after the call, which frees torch's cache. It is the default for tasks that request a GPU.
+Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. A task that requests a
+GPU ends its process after each call, which frees torch's cache; for a task that uses a GPU without requesting one, set
+`max_calls=1`.
 
 ## Not this when
 - The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
@@ -33,7 +34,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, OUTPUT, TRACEBACK, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -300,7 +301,6 @@ _TRAINING = (
     'Traceback (most recent call last):\n  File "/app/train.py", line 30, in train_loop\n    loss = step(batch)\n'
     f'  File "/app/train.py", line 12, in step\n    return model(batch)\ntorch.OutOfMemoryError: {_MESSAGE}\n'
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _INIT = (
     "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{'6' * 56}, node id = {'3' * 56}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
@@ -314,7 +314,7 @@ _INIT = (
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "other processes hold a part of the GPU memory",
-        {"driver.log": _RAISED * 2, **_LOGS},
+        {"driver.log": _RAISED * 2, **QUIET_LOGS},
         roots=("cuda-oom",),
         says=(
             "in embed in 2 processes",
@@ -326,7 +326,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the message of older torch versions",
-        {"driver.log": _OLD, **_LOGS},
+        {"driver.log": _OLD, **QUIET_LOGS},
         roots=("cuda-oom",),
         says=("GPU 1", "3.03 GiB of 6.00 GiB"),
     ),
@@ -338,7 +338,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a rank of a training run",
-        {"driver.log": _TRAINING, **_LOGS},
+        {"driver.log": _TRAINING, **QUIET_LOGS},
         roots=("cuda-oom",),
         consequences=("train-worker-failed",),
         says=("train_loop", "GPU 0"),
@@ -347,7 +347,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a program prints the message and no task fails",
         {
             "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
     Example(
@@ -369,6 +369,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("cuda-oom",),
         says=("WorkerDict in 4 processes", "26.00 MiB"),
+        severity="warning",
     ),
     Example(
         "a worker's logger writes the error, of another vendor's device",
@@ -378,6 +379,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("cuda-oom",),
         says=("3.03 GiB of 6.00 GiB",),
+        severity="warning",
     ),
     Example(
         "a console that quotes the error",
@@ -388,6 +390,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": "(WorkerDict pid=12) RuntimeError: CUDA error: out of memory\n"},
         roots=("cuda-oom",),
         says=("GPU memory ran out in WorkerDict",),
+        severity="warning",
     ),
     Example(
         "a program that handles the error",

@@ -14,7 +14,8 @@ process. The dashboard exits by itself in two cases:
 - A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err` records
   why.
 
-It is the largest process on a head, and the first that the kernel's OOM killer ends. Ray does not restart it.
+The dashboard is usually the largest of Ray's processes on a head, and the first that the kernel's OOM killer ends. Ray does
+not restart it.
 
 ## Confirm
 - The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.

@@ -45,7 +45,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import GCS, RAYLET, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -329,14 +329,13 @@ def _stale_remedies(stall: _Stall) -> Iterator[Remedy]:
 
 _LOG = "2026-11-21 10:48:33,745\t{level} streaming_executor.py:371 -- "
 _WARNING = _LOG.replace("{level}", "WARNING")
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 _MAP_WORKER = "MapWorker(ReadParquet->MapBatches(Embed))"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "Ray Data ends the pipeline after forty seconds without progress",
-        {"driver.log": f"{data.NO_PROGRESS.sample}\n", **_LOGS},
+        {"driver.log": f"{data.NO_PROGRESS.sample}\n", **QUIET_LOGS},
         roots=("data-stalled",),
         says=(
             "after 40 s without progress",
@@ -350,16 +349,18 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/ray-data/ray-data.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n",
             "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("data-stalled",),
         says=("ReadRange->Map(f)", "not have enough", "exclude_resources"),
+        severity="warning",
     ),
     Example(
         "a shuffle with more aggregators than CPUs",
-        {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **_LOGS},
+        {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **QUIET_LOGS},
         roots=("data-stalled",),
         says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
+        severity="warning",
     ),
     Example(
         "one slow task is only a note",
@@ -367,10 +368,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/ray-data/ray-data.log": f"{_WARNING}A task (task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000) of operator "
             "Map(f) (pid=476, node_id=ab, attempt=0) has been running or stuck in scheduling for 61.20s, which is longer than the "
             "average task duration + z-score * stddev of this operator (2.10 + 10 * 0.50s).\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("data-stalled",),
         says=("61 s", "2.1 s"),
+        severity="info",
     ),
     Example(
         "the timeout in other words, in a console of a job",
@@ -398,6 +400,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_WARNING}{data.AGGREGATORS.sample}\n"},
         roots=("data-stalled",),
         says=("Only 3 of 8 aggregators", "needs 8 CPUs, 0 are free"),
+        severity="warning",
     ),
     Example(
         "an actor that cancels each call that is sent again, in a console",
@@ -414,6 +417,7 @@ EXAMPLES: tuple[Example, ...] = (
             "kill 702",
             "2.45",
         ),
+        severity="warning",
     ),
     Example(
         "the same in the actor's own files, whose name says what it runs; the daemons report nothing",
@@ -422,10 +426,11 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{'5d' * 28}-01000000-702.err": "[2026-11-21 10:48:12,679 E 702 702] actor_scheduling_queue.cc:160: Timed out "
             "waiting for seq_no 43 in concurrency group , after waiting for 30 seconds. Cancelling all queued tasks. This means an "
             "expected task failed to arrive at the actor via RPC.\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("data-stalled",),
         says=("never received call 43",),
+        severity="warning",
     ),
     Example(
         "a call that is cancelled once, calls to another actor, and a pipeline that finished",
@@ -442,6 +447,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3},
         roots=("data-stalled",),
         says=("has been running for 128 s or more",),
+        severity="warning",
     ),
     Example(
         "the same, and the pipeline finishes",
@@ -450,13 +456,14 @@ EXAMPLES: tuple[Example, ...] = (
             + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n"
         },
         roots=("data-stalled",),
+        severity="info",
     ),
     Example(
         "a program prints the messages, and a pipeline runs",
         {
             "driver.log": f"{data.NOT_ENOUGH.sample}\n{data.IDLE.sample}\n",
             "logs/ray-data/ray-data.log": f"{_LOG.replace('{level}', 'INFO')}ReadRange->Map(f): 3/10 [backpressured:tasks(ResourceBudget)]\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
 )

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
@@ -247,7 +247,6 @@ def _links(wait: _DebuggerWait) -> Iterator[Link]:
 # ------------------------------------------------------------------ examples
 
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _W = "7f8a94bb4c5d65c0b14b5172c804b8ed21fbec4162ecaa5b179bd46d"
 _TABLE = '{"table": "%s", "at": 1795260600.0, "from": "dashboard", "total": %d, "rows": [\n%s\n]}\n'
 _TASKS = _TABLE % (
@@ -269,7 +268,7 @@ def _workers(paused: int) -> str:
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "breakpoint() with Ray's older debugger",
-        {**_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
+        {**QUIET_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
         roots=("debugger-waiting",),
         consequences=("get-timeout",),
         says=("transform (pid 399)", "localhost:42285", "ray debug"),
@@ -277,7 +276,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "breakpoint() with debugpy, seen in the worker's own log",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
             "driver.log": _ERROR,
         },
@@ -288,7 +287,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the live tables show a waiting worker, and an earlier worker has ended",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
             "live/live-workers.json": _workers(paused=1),
             "live/live-tasks.json": _TASKS,
@@ -298,17 +297,24 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the live tables show no waiting worker",
-        {**_LOGS, "live/live-workers.json": _workers(paused=0), "live/live-tasks.json": _TASKS},
+        {
+            **QUIET_LOGS,
+            "live/live-workers.json": _workers(paused=0),
+            "live/live-tasks.json": _TASKS,
+        },
     ),
     Example(
         "a client attached",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
         },
     ),
     Example(
         "a program prints text about debuggers",
-        {**_LOGS, "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n"},
+        {
+            **QUIET_LOGS,
+            "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n",
+        },
     ),
 )

@@ -42,7 +42,6 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import RayDisk, Use
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
 _ROOMY = 20 * evidence.GB
@@ -120,7 +119,7 @@ def _remedies_of_program(path: str) -> tuple[Remedy, ...]:
         return (
             Remedy(
                 "Give the container more shared memory, which this path is in",
-                ("df -h /dev/shm", "docker run --shm-size=8g …   # Kubernetes: an emptyDir with medium: Memory"),
+                ("df -h /dev/shm", "docker run --shm-size=8g   # plus your other options, Kubernetes: an emptyDir with medium: Memory"),
                 risk="disruptive",
             ),
         )  # fmt: skip
@@ -394,7 +393,7 @@ def _fewer_objects(use: Use) -> Remedy:
             "ray memory --stats-only",
             "ray memory --group-by STACK_TRACE     # which code holds them",
         ),
-        doc=_DOC,
+        doc=store.SPILLING_DOC,
     )
 
 
@@ -411,28 +410,7 @@ def _logs(use: Use) -> Remedy:
 
 
 _ELSEWHERE = (
-    Remedy(
-        "Spill to a larger disk",
-        (
-            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
-            'ray.init(object_spilling_directory="/big_disk/spill")   # if the program starts Ray',
-        ),
-        risk="disruptive",
-        doc=_DOC,
-        since=(2, 45),
-    ),
-    Remedy(
-        "Spill to a larger disk",
-        (
-            'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
-            'ray.init(_system_config={"object_spilling_config": json.dumps('
-            '{"type": "filesystem", "params": {"directory_path": "/big_disk/spill"}})})   # if the program starts Ray',
-        ),
-        risk="disruptive",
-        doc=_DOC,
-        until=(2, 45),
-    ),
+    *store.spill_to("Spill to a larger disk"),
     Remedy(
         "Move the whole session (logs, spilled objects, packages) to a larger disk",
         (
@@ -454,7 +432,7 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
         step = "export RAY_local_fs_capacity_threshold=0.99   # before ray start, or before the program that calls ray.init(), on every node"
     else:
         return ()
-    return (Remedy(title, (step,), risk="disruptive", doc=_DOC),)
+    return (Remedy(title, (step,), risk="disruptive", doc=store.SPILLING_DOC),)
 
 
 # ------------------------------------------------------------------ examples
@@ -527,6 +505,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("96.3% full", "9.2 GiB of 252 GiB free", "object_spilling_config"),
+        severity="warning",
     ),
     Example(
         "only the driver's output is in the capture",
@@ -593,6 +572,7 @@ EXAMPLES: tuple[Example, ...] = (
             "Ray's own files there take only 2.0 GiB",
             "du -xh --max-depth=2 /",
         ),
+        severity="warning",
     ),
     Example(
         "live: only the session's disk is full, and objects are spilled to another disk",
@@ -604,6 +584,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("99.0% full", "logs, packages and sockets"),
+        severity="warning",
     ),
     Example(
         "live: free space, but no free inodes",
@@ -639,6 +620,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("over 95% full", "47.2 GiB"),
+        severity="warning",
     ),
     Example(
         "a program reports a disk of its own",
@@ -664,6 +646,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=("could not write /mnt/usb/cache/x", "df -h /mnt/usb/cache/x"),
+        severity="warning",
     ),
     Example(
         "shared memory is full",

@@ -2,7 +2,7 @@
 
 ## What you see
 - `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with
-  raylet`), then `No such file or directory` or `Failed to read data from the socket: End of file`. The driver ends at once,
+  raylet`), then "No such file or directory" or `Failed to read data from the socket: End of file`. The driver ends at once,
   without a traceback.
 - Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 - From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
@@ -13,8 +13,8 @@
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
 raylet has already ended, or the folder is that of a dead cluster. If the connection was closed, the raylet ended while the
 driver waited. Most often, the raylet's agent could not start (broken grpcio, slow file system), so the raylet ended
-with it. On machines with many cores, `ray.init()` starts one worker per core and reaches limits on threads or open files,
-although Slurm or a container allows the program only a few of the cores.
+with it. On a machine with many cores, `ray.init()` starts one worker per core, even if Slurm or a container allows the
+program only a few of them, and so reaches limits on threads or open files.
 
 If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the cluster
 that it connected to: no raylet of that cluster runs there.
@@ -141,7 +141,7 @@ def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
     drivers = len({e.pid for e in events})
     own, joined = _own_ray(case, first), connected_to(case, first)
     waited = first.at - own.at if own and own.at and first.at else 0.0
-    after = f" {waited:.0f} s after it started" if waited >= 1 else ""
+    after = f", {waited:.0f} s after that Ray started," if waited >= 1 else ""
     if own:
         raylet = (
             f"the raylet of the local Ray{after}" if drivers == 1 else "the raylet of their Ray"
@@ -197,6 +197,7 @@ _GAP = Gap(
     "raylet.out, raylet.err, dashboard_agent.log",
     "not in the capture: they record why the raylet ended",
     "On the driver's machine: /tmp/ray/session_latest/logs",
+    about="raylet-out",
 )
 
 
@@ -310,7 +311,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the raylet of the local Ray closes the connection",
         {"driver.log": _STARTED + _FAILED},
         roots=("driver-not-registered",),
-        says=("30 s after it started", "closed the connection", "num_cpus"),
+        says=("30 s after that Ray started", "closed the connection", "num_cpus"),
     ),
     Example(
         "the socket of the raylet is gone (2.32 and older)",

@@ -48,7 +48,7 @@ from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 
-_DRIVERS = ("driver", "job-driver", "core-driver")
+_DRIVERS = (*DRIVER, "core-driver")
 _KILLED = (
     Signal(
         "shell.killed", "Killed", r"^(?:[^\s:]{1,200}: line \d{1,9}: +\d{1,10} )?Killed(?: {2,40}\S.*)?$", DRIVER,

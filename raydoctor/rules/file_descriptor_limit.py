@@ -431,6 +431,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("file-descriptor-limit",),
         says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
+        severity="critical",
     ),
     Example(
         "Ray cannot store the error of a task that used up the files of its worker",
@@ -457,6 +458,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
         roots=("file-descriptor-limit",),
         says=("limit of 100",),
+        severity="critical",
     ),
     Example(
         "gRPC in the GCS has no file descriptor left",
@@ -499,6 +501,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"{PYTHON.sample}\n"
         },
         roots=("file-descriptor-limit",),
+        severity="warning",
     ),
     Example(
         "gRPC cannot accept connections, in a console",

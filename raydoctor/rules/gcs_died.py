@@ -185,7 +185,7 @@ def _died_at(case: Case, end: _GcsEnd) -> float | None:
 
 def _headline(end: _GcsEnd, has_log: bool) -> str:
     if end.last_records:
-        why = fatal_reason(end.last_records[0])
+        why = fatal_reason(end.last_records[0]).rstrip(".")
     elif end.redis:
         why = "shut down: its Redis storage failed"
     elif has_log:
@@ -194,14 +194,14 @@ def _headline(end: _GcsEnd, has_log: bool) -> str:
         return _out_of_reach(end.missing, end.limit)
     else:
         return f"The GCS was gone or out of reach for {end.waited:.0f} s, and its own log is not in the capture"
-    raylets = f"raylet {end.missing.left.pid}" if end.missing else "raylets"
-    return f"The GCS (head node) {why}: {raylets}, workers and drivers exit after {end.limit} without it"
+    raylets = f"the raylet (pid {end.missing.left.pid})" if end.missing else "raylets"
+    return f"The GCS (head node) {why}, and {raylets}, workers and drivers exit after {end.limit} without it"
 
 
 def _out_of_reach(missing: Missing, limit: str) -> str:
     where = f" at {missing.asked['address']}" if missing.asked["address"] else ""
     return (
-        f"The GCS{where} is gone or out of reach: it does not answer, and raylet {missing.left.pid} of this node exits after "
+        f"The GCS{where} is gone or out of reach: it does not answer, and the raylet (pid {missing.left.pid}) of this node exits after "
         f"{limit} without it"
     )
 
@@ -261,6 +261,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
                 "gcs_server.out",
                 "not in the capture: the GCS log on the head shows whether and why the GCS ended",
                 "On the head: /tmp/ray/session_latest/logs/",
+                about="gcs-out",
             )
         )
     if "kernel" not in case.roles and not explained:
@@ -390,7 +391,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the GCS was killed a moment ago: no process reports it yet, but its process is gone",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
         roots=("gcs-died",),
-        says=("raylet 304, workers and drivers exit",),
+        says=("the raylet (pid 304), workers and drivers exit",),
     ),
     Example(
         "the same where the raylet was started with another time limit",
@@ -434,7 +435,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the GCS does not answer from another node",
         {"logs/raylet.out": "", **_live("raylet")},
         roots=("gcs-died",),
-        says=("10.0.0.2:6379", "out of reach", "raylet 304"),
+        says=("10.0.0.2:6379", "out of reach", "the raylet (pid 304)"),
     ),
     Example(
         "a busy GCS does not answer in time, and its process runs",

@@ -438,7 +438,7 @@ def _nodes_missing(case: Case, waits: list[Event], gave_up: list[Event]) -> Find
             ),
             Remedy(
                 "Wait longer than 30 s for nodes that start slowly",
-                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run …   # on every node",),
+                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options, on every node",),
                 since=(2, 50),
             ),
         ),
@@ -520,7 +520,9 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
     if symmetric:
         yield Remedy(
             "Wait longer than 30 s for a head that starts slowly",
-            ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run …   # on every node",),
+            (
+                "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options, on every node",
+            ),
             since=(2, 50),
         )
     else:
@@ -623,6 +625,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
         roots=("gcs-unreachable",),
         says=("paused", "--num-cpus=0"),
+        severity="critical",
     ),
     Example(
         "the GCS answered again in time",
@@ -633,6 +636,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-unreachable",),
         says=("60 s",),
+        severity="warning",
     ),
     Example(
         "another GCS was started later, because the first one died",
@@ -659,6 +663,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _GAVE_UP.replace(":6379", ":8265") + "retrying\n"},
         roots=("gcs-unreachable",),
         says=("dashboard", "RAY_ADDRESS=10.0.0.9:6379"),
+        severity="warning",
     ),
     Example(
         "a worker node of symmetric-run",
@@ -790,6 +795,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-unreachable",),
         says=("10.0.0.9:6379",),
+        severity="warning",
     ),
     Example(
         "a first attempt that failed, above the output of a worker; and a caught error of a program that connected later",

@@ -196,7 +196,7 @@ def _reason(assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) 
     if faults:
         worst = max(faults, key=lambda f: f.is_hardware)
         verdict = "a hardware fault" if broken else "usually a bug in the program"
-        return f": GPU {worst.pci} reports Xid {worst.xid}, {worst.meaning} ({verdict})"
+        return f": GPU {worst.pci} reports Xid {worst.xid} ({worst.meaning}, {verdict})"
     if broken:
         return ": a hardware fault"
     if assertions:
@@ -251,11 +251,11 @@ def _of_gpu(case: Case, faults: list[Fault]) -> Finding:
     worst = max(faults, key=lambda f: f.is_hardware)
     event = worst.event
     comm, owner = event["comm"], event["owner"]
-    by = f", in {comm}" if comm and comm != "<unknown>" else ""
+    by = f" for {comm}" if comm and comm != "<unknown>" else ""
     by += f" (pid {owner})" if by and owner.isdigit() else ""
     verdict = "a hardware fault" if worst.is_hardware else "usually a bug in the program"
     return Finding(
-        f"GPU {worst.pci} reports Xid {worst.xid}, {worst.meaning}{by} ({verdict})",
+        f"GPU {worst.pci} reports Xid {worst.xid}{by}: {worst.meaning}, {verdict}",
         tuple(
             Link(f.event, f"the kernel log reports Xid {f.xid}: {f.meaning}")
             for f in sorted(faults, key=lambda f: not f.is_hardware)[:3]

@@ -64,8 +64,8 @@ NO_CACHE = Signal(
 )  # fmt: skip
 SMALL_CACHE = Signal(
     "gpu.small_cache", "KV cache is needed, which is larger than the available KV cache memory",
-    r"s max seq len \((?P<length>\d+)\), \(?(?P<needed>\d{1,20}(?:\.\d{1,20})?) Gi?B KV cache is needed, which is larger than the available KV cache memory "
-    r"\((?P<free>\d{1,20}(?:\.\d{1,20})?) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
+    LINE_START + r"(?:ValueError: )?To serve at least one request with the models?'s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) Gi?B KV cache is needed, which is larger than the available KV cache memory "
+    r"\((?P<free>[\d.]+) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
     "the available KV cache memory (9.64 GiB). Based on the available memory, the estimated maximum model length is 78976.",
 )  # fmt: skip
@@ -77,7 +77,7 @@ CHANGED = Signal(
 )  # fmt: skip
 FEW_TOKENS = Signal(
     "gpu.few_tokens", " is larger than the maximum number of tokens that can be stored in KV cache",
-    r"s max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<fits>\d+)\)", OUTPUT,
+    LINE_START + r"(?:ValueError: )?The model's max seq len \((?P<length>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<fits>\d+)\)", OUTPUT,
     "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache (13456). Try "
     "increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
 )  # fmt: skip
@@ -174,7 +174,7 @@ def _share(fits: float) -> Remedy:
         f"Set the utilization to the free share of the GPU: at most {fits:.2f}{note}",
         (
             paste.shell(
-                "vllm serve … --gpu-memory-utilization {fits}   # LLM(gpu_memory_utilization=…)",
+                "vllm serve MODEL --gpu-memory-utilization {fits}   # LLM(gpu_memory_utilization=…)",
                 fits=f"{fits:.2f}",
             ),
         ),
@@ -202,9 +202,9 @@ def _cache(events: Sequence[Event]) -> _Verdict:
                 if fits
                 else "Limit the length of requests",
                 (
-                    paste.shell("vllm serve … --max-model-len {fits}", fits=fits)
+                    paste.shell("vllm serve MODEL --max-model-len {fits}", fits=fits)
                     if fits
-                    else "vllm serve … --max-model-len=8192",
+                    else "vllm serve MODEL --max-model-len=8192",
                 ),
                 doc=_DOC,
             ),
@@ -217,8 +217,8 @@ def _more_memory() -> Remedy:
     return Remedy(
         "Leave more memory for the KV cache: a higher utilization, more GPUs, or a smaller or quantized model",
         (
-            "vllm serve … --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
-            "vllm serve … --max-num-batched-tokens 2048 --enforce-eager   # less for activations and CUDA graphs",
+            "vllm serve MODEL --gpu-memory-utilization 0.95 --tensor-parallel-size 2",
+            "vllm serve MODEL --max-num-batched-tokens 2048 --enforce-eager   # less for activations and CUDA graphs",
         ),
         doc=_DOC,
     )
@@ -266,7 +266,9 @@ def _sglang(events: Sequence[Event]) -> _Verdict:
         (
             Remedy(
                 "Give SGLang a larger share of the GPU, more GPUs, or a smaller or quantized model",
-                ("python -m sglang.launch_server … --mem-fraction-static 0.9 --tp 2",),
+                (
+                    "python -m sglang.launch_server --model-path MODEL --mem-fraction-static 0.9 --tp 2",
+                ),
             ),
             _end_leftovers(),
         ),
@@ -400,6 +402,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "Not enough memory? Please try to increase --mem-fraction-static.\n"
             "(SGLangEngine pid=12) server_args=ServerArgs(mem_fraction_static=0.88)\n"
+        },
+    ),
+    Example(
+        "a program quotes the error that it avoids",
+        {
+            "driver.log": "the model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+            "(13456), so requests are limited to 8192\n",
+            **QUIET_LOGS,
         },
     ),
     Example(

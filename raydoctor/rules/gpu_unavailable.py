@@ -327,7 +327,11 @@ def _ordinal(case: Case, events: list[Event]) -> Finding:
 
 def _where(ip: str) -> Remedy:
     """A check whether the machine has a GPU."""
-    on = paste.text("On {ip}: nvidia-smi -L", ip=ip) if ip else "nvidia-smi -L   # on its node"
+    on = (
+        paste.shell("nvidia-smi -L   # on {ip:address}", ip=ip)
+        if ip
+        else "nvidia-smi -L   # on its node"
+    )
     return Remedy(
         "Check that the machine, and the container in it, have a GPU and a driver",
         (
@@ -497,7 +501,7 @@ def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
             ),
             Remedy(
                 "Or ask for no more GPUs than there are",
-                ("vllm serve … --tensor-parallel-size=… --pipeline-parallel-size=…   # OpenRLHF: --vllm_tensor_parallel_size",),
+                ("vllm serve MODEL --tensor-parallel-size=TP --pipeline-parallel-size=PP   # OpenRLHF: --vllm_tensor_parallel_size",),
                 doc=_VLLM_DOC,
             ),
         ),
@@ -515,12 +519,12 @@ def _one_node(case: Case, events: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Let vLLM spread over the GPUs of the Ray cluster",
-                ("vllm serve … --distributed-executor-backend ray   # after ray start on every node",),
+                ("vllm serve MODEL --distributed-executor-backend ray   # after ray start on every node",),
                 doc=_VLLM_DOC,
             ),
             Remedy(
                 "Or compare what the process sees with nvidia-smi, and ask for no more GPUs than that",
-                ('python3 -c "import os, torch; print(torch.cuda.device_count(), os.environ.get(\'CUDA_VISIBLE_DEVICES\'))"',),
+                ('python -c "import os, torch; print(torch.cuda.device_count(), os.environ.get(\'CUDA_VISIBLE_DEVICES\'))"',),
                 doc=_VLLM_DOC,
             ),
         ),
@@ -577,7 +581,7 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
                 f"Or let every node with GPUs join before vLLM starts, or ask for fewer than {asked} GPUs",
                 (
                     "ray status   # the sum of GPUs",
-                    "vllm serve … --tensor-parallel-size=… --pipeline-parallel-size=…",
+                    "vllm serve MODEL --tensor-parallel-size=TP --pipeline-parallel-size=PP",
                 ),
                 doc=_VLLM_DOC,
             ),
@@ -611,7 +615,7 @@ def _placement_headline(
     if pinned and known and pinned not in known:
         return f"{text}: it needs a GPU on node {pinned}, and no Ray node has this address"
     if pinned:
-        return f"{text}: it needs a free GPU on node {pinned} (vLLM's own address), and {asked - 1} on any nodes"
+        return f"{text}: it needs a free GPU on node {pinned} (vLLM's own address), and {asked - 1} on any node"
     if many:
         return f"{text}: vLLM's own machine has {many[-1]['here']}"
     return text
@@ -797,6 +801,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"{MANY.sample}\n"},
         roots=("gpu-unavailable",),
         says=("16 GPUs", "8 more"),
+        severity="warning",
     ),
     Example(
         "the warning, and the other node has the remaining GPUs",

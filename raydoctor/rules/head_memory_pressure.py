@@ -218,7 +218,9 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         )
         yield Remedy(
             f"Or run the driver on a node with more than {limit}, apart from the workers",
-            ("ray job submit --entrypoint-memory=BYTES …   # Ray places the driver",),
+            (
+                "ray job submit --entrypoint-memory=BYTES --working-dir . -- python your_script.py   # Ray places the driver",
+            ),
             doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
         )
         return
@@ -298,6 +300,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("head-memory-pressure",),
         says=("no worker",),
+        severity="warning",
     ),
     Example(
         "the largest process is not a driver of this cluster: Ray's kill is the root cause",

@@ -177,6 +177,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"pods.txt": "NAME               READY   STATUS             RESTARTS   AGE\ntrain-head-abcde   0/1     ImagePullBackOff   0          3m\n"},
         roots=("image-pull-failed",),
         says=("train-head-abcde (the head)",),
+        severity="critical",
     ),
     Example(
         "the image was pulled later",

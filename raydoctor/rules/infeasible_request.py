@@ -633,6 +633,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("infeasible-request",),
         says=("it was never scheduled",),
+        severity="warning",
     ),
     Example(
         "autoscaler v2 prints requests with counts",
@@ -801,6 +802,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": "loading\n" + _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")},
         roots=("infeasible-request",),
         says=("2 GPU and 1 CPU",),
+        severity="warning",
     ),
     Example(
         "a console goes on after one report, and a node is starting",
@@ -830,6 +832,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("infeasible-request",),
         says=("2 GPU and 1 CPU",),
+        severity="warning",
     ),
     Example(
         "an actor is bound to a node that has left",

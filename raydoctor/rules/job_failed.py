@@ -32,11 +32,12 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import JOB_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.task_error import RETRIED
@@ -183,7 +184,7 @@ def _place(raised: Raised) -> TracebackFrame | None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(text, _LONGEST)
 
 
 def _killed(job: jobs.Submission) -> bool:
@@ -383,14 +384,13 @@ _TASK_ERROR = (
     f"{_FRAMES}ray.exceptions.RayTaskError(ValueError): ray::load() (pid=389, ip=10.0.0.2)\n"
     '  File "/app/train.py", line 4, in load\n    raise ValueError("empty shard")\nValueError: empty shard\n'
 )
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 def _job(status: str, code: int, output: str) -> dict[str, str]:
     """The logs of a submitted job."""
     record = '{{"source_type": "JOBS", "source_pid": 335, "message": "{}", "timestamp": "{}", "severity": "INFO"}}\n'
     return {
-        **_QUIET,
+        **QUIET_LOGS,
         _END: record.format("Started a ray job train.", 1795258391)
         + record.format(f"Completed a ray job train with a status {status}.", 1795258399),
         _ERR: f"Job train entrypoint command exited with code {code}\n",
@@ -478,7 +478,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the job's runtime environment could not be created",
         {
-            **_QUIET,
+            **QUIET_LOGS,
             _END: '{"source_type": "JOBS", "source_pid": 335, "message": "Completed a ray job train with a status FAILED. '
             'runtime_env setup failed: Failed to set up runtime environment.", "timestamp": "1795258399", "severity": "ERROR"}\n',
             "logs/runtime_env_agent.log": "2026-11-21 10:53:18,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
@@ -493,23 +493,23 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "an exception ends a program that was run by hand",
-        {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **_QUIET},
+        {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **QUIET_LOGS},
         roots=("job-failed",),
         says=("KeyError: 'accuracy'", "best (train.py:10)"),
     ),
     Example(
         "only the output of ray job submit is in the capture",
-        {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **_QUIET},
+        {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **QUIET_LOGS},
         roots=("job-failed",),
         says=("exit code 1",),
     ),
     Example(
         "the program printed a traceback and continued",
-        {"driver.log": f"{_KEY_ERROR}best epoch: unknown\n", **_QUIET},
+        {"driver.log": f"{_KEY_ERROR}best epoch: unknown\n", **QUIET_LOGS},
     ),
     Example(
         "a failed task ended a program that was run by hand: task-exception explains it",
-        {"driver.log": _TASK_ERROR, **_QUIET},
+        {"driver.log": _TASK_ERROR, **QUIET_LOGS},
         roots=("task-exception",),
     ),
     Example("the job succeeded although it printed a traceback", _job("SUCCEEDED", 0, _KEY_ERROR)),
@@ -521,7 +521,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
             "(check pid=12) Job train entrypoint command exited with code 1\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
@@ -559,6 +559,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("job-failed",),
         says=("ends with ValueError: 40 heads",),
+        severity="warning",
     ),
     Example(
         "an excerpt that ends with the exception of a task that Ray retries",

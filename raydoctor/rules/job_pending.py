@@ -321,6 +321,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("job-pending",),
         says=("599 s",),
+        severity="warning",
     ),
     Example(
         "the program started and runs without further log records",

@@ -307,7 +307,7 @@ def _memory(victim: _Victim) -> str:
     if len(alike) > 1:
         held += f", {len(alike)} × {kill.comm} held {size(sum(alike))} together"
     where = f"its cgroup's limit is {size(kill.limit)}" if kill.limit else "its cgroup was full"
-    return ", ".join(
+    return ", and ".join(
         part
         for part in (held, where if kill.in_cgroup else "the machine was out of memory")
         if part
@@ -642,5 +642,6 @@ EXAMPLES: tuple[Example, ...] = (
         "a pasted kernel log about a Python program that may not be Ray's",
         {"driver.log": _kernel(4711, "python3")},
         roots=("kernel-oom-kill",),
+        severity="warning",
     ),
 )

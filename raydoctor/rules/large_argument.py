@@ -7,7 +7,7 @@ created to schedule tasks on the server`. Without a failure there is no message:
 (2.9 to 2.60). The program is slow, and the store spills.
 
 ## Why
-`f.remote(table)` with a value of more than 100 KB does `ray.put(table)`, then `f.remote(ref)`, at each call. A loop
+`f.remote(table)` with a value of more than 100 KiB does `ray.put(table)`, then `f.remote(ref)`, at each call. A loop
 of 100 calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run. Ray
 Client also sends each copy over the network.
 
@@ -422,12 +422,14 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("large-argument",),
         says=("10 MB", "Ray Client", "ray.put"),
+        severity="warning",
     ),
     Example(
         "live: twenty objects of exactly one size wait for their tasks",
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
         roots=("large-argument",),
         says=("score.remote(…)", "20 equal objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
+        severity="warning",
     ),
     Example(
         "live: no task has started, and the queued tasks name the function",
@@ -439,6 +441,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("large-argument",),
         says=("score.remote(…)", "20 equal objects"),
+        severity="warning",
     ),
     Example(
         "live: creation sites show that the call itself stored them",
@@ -449,6 +452,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("large-argument",),
         says=("passed by value, at train.py:main:14",),
+        severity="warning",
     ),
     Example(
         "a value that was put once for twenty tasks",

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -82,7 +82,7 @@ def _finding(what: str, name: str, events: list[Event], around: list[Printed]) -
     worst = max(refused or events, key=lambda e: int(e["mib"]))
     size = f"{worst['mib']} MiB"
     limit = f" and exceeds the limit of {worst['limit']} MiB" if refused else ""
-    outer = [p for e in events for p in around if _covers(p, e)]
+    outer = [p for e in events for p in around if p.contains(e)]
     shows = "refuses to export it" if refused else "only warns"
     return Finding(
         f"The {what} {name} captures a large object: its pickle takes {size}{limit}",
@@ -93,14 +93,6 @@ def _finding(what: str, name: str, events: list[Event], around: list[Printed]) -
         severity="error" if refused else None,
         remedies=_remedies(what, name, size, bool(refused)),
         covers=(*events, *(e for p in outer for e in p.records)),
-    )
-
-
-def _covers(around: Printed, event: Event) -> bool:
-    begin = around.event.line
-    return (
-        around.event.source == event.source
-        and begin < event.line < begin + around.failure.lines + 1
     )
 
 
@@ -141,22 +133,22 @@ def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, .
 
 # ------------------------------------------------------------------ examples
 
-_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "over the limit: Ray refuses to export it",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
         },
         roots=("large-closure",),
         says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
+        severity="error",
     ),
     Example(
         "an actor below the limit: Ray only warns",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
         },
         roots=("large-closure",),
@@ -165,7 +157,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a program prints a similar sentence",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": "The remote function lookup is very large (22 MiB), says the handbook\n",
         },
     ),

@@ -238,6 +238,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("leftover-process",),
         says=("12.0 GiB of GPU 0", "raylet"),
+        severity="error",
     ),
     Example(
         "an idle worker that holds 20 GiB of GPU memory",

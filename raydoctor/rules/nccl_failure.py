@@ -289,7 +289,7 @@ def _absent(reports: Sequence[_Report], progress: Sequence[Event]) -> str:
     last, ahead = min(reports, key=lambda r: r.seq), max(r.seq for r in reports)
     if 0 < last.seq < ahead:
         return f"rank {last.rank} was behind (operation {last.seq} of {ahead})"
-    return "the rank they waited for did not report"
+    return f"the rank that {'it' if len(reports) == 1 else 'they'} waited for did not report"
 
 
 def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
@@ -476,7 +476,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"(Trainer pid=379) {PROGRESS.sample}\n"
         },
         roots=("nccl-failure",),
-        says=("Rank 3 timed out", "the rank they waited for did not report"),
+        says=("Rank 3 timed out", "the rank that it waited for did not report"),
     ),
     Example(
         "a console in which one rank had enqueued less than the other",
@@ -642,5 +642,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n"
         },
         roots=("nccl-failure",),
+        severity="warning",
     ),
 )

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import NODE_DEAD, NODE_REGISTERED
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.model import paste
@@ -96,7 +96,7 @@ def _finding(
                 _type_lines(needs),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
-            Remedy(f"Or ask for less {evidence.join_names(short)}" if short else "Or ask for less"),
+            Remedy(f"Or request less {evidence.join_names(short)}" if short else "Or request less"),
         ),
         covers=tuple(reports),
     )
@@ -126,27 +126,30 @@ _CONFIG = f"{_STAMP.format('16:11')}{autoscaler.CONFIG.sample}\n"
 _READONLY = _CONFIG.replace("'aws'", "'readonly'")
 _SUMMARY = waiting.NO_NODE_TYPE[0].sample
 _TWICE = f"{_STAMP.format('16:33')}{_SUMMARY}\n{_STAMP.format('17:04')}{_SUMMARY}\n"
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a request for a GPU, and only CPU node types",
-        {"logs/monitor.log": _CONFIG + _TWICE, **_QUIET},
+        {"logs/monitor.log": _CONFIG + _TWICE, **QUIET_LOGS},
         roots=("no-node-type-fits",),
         consequences=("infeasible-request",),
         says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
     ),
     Example(
         "the same message from a cluster without an autoscaler",
-        {"logs/monitor.log": _READONLY + _TWICE, **_QUIET},
+        {"logs/monitor.log": _READONLY + _TWICE, **QUIET_LOGS},
         roots=("infeasible-request",),
     ),
     Example(
         "one report while a node was starting",
-        {"logs/monitor.log": _CONFIG + f"{_STAMP.format('16:33')}{_SUMMARY}\n", **_QUIET},
+        {"logs/monitor.log": _CONFIG + f"{_STAMP.format('16:33')}{_SUMMARY}\n", **QUIET_LOGS},
     ),
     Example(
         "a task prints the message",
-        {"driver.log": f"(check pid=12) {_SUMMARY}\n" * 3, "logs/monitor.log": _CONFIG, **_QUIET},
+        {
+            "driver.log": f"(check pid=12) {_SUMMARY}\n" * 3,
+            "logs/monitor.log": _CONFIG,
+            **QUIET_LOGS,
+        },
     ),
 )

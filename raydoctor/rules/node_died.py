@@ -391,5 +391,6 @@ EXAMPLES: tuple[Example, ...] = (
             "task retried by hand: ok\n"
         },
         roots=("node-died",),
+        severity="warning",
     ),
 )

@@ -27,10 +27,11 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.cluster import autoscaler
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 
@@ -87,9 +88,8 @@ def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
     """Refusals of the provider, of which the autoscaler has not yet given up the last."""
     last = attempts[-1]
     why = f"{last['category']}: {last['why']}"
-    cut = why if len(why) <= _LONGEST else f"{why[: _LONGEST - 1]}…"
     return Finding(
-        f"The provider refused to start nodes in {evidence.many(evidence.total(attempts), 'attempt')}: {cut}",
+        f"The provider refused to start nodes in {evidence.many(evidence.total(attempts), 'attempt')}: {cut(why, _LONGEST)}",
         (Link(last, f"the provider refused {last['call']}, and the autoscaler tries again"),),
         explains=(Entity("autoscaler", "launch"),),
         count=evidence.total(attempts),
@@ -130,10 +130,9 @@ def _finding(case: Case, name: str, shown: list[Event], failures: list[Event]) -
     first, last = shown[0], shown[-1]
     attempts = evidence.total(shown)
     why = f"{last['category']}: {last['why']}" if last["category"] else last["why"]
-    cut = why if len(why) <= _LONGEST else f"{why[: _LONGEST - 1]}…"
     return Finding(
         f"The provider refused to start {last['count']} {name} node{'' if last['count'] == '1' else 's'} in "
-        f"{evidence.many(attempts, 'attempt')}" + (f": {cut}" if cut else ""),
+        f"{evidence.many(attempts, 'attempt')}" + (f": {cut(why, _LONGEST)}" if why else ""),
         (
             Link(first, f"the autoscaler could not start {name}"),
             *(Link(e, "the last attempt failed as well") for e in [last] if last is not first),
@@ -169,12 +168,11 @@ _NO_CARDS = (
     "nodes, only enough for 0 nodes, gpu_ids_map_array []\n"
 )
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the account has no quota left",
-        {"logs/monitor.log": _THRICE, **_QUIET},
+        {"logs/monitor.log": _THRICE, **QUIET_LOGS},
         roots=("node-launch-failed",),
         says=("cpu-small", "VcpuLimitExceeded", "3 attempts", "quota"),
     ),
@@ -198,14 +196,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/monitor.log": f"{_NO_CARDS}{_STAMP.format('20:10')}{autoscaler.GPU_CARDS.sample}\n",
             "driver.log": f"{autoscaler.NO_GPU_CARDS.sample}\nepoch 2\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
         "the second attempt succeeded",
         {
             "logs/monitor.log": f"{_THRICE}{_STAMP.format('20:10')}{autoscaler.ADDING.sample}\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
@@ -213,24 +211,25 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(check pid=12) {_FAILED}\n",
             "logs/monitor.log": f"{_STAMP.format('19:51')}NodeLauncher0: Failed to launch {{}} node(s) of type cpu-small.\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
     Example(
         "AWS refuses every attempt, and the autoscaler tries again",
         {
             "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n" * 2,
-            **_QUIET,
+            **QUIET_LOGS,
         },
         roots=("node-launch-failed",),
         says=("2 attempts", "InsufficientInstanceCapacity", "Use another zone"),
+        severity="warning",
     ),
     Example(
         "AWS refuses one subnet, and the next one has room",
         {
             "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n"
             f"{_STAMP.format('19:53')}{autoscaler.STARTED.sample}\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
 )

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -50,7 +50,7 @@ from raydoctor.rules.shared.serialize import (
     reason,
     without_address,
 )
-from raydoctor.rules.shared.task_error import ERROR_TEXT, Printed, printed
+from raydoctor.rules.shared.task_error import ERROR_TEXT, printed
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
@@ -122,7 +122,7 @@ def _refused(case: Case) -> Iterator[_RefusedPickle]:
             for e in case.of("serialize.culprit")
             if e.source == event.source and event.line < e.line < after
         ]
-        outer = [p for p in around if _covers(p, event)]
+        outer = [p for p in around if p.contains(event)]
         what, described = _described(event)
         yield _RefusedPickle(
             object=described,
@@ -133,14 +133,6 @@ def _refused(case: Case) -> Iterator[_RefusedPickle]:
             is_captured=what in ("function", "actor class"),
             function=(event["target"] or event["object"]).strip().removesuffix(".__init__"),
         )
-
-
-def _covers(around: Printed, event: Event) -> bool:
-    begin = around.event.line
-    return (
-        around.event.source == event.source
-        and begin < event.line < begin + around.failure.lines + 1
-    )
 
 
 def _described(event: Event) -> tuple[str, str]:
@@ -451,31 +443,30 @@ _MODULE = _HEAD.replace("in main", "in <module>")
 _OWN_PICKLE = _RESULT.replace(
     "TypeError: cannot", '  File "/app/cache.py", line 9, in save\nTypeError: cannot'
 )
-_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "an argument that holds a lock",
-        {**_EMPTY, "driver.log": _ARGUMENT},
+        {**QUIET_LOGS, "driver.log": _ARGUMENT},
         roots=("not-serializable",),
         says=("main.count_rows", "Database", "lock", "__getstate__"),
     ),
     Example(
         "a function captures it; newer Ray prints the path",
-        {**_EMPTY, "driver.log": _CAPTURED},
+        {**QUIET_LOGS, "driver.log": _CAPTURED},
         roots=("not-serializable",),
         says=("main.run.<locals>.export", "database → lock"),
     ),
     Example(
         "a task's result that holds a lock",
-        {**_EMPTY, "driver.log": _RESULT},
+        {**QUIET_LOGS, "driver.log": _RESULT},
         roots=("not-serializable",),
         says=("result of connect", "_thread.lock"),
     ),
     Example(
         "an actor class compiled by Cython: the pickler's own exception below Ray's frames",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": f"{_HEAD}    Counter.remote()\n"
             '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 88, in dumps\n    cp.dump(obj)\n'
             f"{PICKLE_ERROR.sample}\n",
@@ -493,7 +484,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the program's own multiprocessing cannot pickle a function",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": f'{_MODULE}    pool.map(f, rows)\n  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 51, in dumps\n'
             "    cls(buf, protocol).dump(obj)\n_pickle.PicklingError: Can't pickle <function f at 0x7f0>: attribute lookup f on __main__ "
             "failed\n",
@@ -508,19 +499,19 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "an exception whose class cannot be rebuilt",
-        {**_EMPTY, "driver.log": _REBUILD},
+        {**QUIET_LOGS, "driver.log": _REBUILD},
         roots=("not-serializable",),
         says=("QuotaError", "__reduce__"),
     ),
     Example(
         "the program pickles something itself",
-        {**_EMPTY, "driver.log": _OWN_PICKLE},
+        {**QUIET_LOGS, "driver.log": _OWN_PICKLE},
         roots=("task-exception",),
     ),
     Example(
         "a worker prints the message",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
         },
     ),

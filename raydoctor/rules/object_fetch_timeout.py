@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -147,7 +147,6 @@ _LONGER = Remedy(
 # ------------------------------------------------------------------ examples
 
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _TIMEOUT = "ray.exceptions.GetTimeoutError: Could not fetch 1 objects within the timeout of 90000ms. 1 objects were not ready.\n"
 
 
@@ -162,7 +161,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "Ray finds no location of a copy",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"ray.exceptions.ObjectFetchTimedOutError: {objects.error(_BODY)}",
             objects.DRIVER_LOG: _waits(60) + _waits(99),
         },
@@ -171,7 +170,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "the program's own timeout passed while a finished object could not be fetched",
-        {**_HEADS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
+        {**QUIET_LOGS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
         roots=("object-fetch-timeout",),
         consequences=("get-timeout",),
         says=("89 s", "ray stack"),
@@ -179,7 +178,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the object arrived in the end, and the timeout was that of another call",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": _TIMEOUT.replace("90000", "30000"),
             objects.DRIVER_LOG: _waits(60) + _waits(61),
         },
@@ -188,7 +187,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the object arrived in the end, and a task prints the error",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"(check pid=12) {objects.error(_BODY)}",
             objects.DRIVER_LOG: _waits(60) + _waits(61),
         },

@@ -2,7 +2,7 @@
 
 ## What you see
 `ValueError: You are trying to access Ray objects whose owner is unknown` (up to Ray 2.49 `An application is trying to
-access …`), `ObjectFreedError: … manually freed using the internal `free` call`, `ReferenceCountingAssertionError: The
+access …`), ``ObjectFreedError: … manually freed using the internal `free` call``, `ReferenceCountingAssertionError: The
 object has already been deleted by the reference counting protocol`, or `OufOfBandObjectRefSerializationException: It is
 not allowed to serialize ray.ObjectRef …`. A `ray.get` on a rebuilt reference may also hang (`GetTimeoutError`).
 
@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
@@ -253,7 +253,6 @@ _THROUGH_RAY = Remedy(
 # ------------------------------------------------------------------ examples
 
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _JOBS = "".join(
     f"[2026-11-21 10:42:{9 + 26 * n:02d},000 I 8 8] (gcs_server) gcs_job_manager.cc:90: Registering job. job_id=0{n + 1}000000 driver_pid={7 + n}\n"
     for n in range(2)
@@ -262,14 +261,14 @@ _JOBS = "".join(
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a reference from before ray.shutdown()",
-        {**_HEADS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
+        {**QUIET_LOGS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
         roots=("object-owner-unknown",),
         says=("1 reference", "the driver of job 1", "ended"),
     ),
     Example(
         "a reference without an owner in a task's arguments, Ray 2.9",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
             f"{_UNKNOWN_TEXT}\n",
         },
@@ -279,7 +278,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a value that the program freed; Ray prints a failed argument with the nil id",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
             f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
             f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}",
@@ -290,7 +289,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the last counted reference was deleted",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}",
         },
         roots=("object-owner-unknown",),
@@ -298,14 +297,14 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a reference pickled by the program",
-        {**_HEADS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
+        {**QUIET_LOGS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
         roots=("object-owner-unknown",),
         says=("refused", "pass them through Ray"),
     ),
     Example(
         "a task prints all these messages",
         {
-            **_HEADS,
+            **QUIET_LOGS,
             "driver.log": f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "
             f"{objects.error(_FREED_TEXT)}",
         },

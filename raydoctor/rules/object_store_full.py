@@ -177,13 +177,12 @@ def _overflow_headline(
 ) -> str:
     of_size = f" of {refused[0]['mb']} MB" if refused else ""
     room = (
-        f"it has {size_of(status.capacity)} of memory, its objects take {size_of(status.used)} "
-        f"({status.objects_in_use} in use), {'' if off else 'and '}"
+        f" beside objects of {size_of(status.used)} ({status.objects_in_use} in use) in its {size_of(status.capacity)} of memory"
         if status
         else ""
     )
-    spilling = ", and spilling is off" if off and status else " and spilling is off" if off else ""
-    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {room}the disk behind it is full{spilling}"
+    spilling = " and spilling is off" if off else ""
+    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}{room}: the disk behind it is full{spilling}"
 
 
 # ---------------------------------------------------------------- received copies

@@ -281,13 +281,13 @@ _IN_SHM = (
 def _larger_shm(size: str) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Give the container {size} of shared memory",
+            "Give the container more shared memory",
             (
                 paste.shell(
                     "docker run --shm-size={size:size}   # plus your other options", size=size
                 ),
                 "# Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm",
-                "df -h /dev/shm            # outside a container: find what fills it, delete old files",
+                "df -h /dev/shm   # outside a container: find what fills it, delete old files",
             ),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
@@ -378,6 +378,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("object-store-on-disk",),
         says=("10.2 GiB", "64.0 MiB", "--shm-size=12.10gb"),
+        severity="error",
     ),
     Example(
         "the raylet finds /dev/shm a little too small, and a console has its warning",

@@ -18,7 +18,7 @@ Give the task more memory than the report shows for it. Limit the retries with `
 every node and for the driver, so that the task fails instead of looping.
 
 ## Not this when
-Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt in the end succeeded.
+Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt succeeded in the end.
 """
 
 from __future__ import annotations

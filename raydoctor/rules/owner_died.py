@@ -189,7 +189,7 @@ def _no_record(loss: _Loss) -> Gap:
             if loss.node
             else "On the node of the owner: raydoctor story {owner:id}",
             node=evidence.short(loss.node),
-            owner=evidence.short(loss.owner),
+            owner=loss.owner,
         ),
     )
 
@@ -233,7 +233,7 @@ def _story(loss: _Loss) -> tuple[str, ...]:
     """The command that shows the owner's end, if the message names the owner."""
     if not loss.owner:
         return ()
-    return (paste.shell("raydoctor story {owner:id} logs/", owner=evidence.short(loss.owner)),)
+    return (paste.shell("raydoctor story {owner:id} logs/", owner=loss.owner),)
 
 
 # ------------------------------------------------------------------ examples

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -171,7 +171,7 @@ def _finding(case: Case, events: list[Event], refusal: _RefusedPackage) -> Findi
     text += f" is {size:.0f} MiB, over" if size > limit else " exceeds"
     text += f" the limit of {limit:.0f} MiB for {refusal.component}"
     text += (
-        f": the largest files are {evidence.join_names(names)}"
+        f": the largest {'file is' if len(names) == 1 else 'files are'} {evidence.join_names(names)}"
         if names
         else ", although no single file is large"
         if folder or refusal.size
@@ -271,8 +271,6 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
 
 # ------------------------------------------------------------------ examples
 
-_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-
 
 def _warning(path: str, size: str) -> str:
     text = LARGE_FILE.sample.replace("/home/user/project/resnet/checkpoints/last.ckpt", path)
@@ -291,7 +289,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a checkpoint in the project",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": _PACKING
             + _warning("/home/user/project/resnet/first.ckpt", "20.00")
             + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
@@ -310,14 +308,14 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "many small files, and only the inner error is left (2.9)",
-        {**_EMPTY, "driver.log": _VALUE_ERROR.replace("512", "500")},
+        {**QUIET_LOGS, "driver.log": _VALUE_ERROR.replace("512", "500")},
         roots=("package-too-large",),
         says=("500 MiB", "du -sh", ".git"),
     ),
     Example(
         "a submitted job: the dashboard has a lower limit",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": _PACKING
             + _warning("/home/user/project/resnet/last.ckpt", "580.00")
             + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
@@ -328,7 +326,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the same with Ray 2.9",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": _PACKING
             + _warning("/home/user/project/resnet/last.ckpt", "580.00")
             + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
@@ -341,7 +339,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "large files, but the package fits",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": _PACKING
             + _warning("/home/user/project/resnet/first.ckpt", "20.00")
             + "done\n",
@@ -350,7 +348,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task prints the same words",
         {
-            **_EMPTY,
+            **QUIET_LOGS,
             "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
         },
     ),

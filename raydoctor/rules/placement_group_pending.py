@@ -271,11 +271,11 @@ def _waiters(found: live_groups.Pending) -> Iterator[Entity]:
 
 
 def _bundles(demand: waiting.ListedGroup | None) -> str:
-    """`2 x 4 CPU`."""
+    """The bundles of a listed group, equal ones counted together."""
     if demand is None:
         return ""
     return " + ".join(
-        f"{times} x {resources.describe(dict(bundle))}" for bundle, times in demand.bundles
+        f"{times} × {resources.describe(dict(bundle))}" for bundle, times in demand.bundles
     )
 
 
@@ -319,7 +319,7 @@ def _of_status(case: Case) -> Iterator[Finding]:
         if group.event.source is not table.event.source or group.event.line < table.event.line:
             continue
         bundles = _each(group)
-        every = _sum(bundles)
+        every = live_groups.total(bundles)
         reason = _misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
         if not reason and table.lacks(every):
             has = resources.describe({n: table.total.get(n, 0.0) for n in every})
@@ -388,7 +388,7 @@ def _misfit(
     """Why even the empty cluster has no room for the group; empty if it has."""
     largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
     has = resources.describe(resources.visible(largest))
-    every = _sum(bundles)
+    every = live_groups.total(bundles)
     if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
         return (
             f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
@@ -398,19 +398,11 @@ def _misfit(
     too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
     if too_large:
         return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"
-    cluster = _sum(nodes)
+    cluster = live_groups.total(nodes)
     if not resources.fits(cluster, every):
         there = resources.describe({n: cluster.get(n, 0.0) for n in every})
         return f"its bundles need {resources.describe(every)} together, and the cluster has {there}"
     return ""
-
-
-def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0.0) + amount
-    return total
 
 
 # ---------------------------------------------------------------- remedies
@@ -487,7 +479,7 @@ def _smaller(
         if times:
             room = "there is room for" if times == count else "there is room for only"
             yield Remedy(
-                f"Request {times} x {resources.describe(each)} instead of {count} x {resources.describe(every)}: {room} that",
+                f"Request {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {room} that",
                 (
                     paste.python(
                         "placement_group([{{{bundle}}}] * {times}, strategy={strategy})",
@@ -522,7 +514,9 @@ def _more(
     if strategy == "STRICT_SPREAD":
         missing = evidence.many(len(_unplaced(strategy, bundles, nodes)), "node")
         return waiting.add(f"Or add {missing}, each with room for a bundle", bundles[0])
-    needs = _sum(bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes))
+    needs = live_groups.total(
+        bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes)
+    )
     local = {n: totals[0].get(n, 0.0) + v for n, v in needs.items()} if len(totals) == 1 else None
     return waiting.add(title, needs, local)
 
@@ -538,7 +532,7 @@ def _unplaced(
 ) -> list[resources.Needs]:
     """Bundles for which these nodes have no room; like Ray's scheduler, this places the largest first."""
     if strategy == "STRICT_PACK":
-        every = _sum(bundles)
+        every = live_groups.total(bundles)
         return [] if any(resources.fits(node, every) for node in nodes) else list(bundles)
     free, homeless = [dict(node) for node in nodes], []
     for bundle in sorted(bundles, key=lambda b: -sum(b.values())):
@@ -608,7 +602,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("get-timeout",),
         says=(
             "ranks",
-            "2 x 4 CPU",
+            "2 × 4 CPU",
             "STRICT_PACK",
             "8 CPU on one node",
             "4 CPU",
@@ -629,7 +623,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _NODES,
         },
         roots=("placement-group-pending",),
-        says=("2 x 2 CPU", "1 Holder actor"),
+        says=("2 × 2 CPU", "1 Holder actor"),
     ),
     Example(
         "only the driver's output is in the capture",
@@ -647,7 +641,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("placement-group-pending",),
         says=(
-            "ranks (STRICT_SPREAD, 3 x 1 CPU)",
+            "ranks (STRICT_SPREAD, 3 × 1 CPU)",
             "it needs 3 nodes",
             'strategy="SPREAD"',
             "and 1 rank task waits for it",
@@ -666,7 +660,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("placement-group-pending",),
         says=(
-            "ranks (PACK, 4 x 1 CPU)",
+            "ranks (PACK, 4 × 1 CPU)",
             "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
         ),
     ),
@@ -700,6 +694,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("placement-group-pending",),
         says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
+        severity="info",
     ),
     Example(
         "a group that waited and was created, and one that was removed at once",
@@ -717,7 +712,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a pasted table of `ray status` with a group that no node has room for, although nothing is in use",
         {"driver.log": _STATUS * 2},
         roots=("placement-group-pending",),
-        says=("SPREAD, 1 x 2 CPU", "has 2 CPU free"),
+        says=("SPREAD, 1 × 2 CPU", "has 2 CPU free"),
     ),
     Example(
         "a single table, whose group may have been requested a second ago",

@@ -195,6 +195,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("pod-oom-killed",),
         consequences=("head-restarted",),
         says=("(the head)", "3 restarts", 'num-cpus: "0"'),
+        severity="critical",
     ),
     Example(
         "two pods of one group",

@@ -199,6 +199,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("pod-preempted",),
         says=("(the head)", "drained", "do-not-disrupt"),
+        severity="critical",
     ),
     Example(
         "the cloud reclaimed a spot machine",

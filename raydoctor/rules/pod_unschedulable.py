@@ -223,6 +223,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 Insufficient memory.", kind="head"))},
         roots=("pod-unschedulable",),
         says=("(the head)", "not enough memory"),
+        severity="critical",
     ),
     Example(
         "the selector matches no machine",
@@ -235,6 +236,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"pods.json": kubernetes.listed(_waiting("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"))},
         roots=("pod-unschedulable",),
         says=("scheduling gate", "workloads"),
+        severity="warning",
     ),
     Example(
         "only the events are left",

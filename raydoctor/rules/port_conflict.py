@@ -262,7 +262,7 @@ def _separate(component: str, other: str, port: str) -> Iterator[Remedy]:
         "Fix the ports that Ray otherwise chooses at random, on every node",
         (
             "ray start --node-manager-port=8076 --object-manager-port=8077 --metrics-export-port=8090 "
-            "--runtime-env-agent-port=8092 --dashboard-agent-grpc-port=8093 --min-worker-port=10002 --max-worker-port=19999 …",
+            "--runtime-env-agent-port=8092 --dashboard-agent-grpc-port=8093 --min-worker-port=10002 --max-worker-port=19999   # plus your other options",
         ),
         risk="disruptive",
         doc=_DOC,
@@ -369,7 +369,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
             f"Give each job on a host its own MASTER_PORT{other}",
             (
                 "python -c 'import socket; s = socket.socket(); s.bind((\"\", 0)); print(s.getsockname()[1])'   # a free port",
-                "MASTER_PORT=FREE_PORT …   # vLLM: VLLM_PORT",
+                "export MASTER_PORT=FREE_PORT   # before the job starts, vLLM: VLLM_PORT",
             ),
         )
         return
@@ -483,6 +483,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("port-conflict",),
         says=("A worker", "10014", "--min-worker-port"),
+        severity="warning",
     ),
     Example(
         "two jobs on one host use the same MASTER_PORT",
@@ -501,6 +502,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"(Server pid=12, ip=10.0.0.3) {HTTP.sample}\n"},
         roots=("port-conflict",),
         says=("Server's HTTP server", "port 30000", "not 30000", "chooses a free port"),
+        severity="warning",
     ),
     Example(
         "a task opens a socket on a port that is taken",

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -298,18 +298,17 @@ def _remedies() -> tuple[Remedy, ...]:
 _STAMP = "2026-11-21 11:{},424\tWARNING dataclient.py:402 -- "
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, in <module>\n    ray.get(train.remote(40))\n'
 _DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN.sample}\n"
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the connection drops and does not come back",
-        {"driver.log": f"epoch 1\n{_DROPPED}", **_QUIET},
+        {"driver.log": f"epoch 1\n{_DROPPED}", **QUIET_LOGS},
         roots=("ray-client-disconnected",),
         says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
     ),
     Example(
         "Ray prints the grace period",
-        {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **_QUIET},
+        {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **QUIET_LOGS},
         roots=("ray-client-disconnected",),
         says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
     ),
@@ -352,14 +351,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
             f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
         roots=("ray-client-disconnected",),
         says=("ray_client_server_23000.err",),
     ),
     Example(
         "a short interruption after which the client reconnected",
-        {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **_QUIET},
+        {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **QUIET_LOGS},
     ),
     Example(
         "a program that ends the client itself, and a task that prints the same words",
@@ -368,7 +367,7 @@ EXAMPLES: tuple[Example, ...] = (
             "on 'Attempted to reconnect a session that has already been cleaned up' we connect again\n"
             "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
             "port is open\n",
-            **_QUIET,
+            **QUIET_LOGS,
         },
     ),
 )

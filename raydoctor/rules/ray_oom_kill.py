@@ -213,7 +213,7 @@ def _refused(name: str, events: list[Event]) -> Finding:
         count=evidence.total(events),
         remedies=(
             Remedy(
-                "Run fewer tasks at once, or give each one less to hold",
+                "Run fewer tasks at once, or let each one use less memory",
                 ("@ray.remote(num_cpus=2)   # half as many tasks run on a node",),
                 doc=DOC,
             ),
@@ -354,7 +354,7 @@ EXAMPLES: tuple[Example, ...] = (
             "14.40GB / 15.00GB (0.960000), which exceeds the memory usage threshold of 0.950000.\n"
         },
         roots=("ray-oom-kill",),
-        says=("Request 7.5 GiB", "1.25 × the 6.0GiB", "memory=8053063680"),
+        says=("Request 7.5 GiB", "1.25 × the 6.0 GiB", "memory=8053063680"),
     ),
     Example(
         "the warning alone: no task was killed",
@@ -386,6 +386,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"(raylet) {OOM_SUMMARY.sample}\nstep 3\n"},
         roots=("ray-oom-kill",),
         says=("killed 1 worker because node 127.0.0.1 ran low on memory",),
+        severity="warning",
     ),
     Example(
         "a count of workers that only crashed",
@@ -465,6 +466,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n"
         },
         roots=("ray-oom-kill",),
+        severity="warning",
     ),
     Example(
         "a caught exception, and text that resembles the end of a report",
@@ -473,5 +475,6 @@ EXAMPLES: tuple[Example, ...] = (
             "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n"
         },
         roots=("ray-oom-kill",),
+        severity="warning",
     ),
 )

@@ -29,6 +29,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import (
+    DRIVER,
     DRIVER_GONE,
     GCS_SIGTERM,
     JOB_FINISHED,
@@ -140,7 +141,7 @@ def _without_drivers_shutdown(case: Case, requests: list[Event]) -> list[Event]:
     )
     if errors and (not lost_before or any(e["type"] == "LocalRayletDiedError" for e in errors)):
         return requests
-    return earlier if errors or not case.roles & {"driver", "job-driver"} else []
+    return earlier if errors or case.roles.isdisjoint(DRIVER) else []
 
 
 def _end_of_cluster(case: Case, requests: list[Event]) -> float:
@@ -171,16 +172,14 @@ def _affected_a_driver(case: Case, requests: list[Event]) -> bool:
     that was still running then loses the GCS or its node.
     """
     whole = any(e.kind == "gcs.sigterm" for e in requests)
-    silent = not case.roles & {"driver", "job-driver", "core-driver"}
+    silent = case.roles.isdisjoint((*DRIVER, "core-driver"))
     lost = any(w in e.message for e in lost_driver_errors(case) for w in _LOST_ITS_NODE)
     return not whole or silent or lost or bool(_gcs_lost(case))
 
 
 def _gcs_lost(case: Case) -> list[Event]:
     """Records of drivers that lost the GCS."""
-    return [
-        e for e in case.of("gcs.lost") if e.source.role in ("driver", "job-driver", "core-driver")
-    ]
+    return [e for e in case.of("gcs.lost") if e.source.role in (*DRIVER, "core-driver")]
 
 
 def _finding(

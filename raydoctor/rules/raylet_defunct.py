@@ -111,14 +111,14 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
     ppid = defunct.event["ppid"]
     end = Remedy(
         "End the remaining workers of the dead raylet, then restart the node",
-        (paste.shell("kill {pids:pid}", pids=pids[:20]), "ray start ..."),
+        (paste.shell("kill {pids:pid}", pids=pids[:20]), "ray start   # plus your other options"),
         risk="destructive",
     )
     if ppid == "1":
         init = Remedy(
             "Run the container with an init that reaps zombies, so that this cannot happen again",
             (
-                "docker run --init ...",
+                "docker run --init   # plus your other options",
                 'ENTRYPOINT ["tini", "--"]      # in the image',
                 "shareProcessNamespace: true    # Kubernetes: in the pod's spec",
             ),

@@ -84,6 +84,7 @@ _RAYLET_LOG = Gap(
     "raylet.out",
     "the log of the dead raylet is not in the capture",
     "On its node: /tmp/ray/session_latest/logs/raylet.out",
+    about="raylet-out",
 )
 
 
@@ -420,6 +421,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         says=("pid 305", "10.0.0.2"),
+        severity="critical",
     ),
     Example(
         "a fatal record in words that no check uses",
@@ -431,6 +433,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         says=("pid 305", "ended itself: Received unexpected config parameter no_such_setting"),
+        severity="critical",
     ),
     Example(
         "a raylet that could not start, and ray.init that waited for it",
@@ -460,6 +463,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
         roots=("raylet-died",),
         says=("pid 305", "10.0.0.2"),
+        severity="critical",
     ),
     Example(
         "the process table shows that the raylet is alive",
@@ -488,6 +492,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
         },
         roots=("raylet-died",),
+        severity="critical",
     ),
     Example(
         "the driver echoes the raylet's failed check",
@@ -546,6 +551,7 @@ EXAMPLES: tuple[Example, ...] = (
             "agent.txt": f"2026-11-21 07:44:11,500\tERROR process_watcher.py:116 -- {_TERMINATED}    [state-dump] 3 leases\n"
         },
         roots=("raylet-died",),
+        severity="warning",
     ),
     Example(
         "the raylet's log, which the agent appends to its report, shows a stop",

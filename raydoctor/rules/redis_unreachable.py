@@ -256,6 +256,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/gcs_server.out": _line(29, "E", RETRIED[1].sample), "logs/raylet.out": ""},
         roots=("redis-unreachable",),
         says=("1 error so far",),
+        severity="warning",
     ),
     Example(
         "the program's own Redis client fails",

@@ -509,5 +509,6 @@ EXAMPLES: tuple[Example, ...] = (
         "the same in a program that connects again",
         {"driver.log": f"{MESH_FRAME.sample}\nretrying process group; connected\nepoch 1\n"},
         roots=("rendezvous-failed",),
+        severity="warning",
     ),
 )

@@ -283,6 +283,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("resource-isolation-failed",),
         says=("2.0 GiB", "1.0 GiB", "--system-reserved-memory=3221225472"),
+        severity="warning",
     ),
     Example(
         "Ray prints the advice to enable it after every sudden death",

@@ -181,6 +181,7 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
         roots=("runtime-env-failed",),
+        severity="warning",
     ),
     Example(
         "the end of an agent's traceback, as older drivers echo it",

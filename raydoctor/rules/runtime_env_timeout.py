@@ -298,6 +298,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("runtime-env-timeout",),
         says=("pip part", "90 s", "10 min", "in pip install when its driver"),
+        severity="warning",
     ),
     Example(
         "a ray.get gave up while pip waited for its index",
@@ -314,6 +315,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-timeout",),
         consequences=("get-timeout",),
         says=("after 76 s",),
+        severity="warning",
     ),
     Example(
         "Ray was killed while pip waited for its index",
@@ -325,6 +327,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("runtime-env-timeout",),
         says=("90 s", "in pip install"),
+        severity="warning",
     ),
     Example(
         "a setup that took long and ended",

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -123,7 +123,6 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
 # ------------------------------------------------------------------ examples
 
 _RAISED = f"ray.serve.exceptions.BackPressureError: {DROPPED.sample}\n"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 def _line(component: str, second: int) -> str:
@@ -133,7 +132,7 @@ def _line(component: str, second: int) -> str:
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a driver sends more requests than a deployment can queue",
-        {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **_LOGS},
+        {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **QUIET_LOGS},
         roots=("serve-backpressure",),
         says=("19 requests", "in 18 s", "max_queued_requests=1)", "max_queued_requests=20"),
     ),
@@ -143,7 +142,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/serve/proxy_10.0.0.2.log": _line(
                 "proxy 10.0.0.2 3b0f5d8a-4bd5-4c44-9f07-8e3b0c8f4a11", 4
             ).replace("=1", "=50"),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("serve-backpressure",),
         says=("1 request ", "max_queued_requests=100"),
@@ -154,7 +153,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/serve/replica_summaries_Summarizer_coimlm62.log": "WARNING 2026-11-21 10:47:05,000 summaries_Summarizer coimlm62 -- "
             "Replica at capacity of max_ongoing_requests=1, rejecting request 5a51.\n",
             "driver.log": f"{DROPPED.sample}\nlast error: {_RAISED}",
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
 )

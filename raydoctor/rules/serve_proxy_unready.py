@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -121,7 +121,6 @@ def _remedies() -> tuple[Remedy, ...]:
 # ------------------------------------------------------------------ examples
 
 _A = "06529581ae84b63360d4cec301000000"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _LINE = "WARNING 2026-11-21 11:26:31,379 controller 215 proxy_state.py:537 - "
 _RAISED = (
     "Traceback (most recent call last):\nray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
@@ -135,7 +134,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/serve/controller_215.log": f"{_LINE}{UNREADY[1].sample}\n",
             "driver.log": _RAISED,
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("serve-proxy-unready",),
         says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
@@ -144,16 +143,16 @@ EXAMPLES: tuple[Example, ...] = (
         "a replaced proxy that no caller used",
         {
             "logs/serve/controller_402.log": f"WARNING 2026-11-21 11:26:31,379 controller 402 -- {UNREADY[0].sample}\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
     Example(
         "a proxy that Serve did not kill",
-        {"driver.log": _RAISED, **_LOGS},
+        {"driver.log": _RAISED, **QUIET_LOGS},
         roots=("actor-killed",),
     ),
     Example(
         "a task that prints a controller's record",
-        {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **_LOGS},
+        {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **QUIET_LOGS},
     ),
 )

@@ -33,10 +33,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.actor_deaths import BY_KILL, CALL_FAILED, LEFT, all_deaths
@@ -263,7 +264,7 @@ def _them(trouble: _Trouble) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(text, _LONGEST)
 
 
 def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
@@ -401,7 +402,6 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 _KILLED_CALL = CALL_FAILED.sample.replace(
     '"cache"', '"SERVE_REPLICA::translation#Translator#g7278tvw"'
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 _CUT = "".join(
     f"(ServeController pid=389) {line}\n"
@@ -423,7 +423,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a replica that ray.kill ended, according to the controller's core log",
         {
-            **_LOGS,
+            **QUIET_LOGS,
             "logs/serve/controller_389.log": f"WARNING 2026-11-21 10:45:51,344 controller 389 -- {serve.CRASHED.sample}\n",
             f"logs/python-core-worker-{_W}_389.log": f"[2026-11-21 10:45:51,300 W 389 402] task_manager.cc:1678: {_KILLED_CALL}\n",
         },
@@ -436,7 +436,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/serve/controller_402.log": "".join(_FAILED.replace("{second}", s) for s in "024")
             + _GIVEN_UP,
             "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("serve-replica-failed",),
         says=(
@@ -455,7 +455,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "Replica(id='g7278tv0', deployment='Translator', app='translation')",
                 "replica 'translation#Translator#TvRICR'",
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("serve-replica-failed",),
         says=(
@@ -470,7 +470,7 @@ EXAMPLES: tuple[Example, ...] = (
             "\tclass_name: ServeReplica:translation:Translator\n\tactor_id: eceb734f0950ba43fff0d0e701000000\n\tpid: 484\n"
             "\tname: SERVE_REPLICA::translation#Translator#g7278tvw\n\tnamespace: serve\n\tip: 10.0.0.2\n"
             "The actor is dead because it was killed by `ray.kill`.\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("serve-replica-failed",),
         says=(
@@ -505,7 +505,7 @@ EXAMPLES: tuple[Example, ...] = (
             "details.\nCommand '['/tmp/ray/bin/python', '-m', 'pip', 'install', 'acme']' returned non-zero exit status 1.\nLast 50 lines "
             "of stdout:\n    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n    ERROR: No "
             "matching distribution found for acme\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("runtime-env-failed",),
         consequences=("serve-replica-failed",),
@@ -541,6 +541,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("serve-replica-failed",),
         says=("A replica of Translator failed health checks",),
+        severity="warning",
     ),
     Example(
         "a pasted log of the controller, of which only the last line was taken",
@@ -583,7 +584,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(report pid=12) {_UNHEALTHY.splitlines()[0]}\n",
             "logs/serve/controller_402.log": "INFO 2026-11-21 10:43:00,591 controller 402 -- Stopping Replica(id='g7278tvw', "
             "deployment='Translator', app='translation') (currently ReplicaState.RUNNING).\n",
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
 )

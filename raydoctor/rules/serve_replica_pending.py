@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Literal
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.cluster import resources
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
@@ -147,7 +147,6 @@ _LINES = (
     "waiting for the cluster to auto-scale or for a runtime environment to be installed.\nResources required for each replica:\n"
     '{"CPU": 8}\nTotal resources available:\n{"CPU": 4.0}\nUse `ray status` for more details.'
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 def _line(second: int, text: str) -> str:
@@ -160,7 +159,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/serve/controller_402.log": _line(1, serve.PENDING.sample)
             + _line(31, serve.PENDING.sample),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("serve-replica-pending",),
         says=("A replica of Generator", "60 s", "needs 8 CPU", "has 4 CPU", '{"num_cpus": 4}'),
@@ -188,15 +187,17 @@ EXAMPLES: tuple[Example, ...] = (
             f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n"
         },
         roots=("serve-replica-pending",),
+        severity="info",
     ),
     Example(
         "a slow constructor is only a note",
-        {"logs/serve/controller_402.log": _line(1, _LOADING), **_LOGS},
+        {"logs/serve/controller_402.log": _line(1, _LOADING), **QUIET_LOGS},
         roots=("serve-replica-pending",),
         says=("in the constructor",),
+        severity="info",
     ),
     Example(
         "a task prints a controller's record",
-        {"driver.log": f"(report pid=12) {_line(1, serve.PENDING.sample)}", **_LOGS},
+        {"driver.log": f"(report pid=12) {_line(1, serve.PENDING.sample)}", **QUIET_LOGS},
     ),
 )

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -80,7 +81,7 @@ def _finding(place: str, found: list[tuple[Event, Raised]]) -> Finding:
     event, raised = found[0]
     count = evidence.total([each for each, _ in found])
     text = str(raised)
-    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    text = cut(text, _LONGEST)
     where = f", in {raised.place}" if raised.place else ""
     return Finding(
         f"{evidence.many(count, 'request')} to Serve failed because the deployment's code raised {text}{where}",

@@ -37,6 +37,7 @@ from raydoctor.case.signals import JOB_STARTED, RAYLET_STARTED
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
@@ -194,7 +195,7 @@ def _no_effect(idle: list[_Idle]) -> str:
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= 60 else f"{value[:60]}…"
+    return cut(value, 60)
 
 
 def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -40,7 +40,6 @@ from raydoctor.rules.shared import store
 from raydoctor.rules.shared.setup.worker_start import TRACEBACK, UNREGISTERED
 from raydoctor.rules.shared.traceback import Raised, parse
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _STORAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/external_storage.py"
 _SETUP_FRAME = f'  File "{_STORAGE}", line 599, in setup_external_storage\n'
 
@@ -223,16 +222,16 @@ def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
         word in lowered
         for word in ("read-only", "permission", "not a directory", "could not be created")
     ):
-        return (_writable(error), *_ELSEWHERE)
+        return (_writable(error), *store.spill_to("Or spill to another directory"))
     if "no such file" in lowered or "filenotfound" in lowered:
-        return (_missing(error), *_ELSEWHERE)
-    return (_room(error), *_ELSEWHERE)
+        return (_missing(error), *store.spill_to("Or spill to another directory"))
+    return (_room(error), *store.spill_to("Or spill to another directory"))
 
 
 _PACKAGES = Remedy(
     "Install the packages for spilling to S3 in Ray's environment on every node",
     ("pip install 'smart_open[s3]' boto3",),
-    doc=_DOC,
+    doc=store.SPILLING_DOC,
 )
 _CREDENTIALS = Remedy(
     "Give Ray's user on every node write access to the bucket",
@@ -240,7 +239,7 @@ _CREDENTIALS = Remedy(
         "aws sts get-caller-identity                 # on the node, as Ray's user: which identity?",
         "aws s3 cp /etc/hostname s3://BUCKET/PATH/   # is writing allowed?",
     ),
-    doc=_DOC,
+    doc=store.SPILLING_DOC,
 )
 _KEEP_FILES = Remedy(
     "Exclude /tmp/ray from automatic clean-up: Ray deletes spilled objects itself",
@@ -248,7 +247,7 @@ _KEEP_FILES = Remedy(
         "# exclude /tmp/ray in the jobs that clean /tmp (systemd-tmpfiles, tmpwatch, cron)",
         "grep -rs tmp /etc/tmpfiles.d /usr/lib/tmpfiles.d /etc/cron*",
     ),
-    doc=_DOC,
+    doc=store.SPILLING_DOC,
 )
 _QUOTED = pattern(r"'(?P<directory>/[^']*?)(?:/ray_spilled_objects[^']*)?'")
 
@@ -297,32 +296,6 @@ def _room(error: str) -> Remedy:
     )
 
 
-_ELSEWHERE = (
-    Remedy(
-        "Or spill to another directory",
-        (
-            "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
-            'ray.init(object_spilling_directory="/big_disk/spill")   # if the program starts Ray',
-        ),
-        risk="disruptive",
-        doc=_DOC,
-        since=(2, 45),
-    ),
-    Remedy(
-        "Or spill to another directory",
-        (
-            'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
-            'ray.init(_system_config={"object_spilling_config": json.dumps('
-            '{"type": "filesystem", "params": {"directory_path": "/big_disk/spill"}})})   # if the program starts Ray',
-        ),
-        risk="disruptive",
-        doc=_DOC,
-        until=(2, 45),
-    ),
-)
-
-
 # ------------------------------------------------------------------ examples
 
 
@@ -333,13 +306,12 @@ _LOGGED = (
     f'  File "{_STORAGE}", line 347, in spill_objects\n'
     "    return self._write_multiple_objects(f, object_refs, owner_addresses, url)\nOSError: [Errno 28] No space left on device\n"
 )
-_NOTHING_SAID = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full\n"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the spill directory is full",
-        {**_NOTHING_SAID, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
+        {**QUIET_LOGS, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
         roots=("spill-failed",),
         says=("3 times", "No space left on device", "object-spilling-directory"),
     ),
@@ -369,7 +341,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task prints the same text",
         {
-            **_NOTHING_SAID,
+            **QUIET_LOGS,
             "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
         },
     ),

@@ -36,7 +36,6 @@ from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _MIB = 1024**2
 _MUCH = evidence.GB
 """Less than a gibibyte is not worth a finding."""
@@ -136,7 +135,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
                 "ready, pending = ray.wait(pending, num_returns=1)    # submit the next task only when one is done",
                 "del block                                            # once it has been used",
             ),
-            doc=_DOC,
+            doc=store.SPILLING_DOC,
         ),
         Remedy(
             "Spill to a faster disk (a local SSD instead of a network volume)",
@@ -145,19 +144,19 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
                 'ray.init(object_spilling_directory="/fast_disk/spill")   # if the program starts Ray',
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=store.SPILLING_DOC,
             since=(2, 45),
         ),
         Remedy(
             "Spill to a faster disk or to several disks: directory_path may be a list",
             (
                 'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
-                '\\"params\\": {\\"directory_path\\": [\\"/disk1/spill\\", \\"/disk2/spill\\"]}}"}\' …',
+                '\\"params\\": {\\"directory_path\\": [\\"/disk1/spill\\", \\"/disk2/spill\\"]}}"}\'   # plus your other options',
                 'ray.init(_system_config={"object_spilling_config": json.dumps('
                 '{"type": "filesystem", "params": {"directory_path": ["/disk1/spill", "/disk2/spill"]}})})   # if the program starts Ray',
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=store.SPILLING_DOC,
             until=(2, 45),
         ),
     )
@@ -182,7 +181,7 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
                 ),
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=store.SPILLING_DOC,
         ),
     )
 

@@ -162,6 +162,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**example("sessions", [_session(1, 3 * _GB)]), **_disk(0.93)},
         roots=("disk-full", "stale-session"),
         says=("3.0 GiB", "93% full"),
+        severity="warning",
     ),
     Example(
         "a running session, a session written to a minute ago, and a small one",

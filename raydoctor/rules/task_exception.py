@@ -36,13 +36,14 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.failures import failures, is_recorded, task_of
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
+from raydoctor.rules.shared.setup import imports
 from raydoctor.rules.shared.task_error import (
     MORE_FILES,
     OUT_OF_FILES,
@@ -57,12 +58,8 @@ from raydoctor.rules.shared.traceback import cut_off
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
-_DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
-_UNPICKLES = "ray/cloudpickle/"
-"""Where a worker imports the modules that a pickled function refers to."""
-_MODULE = pattern(r"No module named '(?P<module>[\w.]+)'")
 _NO_MODULE = Signal(
     "task.no_module", "No module named ",
     r"^(?:ModuleNotFoundError|ImportError): No module named '(?P<module>[\w.]{1,200})'\s*$", DRIVER,
@@ -147,7 +144,7 @@ def _missing_modules(case: Case) -> Iterator[Finding]:
             (Link(first, f"an engine logs that it cannot import {module}"),),
             explains=(Entity("task-error", f"module {module}"),),
             count=evidence.total(events),
-            remedies=(_install(module),),
+            remedies=(imports.install(module),),
             covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
         )
 
@@ -300,7 +297,7 @@ def _times(count: int) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(text, _LONGEST)
 
 
 def _where(function: str, failure: TaskFailure) -> str:
@@ -378,8 +375,8 @@ def _records(group: _SameError) -> Iterator[Event]:
 
 def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy]:
     place = failure.raised.place if failure.raised else None
-    if found := _MODULE.search(failure.raised.message if failure.raised else ""):
-        yield _install(found["module"], of_driver=bool(place and _UNPICKLES in place.file))
+    if install := imports.remedy(failure.raised):
+        yield install
         return
     is_task = failure.is_remote and "." not in function
     if kind in _PASSING and is_task:
@@ -418,24 +415,6 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         doc=_DEBUGGER_DOC,
         since=(2, 39),
     )
-
-
-def _install(module: str, *, of_driver: bool = False) -> Remedy:
-    """`of_driver`: the worker failed to unpickle a reference to the module, so the driver has imported it."""
-    package = module.partition(".")[0]
-    own = paste.python(
-        'ray.init(runtime_env={{"working_dir": FOLDER}})   # the folder with {package}.py or {package}/, if it is your own module',
-        package=package,
-    )
-    installed = paste.python(
-        'ray.init(runtime_env={{"pip": [PACKAGE]}})   # the package on PyPI that has {package}; or install it on every node',
-        package=package,
-    )
-    if of_driver:
-        title = f"Send {package} to the workers: the driver has imported it, and the workers cannot find it"
-        return Remedy(title, (own, installed), doc=_DEPENDENCIES_DOC)
-    title = f"Install {package} for the workers, which cannot import it"
-    return Remedy(title, (installed, own), doc=_DEPENDENCIES_DOC)
 
 
 def _rebuild(kind: str, group: _SameError) -> Iterator[Remedy]:
@@ -603,6 +582,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "load_shard raised an exception that the console cuts off, in column_mean (shards.py:40)",
         ),
+        severity="warning",
     ),
     Example(
         "a running cluster whose program caught the exception of a method; the message lacks its beginning",
@@ -611,6 +591,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("task-exception",),
         says=("Actor method Trainer.step raised KeyError: 'price', in column_mean (shards.py:40)",),
+        severity="warning",
     ),
     Example(
         "a running cluster that ran the task again after the exception",

@@ -134,7 +134,7 @@ def _open_finding(hung: Hung) -> Finding:
     name = _subject(hung.work.name, hung.work.label, hung.work.kind)
     since = duration(hung.work.age)
     return Finding(
-        f"{name} {hung.summary}, for {since}; whether that will end is not known",
+        f"{name} {hung.summary}, for {since}, and whether that will end is not known",
         tuple(hangs.links(hung)),
         subjects=(hung.work.subject,),
         severity="info",
@@ -272,13 +272,13 @@ def _seconds(value: float) -> str:
 
 
 _ADVICE = {
-    "collective": "compare the stacks of all ranks: every rank must make the same calls in the same order, so the "
+    "collective": "# compare the stacks of all ranks: every rank must make the same calls in the same order, so the "
     "rank at another line is the cause",
-    "lock": "take every lock in a `with` block, never take one twice, and never hold one during ray.get",
-    "socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
-    "subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): the subprocess may wait for input",
-    "python-loop": "give the loop an end condition, and print its progress",
-    "native": "check the library's settings: threads, tolerance, number of iterations",
+    "lock": "# take every lock in a `with` block, never take one twice, and never hold one during ray.get",
+    "socket": "# give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
+    "subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL)   # the subprocess may wait for input",
+    "python-loop": "# give the loop an end condition, and print its progress",
+    "native": "# check the library's settings: threads, tolerance, number of iterations",
 }
 
 
@@ -287,10 +287,10 @@ def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
     steps = (_ADVICE[hung.kind],) if hung.kind in _ADVICE else ()
     take_stacks = (
         paste.shell(
-            "py-spy dump --pid {pid:pid}                 # twice, ten seconds apart: compare the lines",
+            "py-spy dump --pid {pid:pid}   # twice, ten seconds apart: compare the lines",
             pid=hung.pid,
         ),
-        "ray stack                                # all workers of a node",
+        "ray stack   # all workers of a node",
     )
     return (
         Remedy(
@@ -471,12 +471,14 @@ EXAMPLES: tuple[Example, ...] = (
         _live(),
         roots=("task-hung",),
         says=("no finished load to compare with",),
+        severity="warning",
     ),
     Example(
         "live: a task waits for an event beside a heartbeat thread",
         _beside_heartbeat(),
         roots=("task-hung",),
         says=("thread beat sleeps", "whether that will end is not known"),
+        severity="info",
     ),
     Example(
         "live: finished tasks of the same function took as long",

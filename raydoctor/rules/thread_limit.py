@@ -536,6 +536,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("thread-limit",),
         says=("could not register with its raylet", "pids.max"),
+        severity="critical",
     ),
     Example(
         "a library got fewer threads long before a driver could not register",
@@ -598,5 +599,6 @@ EXAMPLES: tuple[Example, ...] = (
             "epoch 1\nepoch 2\ntraining done\n"
         },
         roots=("thread-limit",),
+        severity="warning",
     ),
 )

@@ -249,6 +249,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _TIMED_OUT + 2 * _NO_NODE},
         roots=("infeasible-request",),
         consequences=("train-group-timeout",),
+        severity="warning",
     ),
     Example(
         "the cluster is smaller than the group, and the controller gives up",
@@ -272,6 +273,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": f"2026-11-21 10:53:17,048\tWARNING insufficient_resources_manager.py:163 -- {NOT_STARTED.sample}\n"},
         roots=("train-group-timeout",),
         says=("9 CPUs and 4 GPUs together, and the cluster has 16 CPUs and 2 GPUs",),
+        severity="warning",
     ),
     Example(
         "the same warning of an autoscaling cluster, and then a worker starts",

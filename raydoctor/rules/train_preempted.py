@@ -52,7 +52,7 @@ DETECTED = Signal(
 )
 """2.57 and later, from an actor of its own beside the controller."""
 TOLD = Signal(
-    "train.preemption_told",
+    "train.preemption_noticed",
     " received preemption signal (this_worker_preempted=",
     r"^Rank \d+ received preemption signal \(this_worker_preempted=(?:True|False), (?P<what>preempted_ranks=\[.*)",
     (*_LOGGED, "worker-err"),
@@ -257,12 +257,14 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _CUT},
         roots=("train-preempted",),
         says=("b157c93d", "no checkpoint after the notice"),
+        severity="warning",
     ),
     Example(
         "the notice alone, in the words of a development version",
         {"driver.log": f"(PreemptionWatcher pid=90) PreemptionWatcher: drain detected: {{'{_N}': 0}}\n"},
         roots=("train-preempted",),
         says=("Node b157c93d of the training run was preempted",),
+        severity="warning",
     ),
     Example(
         "the GCS reports the node's death: the node is the cause",

@@ -33,10 +33,11 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.task_error import error_entity
@@ -112,7 +113,7 @@ def _alone(raised: list[Event]) -> Finding:
                 "Read the error of the trial, which Ray Train keeps in the run's folder",
                 (
                     "cat ~/ray_results/RUN/*/error.txt   # or RUN in storage_path",
-                    "grep -B2 -A40 'Trial task failed' …   # in a notebook: the output of the cell, above this exception",
+                    "grep -B2 -A40 'Trial task failed' OUTPUT   # in a notebook: the output of the cell, above this exception",
                 ),
                 doc=_DOC,
             ),
@@ -128,6 +129,7 @@ def _headline(case: Case, run: TrainRun) -> str:
     named = f"Training run {run.name} " if run.name else "The training run "
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
+    end += f" (failure {last.count}, max_failures={last.limit})" if last.limit else ""
     if not last.ranks:
         says = (
             _first_line(last.event["what"])
@@ -139,8 +141,6 @@ def _headline(case: Case, run: TrainRun) -> str:
     text = f"{named}{end} because {ranks} {what}: {_why(last.ranks[0])}"
     if len(run.attempts) > 1:
         text += f", {_repeats(run)}"
-    if last.limit:
-        text += f", failure {last.count} with max_failures={last.limit}"
     return text
 
 
@@ -191,7 +191,7 @@ def _first_line(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(text, _LONGEST)
 
 
 def _links(run: TrainRun) -> Iterator[Link]:
@@ -342,7 +342,6 @@ _EXIT = (
     f"{_W1}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
     "connection error code 2. End of file.\n"
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _RAISED = f'Traceback (most recent call last):\n  File "/app/train.py", line 51, in main\n    trainer.fit()\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}\n'
 _V1 = (
     "2026-11-21 10:53:17,048\tERROR tune_controller.py:1331 -- Trial task failed for trial TorchTrainer_b4431_00000\n"
@@ -380,7 +379,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/train/ray-train-sys-controller-a.log": _decision(
                 "10:42:24,081", "RAISE", _ROW, 1, 0
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         consequences=("train-worker-failed",),
@@ -408,7 +407,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/train/ray-train-sys-controller-a.log": _decision(
                 "10:42:24,081", "RAISE", _PEER, 1, 0
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("train-worker-failed",),
         says=("rank 1 lost a peer",),
@@ -421,7 +420,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "[FailurePolicy] Decision: FailureDecision.RAISE, Error source: worker group, Error count / maximum errors allowed: 1/0, "
                 f"Error: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}",
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("task-exception",),
         consequences=("train-worker-failed",),
@@ -437,7 +436,7 @@ EXAMPLES: tuple[Example, ...] = (
                 1,
                 0,
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("train-worker-failed",),
         says=("rank 1 failed first: A worker health check has been hanging for 600.00 seconds",),
@@ -451,7 +450,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "controller error:\nThe worker group startup timed out after 15.0 seconds waiting for 8 workers. Potential causes "
                 "include: (1) temporary insufficient cluster resources while waiting for autoscaling (ignore this warning in this case)",
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
         roots=("train-group-timeout",),
     ),
@@ -473,7 +472,10 @@ EXAMPLES: tuple[Example, ...] = (
             "worker errors:\n(TrainController pid=100) [Rank 1 Error Snippet]:\n(TrainController pid=100) \n"
         },
         roots=("train-worker-failed",),
-        says=("The training run was restarted: the worker group failed",),
+        says=(
+            "The training run was restarted (failure 1, max_failures=3): the worker group failed",
+        ),
+        severity="warning",
     ),
     Example(
         "a console of Ray 2.46 with the exception of rank 1",
@@ -507,7 +509,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "Train V1 reports the failure through Tune",
-        {"driver.log": _V1, **_LOGS},
+        {"driver.log": _V1, **QUIET_LOGS},
         roots=("task-exception",),
         consequences=("train-worker-failed",),
         says=("(pid 320) failed first: ValueError",),
@@ -520,7 +522,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/train/ray-train-app-worker-a.log": _json(
                 "10:00:00,000", "Error in training function: 0"
             ),
-            **_LOGS,
+            **QUIET_LOGS,
         },
     ),
 )

@@ -6,7 +6,7 @@ The report contains fewer diagnoses than expected, or lists lines as unexplained
 ## Why
 The rules are written for the messages of Ray 2.9 to 2.60. Older versions word many messages differently, and some of
 their mechanisms no longer exist. Messages of Python, torch and the kernel, and the driver's
-own traceback are still recognised.
+own traceback are still recognized.
 
 ## Confirm
 - `python -c 'import ray; print(ray.__version__)'` in the environment of the cluster.
@@ -78,7 +78,7 @@ def _finding(events: list[Event], version: str) -> Finding:
     name = f"Ray {version}, which is" if version else "a version of Ray that is"
     shows = f"the log records Ray {version}" if version else "Ray 2.9 and newer do not print this"
     return Finding(
-        f"These logs come from {name} older than 2.9: raydoctor does not recognise all of its messages",
+        f"These logs come from {name} older than 2.9: raydoctor does not recognize all of its messages",
         (Link(events[0], shows),),
         count=evidence.total(events),
         remedies=(

@@ -267,6 +267,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _WAIT * 3},
         roots=("vllm-engine-stalled",),
         says=("3 min", "still compiles"),
+        severity="warning",
     ),
     Example(
         "a GPU fault in a worker came first",

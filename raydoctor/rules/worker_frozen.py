@@ -111,8 +111,8 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
         Remedy(
             "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",
             (
-                "RAY_grpc_client_keepalive_time_ms=1800000     # 300000 by default, before ray start, on every node",
-                "RAY_grpc_client_keepalive_timeout_ms=600000   # 120000 by default",
+                "export RAY_grpc_client_keepalive_time_ms=1800000   # before ray start, or before the program that calls ray.init(), default 300000, on every node",
+                "export RAY_grpc_client_keepalive_timeout_ms=600000   # default 120000",
             ),
             risk="disruptive",
         ),

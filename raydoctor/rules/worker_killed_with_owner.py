@@ -11,7 +11,7 @@ ends the workers that are still computing it. This is a consequence, never the r
 
 ## Confirm
 - `owner_worker_id` in that line is the owner: `grep OWNER_WORKER_ID gcs_server.out` shows how it ended.
-- An owner id that starts with a JobID and ends in `f`s is a driver.
+- An owner id made of a JobID followed by 48 `f` belongs to a driver.
 
 ## Fix
 Fix what ended the owner process. The killed workers need no fix. If many long tasks depend on one parent that may fail,
@@ -111,13 +111,13 @@ def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
 
 
 def _describe(owner: str, end: WorkerExit | None, kill: Event) -> str:
-    """`owner train (pid 379)`, `owner, the driver of job 1,`, or by its id."""
+    """`owner, train (pid 379),`, `owner, the driver of job 1,`, or by its id."""
     if end:
-        return f"owner {end.label}"
+        return f"owner, {end.label},"
     if job := ids.job_of_driver(owner):
         return f"owner, the driver of job {ids.job_number(job)},"
     where = "owner's node" if "node" in kill["why"] else "owner"
-    return f"{where} {evidence.short(owner)}" if owner else where
+    return f"{where}, {evidence.short(owner)}," if owner else where
 
 
 def _causes(case: Case, owner: str, end: WorkerExit | None, kill: Event) -> tuple[Entity, ...]:

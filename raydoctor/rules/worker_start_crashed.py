@@ -35,7 +35,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.setup import worker_start
+from raydoctor.rules.shared.setup import imports, worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
 from raydoctor.rules.shared.traceback import Raised, cut_off
 
@@ -43,7 +43,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _HIDDEN = pattern(
     r"module '(?P<module>\w+)' has no attribute|cannot import name '\w+' from (?:partially initialized module )?'(?P<package>\w+)'"
 )
-_MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
 
 
 @rule(
@@ -124,7 +123,7 @@ def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy
     run = worker_start.python_with(path)
     message = raised.message if raised else ""
     hidden = _HIDDEN.search(message)
-    missing = _MISSING.search(message)
+    missing = imports.MISSING.search(message)
     if hidden:
         module = hidden["module"] or hidden["package"]
         where = f" in {path}" if path else ""

@@ -223,6 +223,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-start-slow",),
         says=("1 worker process",),
+        severity="warning",
     ),
     Example(
         "a task prints the sentence",

@@ -150,6 +150,7 @@ _RAYLET = Gap(
     "raylet.out",
     "not in the capture: only this log shows whether Ray itself sent the SIGTERM",
     "On the worker's node: /tmp/ray/session_latest/logs/raylet.out",
+    about="raylet-out",
 )
 
 _END = Gap(
@@ -245,6 +246,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-terminated",),
         says=("unknown process", "kubectl describe pod"),
+        severity="warning",
     ),
     Example(
         "a task quotes the sentence, and another sentence about an exit has no SIGTERM",

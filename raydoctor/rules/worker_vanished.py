@@ -81,6 +81,7 @@ _KERNEL = Gap(
     "kernel log",
     "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
     "On the worker's node: dmesg -T > dmesg.txt, and put the file next to the logs.",
+    about="kernel",
 )
 
 
@@ -93,7 +94,7 @@ _FIND = Remedy(
     ),
     doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
 )
-_UNTIL_THEN = "Until then, make Ray retry the work, if it does not end its process each time"
+_UNTIL_THEN = "Until then, let Ray retry the work, unless it ends its process each time"
 
 
 @rule(
@@ -287,6 +288,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n"
         },
         roots=("worker-vanished",),
+        severity="warning",
     ),
     Example(
         "a task and a note quote the texts, and an actor left on purpose",

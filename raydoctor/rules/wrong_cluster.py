@@ -121,7 +121,7 @@ def _of_jobs(local: list[Event]) -> Finding:
             Remedy(
                 "Call ray.init() without an address: Ray sets RAY_ADDRESS for submitted jobs",
                 (
-                    'ray.init()                     # not ray.init(address="local"), no ray.init(num_cpus=…)',
+                    'ray.init()                     # not ray.init(address="local") or ray.init(num_cpus=…)',
                     "docker run -e RAY_ADDRESS   # plus your other options, a container or env -i in the entrypoint must pass it on",
                 ),
                 doc=_JOB_DOC,
@@ -292,6 +292,7 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _JOINED, "logs/gcs_server.out": _GCS, **_RAYLET},
         roots=("wrong-cluster",),
         says=("10.0.0.3:6390", "10.0.0.2"),
+        severity="warning",
     ),
     Example(
         "two clusters on the machine, and the driver cannot choose",
@@ -301,18 +302,21 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("wrong-cluster",),
         says=("10.0.0.2:6379 and 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
+        severity="critical",
     ),
     Example(
         "two clusters on the machine, and Ray chose one",
         {"driver.log": f"2026-11-21 10:51:13,506\tWARNING services.py:412 -- {_SEVERAL.sample}\n"},
         roots=("wrong-cluster",),
         says=("joined the latest, 10.0.0.3:6390",),
+        severity="warning",
     ),
     Example(
         "no Ray on the driver's machine",
         {"driver.log": f"{_TRACEBACK}{_NONE.sample}\n", "logs/gcs_server.out": _GCS, **_RAYLET},
         roots=("wrong-cluster",),
         says=("10.0.0.2",),
+        severity="critical",
     ),
     Example(
         "a stale address file of a dead cluster hides the running one",
@@ -329,6 +333,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("wrong-cluster",),
         says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
+        severity="warning",
     ),
     Example(
         "RAY_ADDRESS is not the address of a GCS",

@@ -134,7 +134,7 @@ def test_what_stands_late_in_a_long_line_is_found(tmp_path: Path) -> None:
     assert told == [("early", 1, 1, None), ("late", 1, 1, "7"), ("late", 2, 1, "8")]
 
 
-def test_a_recognised_line_counts_once(tmp_path: Path) -> None:
+def test_a_recognized_line_counts_once(tmp_path: Path) -> None:
     """Lines that templates accept, each with two literals that alternate."""
     lines = "".join(f"{HEADER}aa {n} bb {n} aa bb aa bb\n" for n in range(2000))
     (tmp_path / "raylet.out").write_text(lines)

@@ -391,7 +391,7 @@ def test_which_session_was_chosen_is_said_beside_the_report(
 
 def test_collect_counts_the_replaced_secrets_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
     written = bundle.Written(12, 3 << 20, {"password": 2, "aws-key": 1})
-    collect._tell("logs.tar.gz", written, ())
+    collect._print_summary("logs.tar.gz", written, ())
     assert (
         "12 files, 3.0 MiB, 3 secrets replaced (password ×2, aws-key ×1)" in capsys.readouterr().err
     )

@@ -193,6 +193,8 @@ def test_a_message_leads_to_the_rules_that_quote_it() -> None:
     )
     assert "[`kernel-oom-kill`](kernel-oom-kill.md)" in row
     assert "[`worker-vanished`](worker-vanished.md)" in row
+    (row,) = (r for r in index.split("\n") if r.startswith("| `RayTaskError` "))
+    assert "[`task-exception`](task-exception.md)" in row
     assert all(f"]({name}.md)" in index for name in rules.names())
 
 

@@ -152,7 +152,7 @@ def test_several_rg_share_the_literals_of_large_files(contents: list[bytes]) -> 
 
 
 def test_of_literals_that_begin_alike_the_longer_is_named(tmp_path: Path) -> None:
-    """Else a storm of lines with the longer one is never recognised by a template."""
+    """Else a storm of lines with the longer one is never recognized by a template."""
     (tmp_path / "1").write_text("abc ab")
     hits = search([str(tmp_path / "1")], ["ab", "abc"], [])
     assert [(h.offset, h.literal) for h in hits] == [(0, "abc"), (4, "ab")]

@@ -318,6 +318,16 @@ def test_nothing_found_is_a_clean_bill_only_without_gaps() -> None:
     assert "Copy it from each node." in unsure
 
 
+def test_evidence_that_a_diagnosis_misses_is_listed_once() -> None:
+    own = Gap("kernel log of the head", "not in the capture", about="kernel")
+    shared = Gap("kernel log", "may not be read", optional=True, about="kernel")
+    other = Gap("stacks", "py-spy failed", optional=True)
+    shown = text_of(reported(diagnosis(gaps=(own,)), gaps=(shared, other)))
+    assert "not in the capture" in shown
+    assert "py-spy failed" in shown
+    assert "may not be read" not in shown
+
+
 def test_next_step_names_the_subject_and_quotes_the_path() -> None:
     subject = Subject("worker", WORKER, "train", 503)
     shown = reported(diagnosis(subjects=(subject,)))

@@ -20,8 +20,7 @@ from raydoctor.capture.console.prefixes import HEADER
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.console.shape import opens, uncoloured
 from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
-from raydoctor.capture.layout import CONSOLES
-from raydoctor.model.values import Gap, Source
+from raydoctor.model.values import CONSOLES, Gap, Source
 
 _OF_SESSION = frozenset(
     {"reading", "raylet-out", "gcs-out", "worker-err", "worker-out", "core-driver", "core-worker"}

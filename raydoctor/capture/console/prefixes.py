@@ -23,6 +23,7 @@ _DEEPEST = 8
 """Maximum of prefixes of one line: a launcher's stamp, a rank, three processes and a logger are six."""
 
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+"""Time of a record of Ray's: local, to the millisecond."""
 _LEVEL = (
     r"(TRACE|DEBUG|INFO|NOTICE|SUCCESS|WARN(?:ING)?|ERR(?:OR)?|CRITICAL|FATAL|EXCEPTION"
     r"|trace|debug|info|warn(?:ing)?|error|critical|fatal|exception)"

@@ -44,7 +44,7 @@ class _Mount(NamedTuple):
 def of_process(pid: int | str) -> Cgroup | None:
     """The memory cgroup of a process (`self` is this one); None if there is none or it is not visible."""
     mounts = _mounts()
-    for line in _lines(f"/proc/{pid}/cgroup"):
+    for line in lines(f"/proc/{pid}/cgroup"):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         is_v1 = "memory" in controllers.split(",")
@@ -60,7 +60,7 @@ def of_process(pid: int | str) -> Cgroup | None:
 def _mounts() -> dict[int, _Mount]:
     """The mounted memory hierarchies, by version."""
     found: dict[int, _Mount] = {}
-    for line in _lines("/proc/self/mountinfo"):
+    for line in lines("/proc/self/mountinfo"):
         place, _, kind = line.partition(" - ")
         words, system = place.split(), kind.split()
         if len(words) < 5 or len(system) < 3:
@@ -135,20 +135,21 @@ _EVENTS = ("oom", "oom_kill", "max", "high")
 
 def _number(path: str) -> int | None:
     """The number in a file; None for `max`, and if there is no such file."""
-    content = next(iter(_lines(path)), "")
+    content = next(iter(lines(path)), "")
     return int(content) if content.isdigit() else None
 
 
 def _pairs(path: str) -> dict[str, int]:
     found = {}
-    for line in _lines(path):
+    for line in lines(path):
         name, _, number = line.partition(" ")
         if number.isdigit():
             found[name] = int(number)
     return found
 
 
-def _lines(path: str) -> list[str]:
+def lines(path: str) -> list[str]:
+    """The lines of a file of the kernel; none if it is missing or switched off (`psi=0`)."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read().splitlines()

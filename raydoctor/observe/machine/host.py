@@ -122,7 +122,7 @@ def _pressure() -> Iterator[dict[str, Any]]:
     """Percentage of time that tasks were stalled (PSI); a kernel without PSI has no such files."""
     for resource in ("memory", "cpu", "io"):
         row: dict[str, Any] = {"resource": resource}
-        for line in _lines(f"/proc/pressure/{resource}"):
+        for line in cgroups.lines(f"/proc/pressure/{resource}"):
             kind, *averages = line.split()
             for name, _, value in (average.partition("=") for average in averages):
                 if name in ("avg10", "avg60"):
@@ -155,7 +155,7 @@ def _limits(members: list[_Member]) -> Iterator[dict[str, Any]]:
 def _limits_of(pid: int) -> dict[str, tuple[int | None, int | None]]:
     """Name of a limit, such as `Max open files` -> soft and hard limit; None is unlimited."""
     found: dict[str, tuple[int | None, int | None]] = {}
-    for line in _lines(f"/proc/{pid}/limits")[1:]:
+    for line in cgroups.lines(f"/proc/{pid}/limits")[1:]:
         # The name's column is 26 wide (fs/proc/base.c), the two limits' 21.
         soft, hard = line[26:47].strip(), line[47:68].strip()
         found[line[:26].strip()] = (_whole(soft), _whole(hard))
@@ -178,13 +178,5 @@ def _whole(word: str) -> int | None:
 
 def _pairs(path: str) -> dict[str, int]:
     """Names and numbers of lines such as `MemTotal:  24684084 kB` and `oom_kill 9`."""
-    words: Iterable[list[str]] = (line.split() for line in _lines(path))
+    words: Iterable[list[str]] = (line.split() for line in cgroups.lines(path))
     return {w[0].rstrip(":"): int(w[1]) for w in words if len(w) > 1 and w[1].isdigit()}
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read().splitlines()
-    except OSError:  # missing, or switched off (`psi=0`)
-        return []

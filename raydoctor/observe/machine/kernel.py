@@ -51,7 +51,7 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
     """The kernel log from `since` (epoch seconds) on, or why it cannot be read."""
     del cluster
     if not sys.platform.startswith("linux"):
-        yield Gap(WHAT, "read on Linux only", optional=True)
+        yield Gap(WHAT, "read on Linux only", optional=True, about="kernel")
         return
     refused = []
     for name, ask in _ways():
@@ -62,7 +62,9 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
             continue
         yield text("dmesg.txt", _last(lines))
         return
-    yield Gap(WHAT, f"could not be read ({'; '.join(refused)})", _HINT, optional=True)
+    yield Gap(
+        WHAT, f"could not be read ({'; '.join(refused)})", _HINT, optional=True, about="kernel"
+    )
 
 
 def _ways() -> list[tuple[str, Callable[[float | None], list[str]]]]:

@@ -4,7 +4,7 @@ Operations on a process need its own machine (signals, stacks, an interrupt, /pr
 them there: it needs no CPU, so it also runs on a fully used node; it is pinned, is not retried, and is hidden
 from lists of tasks if Ray supports that. `programs/fan_out.py` is the driver, the task calls
 `programs/there.py`. A first task checks that the node runs tasks and has the same raydoctor: a frozen node is
-recognised early, before anything is done on it.
+recognized early, before anything is done on it.
 """
 
 from __future__ import annotations

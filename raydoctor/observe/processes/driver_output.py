@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from raydoctor.capture import owners
 from raydoctor.capture.open import Capture, add_driver_log
 from raydoctor.model import paste
-from raydoctor.model.values import Gap, Source
+from raydoctor.model.values import CONSOLES, Gap, Source
 from raydoctor.observe.processes import proc
 
 MOST = 64 << 20
@@ -109,7 +109,7 @@ def add_kept(capture: Capture, session: str, is_up: bool = False) -> None:
     # Only a diagnosis and an archive need it.
     from raydoctor.diagnosis.driver_output import RECENT_S
 
-    if not session or any(source.role in ("driver", "job-driver") for source in capture.files):
+    if not session or any(source.role in CONSOLES for source in capture.files):
         return
     log = _kept(session, {s.pid for s in capture.files if s.role == "core-driver"})
     status = _status_of(log) if log else None

@@ -7,7 +7,7 @@ Linux 6.18). A processor's clock excludes time that a hypervisor stole, so its c
 processor. Without that file, the idle time is unknown.
 
 py-spy wakes all threads of a process at once, which resets their idle times. For a `time.sleep`, the kernel
-holds the end (Python >= 3.11 passes the time, not the duration), so a short sleep is recognised. An event
+holds the end (Python >= 3.11 passes the time, not the duration), so a short sleep is recognized. An event
 loop passes `epoll_wait` the time until its next timer, or -1 if it has none.
 """
 

@@ -62,7 +62,7 @@ def _frames(thread: Row, variables: bool) -> list[Row]:
         whose = whose_is(each)
         if whose != "native":
             is_inside = True
-        # For a Python built with tail calls (Debian's 3.14), py-spy 0.4.3 does not recognise the
+        # For a Python built with tail calls (Debian's 3.14), py-spy 0.4.3 does not recognize the
         # interpreter's frames, and places all Python frames below the native ones.
         is_below = is_below or any(word in str(each.get("name")) for word in _RUNS_TASKS)
         if whose == "native" and (is_inside or is_below):

@@ -3,7 +3,7 @@
 A snapshot takes one call to the GCS for the workers (nodes and demands: every third time), and one to each
 worker that may have started another task since the last snapshot: 0.5 ms of CPU time here and about as much
 there for each, for any number of finished or waiting tasks (Ray 2.60.0 measured). An idle worker is
-recognised by its title. A worker that runs the same task for long is queried less often, down to every fifth
+recognized by its title. A worker that runs the same task for long is queried less often, down to every fifth
 time.
 
 A snapshot makes no call whose cost grows with the number of tasks: `GetTaskEvents` takes the GCS 0.6 s if it

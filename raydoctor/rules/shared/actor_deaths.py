@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import CORE
+from raydoctor.case.signals import CORE, DRIVER
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -107,7 +107,7 @@ def deaths(case: Case) -> list[Death]:
     If a driver's output is in the capture without such an exception, the program handled it: many programs
     detect a dead actor by calling it. Those deaths are left out.
     """
-    printed = bool(case.roles & {"driver", "job-driver"})
+    printed = not case.roles.isdisjoint(DRIVER)
     return [d for d in all_deaths(case) if d.seen or not printed or _is_named(case, d)]
 
 

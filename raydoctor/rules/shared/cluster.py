@@ -11,6 +11,7 @@ from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Link
 
 FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
@@ -124,7 +125,7 @@ def spelled(expression: str) -> str:
     """A failed check's first sentence for a headline, where `||`, `&&` and `->` would not stay."""
     words = " ".join(expression.split()).partition(". ")[0]
     words = words.replace("||", "or").replace("&&", "and").replace("->", ".")
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+    return cut(words, _LONGEST)
 
 
 def fatal_reason(event: Event) -> str:
@@ -132,7 +133,7 @@ def fatal_reason(event: Event) -> str:
     if event["signal"]:
         return f"crashed: {event['signal']}"
     if event.kind == UNHANDLED.kind:
-        return f"crashed by an uncaught C++ exception: {spelled(event['expression'])}"
+        return f"crashed because of an uncaught C++ exception: {spelled(event['expression'])}"
     if event["expression"]:
         return f"ended itself because a check failed: {spelled(event['expression'])}"
     return f"ended itself: {spelled(event.message.strip().partition(chr(10))[0])}"
@@ -253,7 +254,7 @@ def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
     for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
         kinds.setdefault(event.kind, event)
     shows = {
-        "raylet.seen_dead": f"a worker of the node reports that raylet {raylet.pid} is gone",
+        "raylet.seen_dead": f"a worker of the node reports that the raylet (pid {raylet.pid}) is gone",
         "node.health_failed": "the GCS's health check gets no connection to the raylet's port",
         "node.dead": "the GCS marks the node dead",
     }

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -22,7 +23,7 @@ from raydoctor.model.values import Event
 from raydoctor.rules.shared.traceback import TracebackFrame
 
 _CORE = ("core-worker", "core-driver", "core-io")
-_OUTPUT = ("worker-err", "io-worker", "worker-echo", "driver", "job-driver")
+_OUTPUT = ("worker-err", "io-worker", "worker-echo", *DRIVER)
 _STACK = (
     'Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n  File "/app/decode.py", line 32 in brightness\n'
     "\nExtension modules: msgpack._cmsgpack, numpy._core._multiarray_umath (total: 2)"
@@ -60,7 +61,7 @@ CRASH_SIGNALS = (
         "crash.frame",
         "PC: @",
         r"^PC: @ +0x[0-9a-f]+ +\(?[\w<>]+\)? ",
-        ("worker-echo", "driver", "job-driver"),
+        ("worker-echo", *DRIVER),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
     *(
@@ -68,7 +69,7 @@ CRASH_SIGNALS = (
             "crash.daemon_frame",
             words,
             rf"^ *@ +0x[0-9a-f]+ +\S+ +{words}(?!RayletClient|RayletConnection)\w",
-            ("driver", "job-driver"),
+            DRIVER,
             f"    @     0x56423c3996c4       1200  {words}Start()",
         )
         for words in ("ray::raylet::", "ray::ObjectManager::", "ray::gcs::GcsServer::")
@@ -93,7 +94,7 @@ CRASH_SIGNALS = (
         "(core dumped)",
         r"^(?:[^\s:]{1,200}: line \d{1,9}: +\d{1,10} )?(?P<what>Segmentation fault|Bus error|Illegal instruction"
         r"|Floating point exception|Aborted) {1,40}\(core dumped\)(?:$| {1,40}\S)",
-        ("driver", "job-driver"),
+        DRIVER,
         "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py",
     ),
     Signal(
@@ -242,7 +243,7 @@ def of_driver(case: Case, job: str) -> Crash | None:
     printed = [
         e
         for e in case.of("crash.printed", "crash.python", "crash.words")
-        if e.source.role in ("driver", "job-driver") and not e["who"]
+        if e.source.role in DRIVER and not e["who"]
     ]
     return _crash([*logs, *printed], None)
 
@@ -253,11 +254,7 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
     An excerpt may have lost one of them: then a whole report counts, if no process's end is recorded.
     """
     by_file = evidence.grouped(
-        (
-            e
-            for e in case.of("crash.handler", *_ECHOED)
-            if e.source.role in ("driver", "job-driver") and not e["who"]
-        ),
+        (e for e in case.of("crash.handler", *_ECHOED) if e.source.role in DRIVER and not e["who"]),
         lambda e: e.source.path,
     )
     for events in by_file.values():

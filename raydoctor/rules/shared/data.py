@@ -273,14 +273,14 @@ def memory_link(use: MemoryUse) -> Link:
     """The report as evidence."""
     return Link(
         use.event,
-        f"a task of {use.operator} uses {use.used} of memory, and Ray reserves {use.requested} for it",
+        f"a task of {use.operator} uses {size(_bytes(use.used))} of memory, and Ray reserves {size(_bytes(use.requested))} for it",
     )
 
 
 def memory_remedy(use: MemoryUse) -> Remedy:
     """Reserve what a task uses, so that Ray starts fewer of them at once."""
     return Remedy(
-        f"Request {size(use.request)} of memory for each task of {use.operator}: 1.25 × the {use.used} that one uses",
+        f"Request {size(use.request)} of memory for each task of {use.operator}: 1.25 × the {size(_bytes(use.used))} that one uses",
         (
             paste.python("ds.map_batches(…, memory={bytes})", bytes=use.request),
             paste.python(

@@ -32,8 +32,9 @@ def workers(exits: Sequence[WorkerExit], where: str = "") -> str:
 
 def retries(case: Case, exits: Sequence[WorkerExit], title: str) -> tuple[Remedy, ...]:
     """Retries for the tasks and actors of these workers, and what keeps their ray.put values, where these were lost."""
-    retry = Remedy(title, tuple(_steps(exits)) or (TASK, ACTOR), doc=_DOC)
-    return (retry, _RETURN) if _lost_values(case, exits) else (retry,)
+    steps = _steps(exits) if any(e.names for e in exits) else (TASK, ACTOR)
+    retry = (Remedy(title, steps, doc=_DOC),) if steps else ()
+    return (*retry, _RETURN) if _lost_values(case, exits) else retry
 
 
 _RETURN = Remedy(
@@ -43,20 +44,44 @@ _RETURN = Remedy(
 )
 
 
-def _steps(exits: Iterable[WorkerExit]) -> Iterable[str]:
-    """One decorator for each function or class; a worker without a name may have run either."""
+def is_of_library(name: str) -> bool:
+    """Whether a function or class is Ray Data's, Train's or Serve's: a program cannot set its options."""
+    return name in _TRAIN or name.startswith(_OF_LIBRARIES)
+
+
+_TRAIN = ("RayTrainWorker", "_RayTrainWorker")
+_OF_LIBRARIES = (
+    "_map_task",
+    "_MapWorker",
+    "MapWorker(",
+    "ServeReplica:",
+    "ServeController",
+    "ProxyActor",
+)
+
+
+def _steps(exits: Iterable[WorkerExit]) -> tuple[str, ...]:
+    """One line for each function or class of the program, and one for Ray Train."""
     named = {(e.actor != "", e.names[-1]) for e in exits if e.names}
-    for is_actor, name in sorted(named):
-        yield (
-            paste.python(
-                "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}; both are 0 by default",
-                name=name,
-            )
-            if is_actor
-            else paste.python(
-                "@ray.remote(max_retries=10)   # {name}; default 3, -1 means no limit", name=name
-            )
+    train = any(name in _TRAIN for _, name in named)
+    return (
+        *(_decorator(*each) for each in sorted(named) if not is_of_library(each[1])),
+        *((_RESTART,) if train else ()),
+    )
+
+
+_RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Train continues from its last checkpoint, default 0"
+
+
+def _decorator(is_actor: bool, name: str) -> str:
+    if is_actor:
+        return paste.python(
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, both are 0 by default",
+            name=name,
         )
+    return paste.python(
+        "@ray.remote(max_retries=10)   # {name}, default 3, -1 means no limit", name=name
+    )
 
 
 def _lost_values(case: Case, exits: Iterable[WorkerExit]) -> bool:

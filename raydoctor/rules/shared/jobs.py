@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster.resources import Needs
 from raydoctor.model import ids, paste
 from raydoctor.model.values import Event, Remedy, Source
@@ -37,7 +38,7 @@ ENTRYPOINT = Signal(
 )  # fmt: skip
 STATUS_MESSAGE = Signal(
     "submission.status", "Job entrypoint command failed with exit code ",
-    r"^(?:Status message: )?Job entrypoint command failed with exit code (?P<code>-?\d+)", ("driver", "job-driver"),
+    r"^(?:Status message: )?Job entrypoint command failed with exit code (?P<code>-?\d+)", DRIVER,
     "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):",
 )  # fmt: skip
 """Last output of `ray job submit`, below the job's own output."""

@@ -166,7 +166,10 @@ def with_nodes(nodes: Iterable[str]) -> tuple[Entity, ...]:
 
 
 def _nodes(case: Case, nodes: list[str]) -> str:
-    labels = [f"{case.ledger.node_ips.get(n, '')} {evidence.short(n)}".strip() for n in nodes]
+    labels = [
+        f"{ip} ({evidence.short(n)})" if (ip := case.ledger.node_ips.get(n)) else evidence.short(n)
+        for n in nodes
+    ]
     return f"node {labels[0]}" if len(labels) == 1 else f"one of {len(labels)} nodes that died"
 
 

@@ -23,7 +23,7 @@ from raydoctor.model.values import Event, Remedy
 _DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
 CONTROLLER = ("serve", "worker-echo")
 _PRINTED = (*CONTROLLER, "worker-err")
-"""The controller's own `.err` repeats its log: recognised, but not read again."""
+"""The controller's own `.err` repeats its log: recognized, but not read again."""
 _REPLICA = (
     r"(?:Replica\(id='(?P<id>\w+)', deployment='(?P<deployment>[^'\n]*)', app='(?P<app>[^'\n]*)'\)"
     r"|(?P<tag>[^\s',#]+(?:#[^\s',#]+){1,2}))"

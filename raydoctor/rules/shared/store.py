@@ -14,7 +14,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import RAYLET
+from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -214,7 +214,7 @@ def own_log_first(events: Iterable[Event]) -> list[Event]:
 
 def role_of(event: Event) -> str:
     """The role of an event's line: a driver's file also contains copies of raylets' errors."""
-    return "raylet-echo" if event.source.role in ("driver", "job-driver") else event.source.role
+    return "raylet-echo" if event.source.role in DRIVER else event.source.role
 
 
 def capacity_of(case: Case, node: str) -> float:
@@ -260,6 +260,7 @@ def where(case: Case, node: str) -> str:
 
 # ---------------------------------------------------------------- remedies
 
+SPILLING_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 MEMORY_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 FEWER = Remedy(
     "Find the code that keeps the objects in scope, and delete references that are no longer needed",
@@ -277,8 +278,36 @@ SPILLING_ON = Remedy(
         "unset RAY_automatic_object_spilling_enabled",
     ),
     risk="disruptive",
-    doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
+    doc=SPILLING_DOC,
 )
+
+
+def spill_to(title: str) -> tuple[Remedy, ...]:
+    """Another directory for spilled objects, with the option of each version of Ray."""
+    return (
+        Remedy(
+            title,
+            (
+                "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
+                'ray.init(object_spilling_directory="/big_disk/spill")   # if the program starts Ray',
+            ),
+            risk="disruptive",
+            doc=SPILLING_DOC,
+            since=(2, 45),
+        ),
+        Remedy(
+            title,
+            (
+                'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
+                '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\'   # plus your other options',
+                'ray.init(_system_config={"object_spilling_config": json.dumps('
+                '{"type": "filesystem", "params": {"directory_path": "/big_disk/spill"}})})   # if the program starts Ray',
+            ),
+            risk="disruptive",
+            doc=SPILLING_DOC,
+            until=(2, 45),
+        ),
+    )
 
 
 def larger(needed: float) -> tuple[Remedy, ...]:

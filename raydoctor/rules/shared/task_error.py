@@ -18,7 +18,7 @@ from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Remedy
-from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
+from raydoctor.rules.shared.traceback import CHAINED, Raised, TracebackFrame, parse
 
 ERROR_TEXT = Signal(
     "task.error_text",
@@ -58,7 +58,6 @@ _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"
 _IMPORT_FAILED = "failed to import on the worker."
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _WRAPPERS = ("UserCodeException",)
 """Ray Data's wrapper around the exception of a user's function."""
 _TRAIN_WORKER = "_RayTrainWorker__execute."
@@ -108,6 +107,13 @@ class Printed(NamedTuple):
     def records(self) -> tuple[Event, ...]:
         """All records of the failure."""
         return (self.event, *self.inside)
+
+    def contains(self, event: Event) -> bool:
+        """Whether the other event's line is in the text of the failure."""
+        begin = self.event.line
+        return (
+            self.event.source == event.source and begin < event.line <= begin + self.failure.lines
+        )
 
 
 def kind_and_place(seen: Printed) -> tuple[str, TracebackFrame | None]:
@@ -230,4 +236,4 @@ def _end_of(raised: Raised, segment: list[str]) -> int:
 
 
 def _goes_on(rest: list[str]) -> bool:
-    return any(line.startswith(_CHAINED) for line in rest)
+    return any(line.startswith(CHAINED) for line in rest)

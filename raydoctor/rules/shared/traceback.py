@@ -22,7 +22,7 @@ _HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.
 _RAYS_OWN = "ray.exceptions."
 NO_FAILURES = ("KeyboardInterrupt", "SystemExit")
 """Exceptions by which a program is asked to end."""
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _LIBRARIES = (
     "/site-packages/",
     "/dist-packages/",
@@ -139,7 +139,7 @@ def parse(text: str) -> Raised | None:
             frames, begun = [], False
             if raised.is_rays_own:
                 break
-        elif raised and not begun and line.strip() and not line.startswith(_CHAINED):
+        elif raised and not begun and line.strip() and not line.startswith(CHAINED):
             break
     return raised
 

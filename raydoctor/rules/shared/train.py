@@ -106,7 +106,7 @@ SHUTDOWN = Signal(
     "Graceful shutdown of backend failed. This is expected if one of the workers has crashed.",
     extent="record",
 )
-"""The controller's error after a rank's end: recognised, so that it is not listed as a separate error."""
+"""The controller's error after a rank's end: recognized, so that it is not listed as a separate error."""
 NO_ANSWER = Signal(
     "train.no_answer",
     "Failed to send resource request for ",

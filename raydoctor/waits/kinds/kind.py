@@ -99,7 +99,7 @@ class Verdict(NamedTuple):
 def kind_of(process: SampledProcess, is_async: bool = False) -> Verdict | None:
     """What it hangs in; None where it does not: it is idle, or its coroutines merely await.
 
-    `is_async`: it runs a coroutine, though no thread of its event loop could be recognised.
+    `is_async`: it runs a coroutine, though no thread of its event loop could be recognized.
     """
     found = verdicts_of(process, is_async)
     if not found:

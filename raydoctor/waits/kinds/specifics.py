@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.cluster.samples import SampledProcess
-from raydoctor.model.text import join_names
+from raydoctor.model.text import cut, join_names
 from raydoctor.waits.kinds.catalog import Activity, Kind, WaitCode
 from raydoctor.waits.kinds.thread import Doing
 
@@ -181,7 +181,7 @@ def _children(process: SampledProcess) -> list[Row]:
 def process_name(row: Row) -> str:
     """`pid 812 (sleep 100)`."""
     command = " ".join(str(row.get("command") or "").split())
-    short = command if len(command) <= _COMMAND else f"{command[: _COMMAND - 1]}…"
+    short = cut(command, _COMMAND)
     return f"pid {row.get('pid')} ({short})" if short else f"pid {row.get('pid')}"
 
 

@@ -31,7 +31,7 @@ from raydoctor.read.portable import NodeReading
 MOST_BYTES = 8 << 20
 """Of one node's events, before compression."""
 _HIDDEN = "<secret:record-0>"
-"""For a field that is recognised as a secret by its record, not by its own form."""
+"""For a field that is recognized as a secret by its record, not by its own form."""
 _PLACEHOLDER = pattern(rb"<secret:([a-z0-9-]+)-(\d+)>")
 _AGAIN_S = 0.1
 """Seconds between two searches of the watchdog for new child processes."""

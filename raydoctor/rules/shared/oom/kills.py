@@ -73,7 +73,7 @@ OOM_KILL = (
         symptom=True,
     ),
     Signal(
-        "oom.kill_told",
+        "oom.kill_printed",
         "due to the node running low on memory.",
         r"(?:Task was killed|worker\(s\) were killed) due to the node running low on memory\.(?P<report>.*)",
         PUSHED,
@@ -305,7 +305,7 @@ def _texts(case: Case) -> Iterator[tuple[Event, str]]:
     for event in case.of("worker.exit"):
         if event["exit_type"] == "NODE_OUT_OF_MEMORY":
             yield event, event["detail"]
-    for event in case.of("oom.kill_told"):
+    for event in case.of("oom.kill_printed"):
         yield event, event.message
     for event in case.of("driver.exception"):
         if "running low on memory" in event["what"] or "OutOfMemoryError" in event["type"]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from raydoctor.cluster.resources import Needs
 from raydoctor.model import paste
+from raydoctor.model.text import cut
 from raydoctor.model.values import Remedy
 from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 
@@ -208,7 +209,7 @@ def _actors(fit: Fit, beside: str) -> Remedy:
 
 
 def _not_a_worker(name: str, holder: MemoryUser, worst: OomReport) -> Remedy:
-    command = name if len(name) <= 60 else name[:57] + "…"
+    command = cut(name, 60)
     return Remedy(
         f"Reduce the memory of pid {holder.pid} ({command}): it is not a worker, so Ray cannot free its {gib(holder.gb)}",
         (

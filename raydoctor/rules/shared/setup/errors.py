@@ -13,7 +13,7 @@ import re
 from typing import Literal, NamedTuple
 
 from raydoctor.model.patterns import pattern
-from raydoctor.rules.shared.traceback import cut_off, parse
+from raydoctor.rules.shared.traceback import CHAINED, cut_off, parse
 
 Kind = Literal[
     "timeout", "disk", "certificate", "network", "untrusted", "no-package", "conflict", "build",
@@ -104,8 +104,7 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 print `failed to build` when a build dependency could not be fetched."""
 
 _AWAITS = ("_create_runtime_env_with_retry", "wait_for")
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_GOES_ON = (*_CHAINED, "Command '", "Last ", "Output:")
+_GOES_ON = (*CHAINED, "Command '", "Last ", "Output:")
 """Beginnings of lines that may follow the exception within an error."""
 _AVAILABLE = pattern(
     r"satisfies the requirement [^\n]{0,500}?\(from versions: (?P<versions>[^)\n]{0,8000})\)"
@@ -180,7 +179,7 @@ def _own_text(text: str) -> str:
             inside, ended = False, True  # the exception's own line
         elif ended and line.strip() and not line.startswith((" ", *_GOES_ON)):
             break
-        chained = line.startswith(_CHAINED) or (chained and not line.strip())
+        chained = line.startswith(CHAINED) or (chained and not line.strip())
         own.append(line)
         if ended and line == "Output:":  # conda's output: unindented, to the end
             return text
