@@ -23,7 +23,7 @@ _FIELDS = {
     "derivedexitcode": "derived", "nnodes": "count", "numnodes": "count", "failednode": "failed_node",
 }  # fmt: skip
 _SHOWN = ("state", "reason", "exit_code", "max_rss", "requested", "time_limit", "elapsed", "nodes", "failed_node", "end")  # fmt: skip
-_PAIR = pattern(r"(?P<name>[A-Za-z/]+)=(?P<value>\S*)")
+_PAIR = pattern(r"\b(?P<name>[A-Za-z/]{1,40})=(?P<value>\S*)")
 _DASHES = pattern(r"-{2,}")
 _MOST = 20_000
 

@@ -284,7 +284,7 @@ def _remedies(
     yield Remedy(
         "Find the failed call: CUDA reports the error at a later call",
         (
-            'ray.init(runtime_env={"env_vars": {"CUDA_LAUNCH_BLOCKING": "1"}})   # slow; for one run',
+            'ray.init(runtime_env={"env_vars": {"CUDA_LAUNCH_BLOCKING": "1"}})   # slow, for one run',
         ),
         doc=_DOC,
     )

@@ -64,8 +64,8 @@ NO_CACHE = Signal(
 )  # fmt: skip
 SMALL_CACHE = Signal(
     "gpu.small_cache", "KV cache is needed, which is larger than the available KV cache memory",
-    LINE_START + r"(?:ValueError: )?To serve at least one request with the models?'s max seq len \((?P<length>\d+)\), \(?(?P<needed>[\d.]+) Gi?B KV cache is needed, which is larger than the available KV cache memory "
-    r"\((?P<free>[\d.]+) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d+))?", OUTPUT,
+    LINE_START + r"(?:ValueError: )?To serve at least one request with the models?'s max seq len \((?P<length>\d{1,20})\), \(?(?P<needed>\d{1,20}(?:\.\d{1,20})?) Gi?B KV cache is needed, which is larger than the available KV cache memory "
+    r"\((?P<free>\d{1,20}(?:\.\d{1,20})?) Gi?B\)(?:\. Based on the available memory, the estimated maximum model length is (?P<fits>\d{1,20}))?", OUTPUT,
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
     "the available KV cache memory (9.64 GiB). Based on the available memory, the estimated maximum model length is 78976.",
 )  # fmt: skip

@@ -397,7 +397,7 @@ def _own_group() -> Remedy:
 
 
 _DECLARED = (
-    "ray start --num-gpus=8   # plus your other options; the number that nvidia-smi -L lists",
+    "ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",
     "ray.init(num_gpus=8)   # if the program starts Ray",
 )
 

@@ -39,9 +39,9 @@ from raydoctor.rules.shared.hosts import kubernetes
 
 _DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/"
 _NODES = pattern(
-    r"(?P<fit>\d+)/(?P<all>\d+) nodes are available: (?P<why>.{0,2000}?)(?:\. preemption: |$)"
+    r"\b\d{1,9}/(?P<all>\d{1,9}) nodes are available: (?P<why>.{0,2000}?)(?:\. preemption: |$)"
 )
-_INSUFFICIENT = pattern(r"(?P<count>\d+) Insufficient (?P<what>[\w./-]{1,100})")
+_INSUFFICIENT = pattern(r"\bInsufficient (?P<what>[\w./-]{1,100})")
 _SCHEDULED = ("Scheduled", "Started")
 _SELECTOR = pattern(
     r"didn't match Pod's node affinity|didn't match node selector|didn't satisfy existing pods"

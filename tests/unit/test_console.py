@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from time import thread_time
 
@@ -703,7 +704,9 @@ def test_samples_of_a_large_output_may_begin_within_a_traceback(tmp_path: Path) 
     file = tmp_path / "driver.log"
     file.write_text(unit * (files._WHOLE // len(unit) + 1))
     source = Source("driver.log", "driver", size=file.stat().st_size)
-    assert files._rewritten(source, str(file), tmp_path / "out", []) == {source: str(file)}
+    assert files._rewritten(source, str(file), tmp_path / "out", [], math.inf) == {
+        source: str(file)
+    }
     assert not (tmp_path / "out").exists()
 
 

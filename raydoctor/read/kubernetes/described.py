@@ -19,7 +19,7 @@ _DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
 _TABLE = pattern(
     r"(?:NAMESPACE\s+)?(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
-_COUNT = pattern(r"\(x(\d+) over ")
+_COUNT = pattern(r"\(x(\d{1,9}) over ")
 _WAITING = pattern(
     r"(?:Init:)?(?:\w*BackOff|ErrImage\w+|InvalidImageName|Create\w+Error|RunContainerError|ContainerCreating)"
 )

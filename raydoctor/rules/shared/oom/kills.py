@@ -81,7 +81,7 @@ OOM_KILL = (
         extent="record",
     ),
     Signal(
-        "oom.kill_told",
+        "oom.kill_printed",
         "Ray killed this worker (ID: ",
         r"^(?P<report>Memory on the node \(IP: .*?, which exceeds the memory usage threshold of [\d.]{1,9}\. Ray killed this worker \(ID: .*)",
         DRIVER,

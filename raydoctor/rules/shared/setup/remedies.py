@@ -18,7 +18,7 @@ KEPT = (
     Remedy(
         "To retry within 10 minutes, change the runtime environment: the agent caches a failure for that long",
         (
-            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries; any change makes it a new environment',
+            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries, any change makes it a new environment',
         ),
         doc=_DEBUGGING,
     ),
@@ -105,14 +105,14 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     "certificate": (
         "Make the node trust the index's certificate",
         (
-            'runtime_env={"env_vars": {"PIP_CERT": "/etc/ssl/certs/company-ca.pem"}}   # plus your other entries; uv: SSL_CERT_FILE',
+            'runtime_env={"env_vars": {"PIP_CERT": "/etc/ssl/certs/company-ca.pem"}}   # plus your other entries, uv: SSL_CERT_FILE',
         ),
     ),
     "network": (
         "Make the package index or server reachable from the node",
         (
             "curl -sSI https://pypi.org/simple/   # on the node, with your own index or URL",
-            'runtime_env={"env_vars": {"HTTPS_PROXY": "http://proxy:3128"}}   # plus your other entries; if the node needs a proxy',
+            'runtime_env={"env_vars": {"HTTPS_PROXY": "http://proxy:3128"}}   # plus your other entries, if the node needs a proxy',
         ),
     ),
     "untrusted": (
