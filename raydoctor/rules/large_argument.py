@@ -284,7 +284,7 @@ def _put_once(call: str) -> Remedy:
         ]
         steps = (
             paste.python(
-                "{large:name}_ref = ray.put({large:name})    # once, before the loop, use the argument that is large",
+                "{large:name}_ref = ray.put({large:name})    # once, before the loop. Use the argument that is large",
                 large=large,
             ),
             paste.python(
