@@ -49,6 +49,11 @@ def is_creation_task(task: str) -> bool:
     return len(task) == 48 and task.startswith("f" * 16) and not task.startswith("f" * 40)
 
 
+def creation_task(actor: str) -> str:
+    """The id of the task that creates an actor."""
+    return "f" * 16 + actor
+
+
 def job_of_task(task: str) -> str:
     """The job a task belongs to."""
     return task[40:] if len(task) == 48 else ""

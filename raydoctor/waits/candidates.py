@@ -9,7 +9,7 @@ behind, may keep tasks that have ended, and the next call may have the same stac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from raydoctor.case import Case
@@ -90,8 +90,8 @@ class UnfinishedTask(NamedTuple):
 
     @property
     def is_ageless(self) -> bool:
-        """Whether only its worker reports it: Ray records no calls of some actors (Ray Serve's)."""
-        return self.event["reported_by"] == "worker"
+        """Whether only its worker or the list of actors has it: Ray records no tasks of some actors (Ray Serve's)."""
+        return self.event["reported_by"] == "worker" or self.event.kind == "live.actors"
 
     @property
     def label(self) -> str:
@@ -131,6 +131,7 @@ def candidates(
         key = event["name" if event["type"] == "NORMAL_TASK" else "func_or_class_name"]
         process = sampled.get((work.node, work.pid or 0))
         found[work.id] = work._replace(peers=peers.get(key), process=process)
+    found.update({work.id: work for work in _actors(case, found.values())})
     for work in _drivers(case):
         process = sampled.get((work.node, work.pid or 0))
         found[work.id] = work._replace(process=process)
@@ -186,6 +187,27 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Unf
         classes.get(actor) or (event["func_or_class_name"].partition(".")[0] if actor else ""),
         event["parent_task_id"],
     )
+
+
+def _actors(case: Case, listed: Iterable[UnfinishedTask]) -> Iterator[UnfinishedTask]:
+    """Actors that wait to be placed and whose creation Ray does not record (Ray Serve's): since when is unknown."""
+    created = {work.actor for work in listed}
+    for event in live.rows(case, "actors"):
+        actor, name = event["actor_id"], event["class_name"]
+        waits = event["state"] in ("PENDING_CREATION", "RESTARTING") and not live.whole(
+            event, "pid"
+        )
+        if waits and actor not in created:
+            yield UnfinishedTask(
+                ids.creation_task(actor),
+                name,
+                "creation",
+                "PENDING_NODE_ASSIGNMENT",
+                0.0,
+                event,
+                actor=actor,
+                class_name=name,
+            )
 
 
 def _age(event: Event) -> float:

@@ -14,6 +14,7 @@ from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
+from raydoctor.model import ids
 from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, UnfinishedTask
@@ -41,7 +42,7 @@ def unplaced(scene: Scene) -> dict[str, Waiting]:
             or _taken(scene, picture, request)
         )
         for event in request.waiters if waiting else ():
-            task = event["task_id"] or "f" * 16 + event["actor_id"]
+            task = event["task_id"] or ids.creation_task(event["actor_id"])
             if waiting and task in scene.candidates:
                 found[task] = waiting._replace(links=(*waiting.links, _request(event, request)))
     homes = {node.id for node in picture.nodes}

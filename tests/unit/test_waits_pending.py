@@ -1,0 +1,33 @@
+"""Actors that wait to be placed: also those of which Ray records no tasks, such as Serve's replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raydoctor.capture.open import open_capture
+from raydoctor.case import Case
+from raydoctor.read import live
+from raydoctor.rules.shared.live import examples as sample
+from raydoctor.waits.hung import HungReport, hung
+
+REPLICA = "ServeReplica:app:Model"
+
+
+def report(folder: Path, **rows: list[sample.Row]) -> HungReport:
+    for name, text in sample.tables(**rows).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    with open_capture(str(folder)) as capture:
+        return hung(Case(live.read(capture.files, [])))
+
+
+@pytest.mark.parametrize(("state", "pid", "waits"), [("PENDING_CREATION", 0, True), ("RESTARTING", 0, True), ("PENDING_CREATION", 812, False), ("ALIVE", 812, False)])  # fmt: skip
+def test_a_replica_that_fits_on_no_node(state: str, pid: int, waits: bool, tmp_path: Path) -> None:
+    """For how long it has waited is unknown: neither hung nor well."""
+    replica = sample.actor(1, REPLICA, {"GPU": 1}, state=state, pid=pid)
+    found = report(tmp_path, nodes=[sample.node({"CPU": 2})], actors=[replica], tasks=[])
+    assert found.groups == ()
+    assert [each.work.name for each in found.early] == [REPLICA] * waits
+    assert found.is_conclusive is not waits
