@@ -90,7 +90,7 @@ class UnfinishedTask(NamedTuple):
 
     @property
     def is_ageless(self) -> bool:
-        """Whether only its worker or the list of actors has it: Ray records no tasks of some actors (Ray Serve's)."""
+        """Whether Ray records no task of it, as for Serve's actors: a worker's or an actor's row shows it."""
         return self.event["reported_by"] == "worker" or self.event.kind == "live.actors"
 
     @property
@@ -190,7 +190,7 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Unf
 
 
 def _actors(case: Case, listed: Iterable[UnfinishedTask]) -> Iterator[UnfinishedTask]:
-    """Actors that wait to be placed and whose creation Ray does not record (Ray Serve's): since when is unknown."""
+    """Actors that wait to be placed without a recorded task (Ray Serve's): since when is unknown."""
     created = {work.actor for work in listed}
     for event in live.rows(case, "actors"):
         actor, name = event["actor_id"], event["class_name"]
