@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from raydoctor.capture import budget as limits
+from raydoctor.capture import contents
 from raydoctor.capture.budget import Budget, TooMuchError
+from raydoctor.capture.decode import text_of
 from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
 from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, members
 from raydoctor.model.errors import RaydoctorError
@@ -23,6 +25,8 @@ from raydoctor.model.values import Gap
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _MOST_GAPS = 100
 """Gaps that the members of one archive can cause; further ones are only counted."""
+_MOST_UNNAMED = 500
+"""Members whose names say nothing and whose first bytes are looked at."""
 _SUFFIXES = join_names(ARCHIVE_SUFFIXES, len(ARCHIVE_SUFFIXES))
 
 
@@ -44,6 +48,7 @@ class _Unpacking:
     done: Unpacked = field(default_factory=Unpacked)
     folders: set[Path] = field(default_factory=set)
     refused: int = 0
+    unnamed: int = 0
 
     def refuse(self, gap: Gap) -> None:
         """Record a member that is not read."""
@@ -106,7 +111,8 @@ def _take(member: Member, shown: str, into: Path, work: _Unpacking, depth: int) 
     """Write one member if it is wanted."""
     parts = [p for p in member.name.replace("\\", "/").split("/") if p not in ("", ".")]
     nested = is_archive(member.name)
-    if not parts or not (nested or identify("/".join(parts))):
+    is_named = nested or identify("/".join(parts)) is not None
+    if not parts or not (is_named or _may_be_read(member, work)):
         return
     if nested and depth >= limits.DEPTH:
         why = f"is an archive inside {depth + 1} others; not read"
@@ -125,7 +131,9 @@ def _take(member: Member, shown: str, into: Path, work: _Unpacking, depth: int) 
         work.done.empty.append(target.relative_to(work.into).as_posix())
     elif out := _created(target, f"{shown}: {member.name}", work):
         with out:
-            _fill(member, out, f"{shown}: {member.name}", work)
+            is_read = _fill(member, out, f"{shown}: {member.name}", work, is_named)
+        if not is_read:
+            target.unlink()
         if nested:
             folder = target.with_name(target.name + ".d")
             folder.mkdir(exist_ok=True)
@@ -147,14 +155,30 @@ def _created(target: Path, shown: str, work: _Unpacking) -> IO[bytes] | None:
         return None
 
 
-def _fill(member: Member, out: IO[bytes], shown: str, work: _Unpacking) -> None:
+def _may_be_read(member: Member, work: _Unpacking) -> bool:
+    """Whether a file's first bytes can show that it is read, though its name does not."""
+    if member.open is None or not member.size or not contents.is_candidate(member.name):
+        return False
+    work.unnamed += 1
+    return work.unnamed <= _MOST_UNNAMED
+
+
+def _fill(member: Member, out: IO[bytes], shown: str, work: _Unpacking, is_named: bool) -> bool:
+    """Write a member; False for one whose first bytes do not show that it is read."""
     assert member.open is not None
     try:
-        copy(member.open(), out, work.budget)
+        stream = member.open()
+        head = b"" if is_named else stream.read(contents.HEAD)
+        if not is_named and not contents.role_of_text(text_of(head)):
+            return False
+        work.budget.write(len(head))
+        out.write(head)
+        copy(stream, out, work.budget)
     except DAMAGED as error:
         if not member.alone:
             raise
         work.refuse(_lost(shown, error))
+    return True
 
 
 def _reason(error: BaseException) -> str:

@@ -65,7 +65,14 @@ def removed_if_ended(file: str) -> Iterator[None]:
         with suppress(OSError):
             os.unlink(file)
 
-    removal = _guard(unlink)
+    with done_if_ended(unlink):
+        yield
+
+
+@contextmanager
+def done_if_ended(action: Callable[[], None]) -> Iterator[None]:
+    """Run the action if a signal ends the process inside the block. It must not raise."""
+    removal = _guard(action)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
@@ -54,12 +54,14 @@ options of a command.
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
+def main(
+    arguments: Sequence[str] | None = None, invoke: Callable[[list[str]], int] | None = None
+) -> NoReturn:
+    """Run the command line and exit; `invoke` runs another one than raydoctor's own."""
     # A diagnosis makes many small values and few cycles: garbage collection took a third of its time.
     gc.disable()
     _open_the_closed()
-    sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments), invoke))
 
 
 def _open_the_closed() -> None:
@@ -76,10 +78,10 @@ def _open_the_closed() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def execute(arguments: list[str]) -> int:
+def execute(arguments: list[str], invoke: Callable[[list[str]], int] | None = None) -> int:
     """Run the command line and return the exit code. Errors become messages for the user."""
     try:
-        code = _finish(arguments)
+        code = _finish(arguments, invoke or _invoke)
     except click.ClickException as error:
         error.show()
         code = CANNOT_RUN
@@ -108,10 +110,10 @@ def execute(arguments: list[str]) -> int:
     return code
 
 
-def _finish(arguments: list[str]) -> int:
+def _finish(arguments: list[str], invoke: Callable[[list[str]], int]) -> int:
     """Run the command, and flush its output before the exit code is final."""
     try:
-        code = _invoke(arguments)
+        code = invoke(arguments)
     except click.exceptions.Exit as request:
         code = request.exit_code
     sys.stdout.flush()
@@ -198,7 +200,7 @@ def _group(commands: Sequence[str]) -> click.Group:
         help=_HELP,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    group.params.append(_version_option())
+    group.params.append(version_option())
     return group
 
 
@@ -209,7 +211,7 @@ def _load(name: str) -> click.Command:
     return command
 
 
-def _version_option() -> click.Option:
+def version_option() -> click.Option:
     """`--version` from the package itself: reading the installed metadata takes 20 ms."""
 
     def show(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -11,7 +11,9 @@ from raydoctor.cli import _options as options
 from raydoctor.model import paste
 
 if TYPE_CHECKING:
+    from raydoctor.capture.open import Capture
     from raydoctor.case.rule import Signal
+    from raydoctor.observe.gathered import Gathered
 
 _HELP = """Collect the logs and state of a running cluster and its machines into one archive.
 
@@ -24,7 +26,7 @@ Examples:
   raydoctor collect
   raydoctor collect -o issue.tar.zst --since 2h --anonymize
   raydoctor collect --address 127.0.0.1:6379 --this-node
-  kubectl exec HEAD -- raydoctor collect -o - > head.tar.gz
+  raydoctor collect --slurm 4711
   raydoctor diagnose raydoctor-20261121-140300.tar.gz
 
 \b
@@ -59,17 +61,25 @@ INCOMPLETE = 3
 @click.option(
     "--anonymize", is_flag=True, help="Replace IP addresses and this host's name as well."
 )
+@click.option(
+    "--slurm",
+    "job",
+    metavar="JOBID",
+    help="Collect what Slurm records of this job, and its output, instead of a running cluster.",
+)
 @options.verbose_option
-def command(output: str | None, since: float | None, anonymize: bool, **rest: Any) -> int:
+def command(
+    output: str | None, since: float | None, anonymize: bool, job: str | None, **rest: Any
+) -> int:
     """Collect."""
-    import time
-
     from raydoctor.cli._progress import Progress
-    from raydoctor.observe import bundle, live
+    from raydoctor.observe import live
 
-    target = output or bundle.default_name(time.time())
-    if target != "-":
-        bundle.kind_of(target)
+    target = target_of(output)
+    if job is not None and (since is not None or rest["address"] is not None):
+        raise click.UsageError("--slurm cannot be combined with --since or --address")
+    if job is not None:
+        return _of_slurm(job, target, anonymize, rest["timeout"])
     collect_options = options.collect_options(_looked_for, since=since, anonymize=anonymize, **rest)
     with Progress("querying the cluster") as progress:
         found = live.collect(collect_options, progress.say)
@@ -79,6 +89,48 @@ def command(output: str | None, since: float | None, anonymize: bool, **rest: An
             content = live.bundle_of(found, capture, since)
             written = _write(target, content, found.redactor, progress)
     _print_summary(target, written, content.gaps)
+    return 0 if all(gap.optional for gap in content.gaps) else INCOMPLETE
+
+
+def target_of(output: str | None) -> str:
+    """The archive to write. Raises RaydoctorError for a format that is not supported."""
+    import time
+
+    from raydoctor.observe import bundle
+
+    target = output or bundle.default_name(time.time())
+    if target != "-":
+        bundle.kind_of(target)
+    return target
+
+
+def _of_slurm(job: str, target: str, anonymize: bool, timeout: float | None) -> int:
+    from raydoctor.cli._progress import Progress
+    from raydoctor.observe import slurm
+    from raydoctor.observe.gathered import gathered
+    from raydoctor.observe.processes.redact import shared
+
+    slurm.check(job)
+    with gathered(f"Slurm job {job}", shared()) as found:
+        with Progress("querying Slurm"):
+            slurm.collect(job, found, timeout or slurm.TIMEOUT)
+        with found.capture() as capture:
+            for each in capture.notes:
+                options.note(each)
+            return write_gathered(target, found, capture, anonymize)
+
+
+def write_gathered(target: str, found: Gathered, capture: Capture, anonymize: bool) -> int:
+    """Write an archive of files that are from elsewhere, and return the exit code."""
+    from raydoctor.cli._progress import Progress
+    from raydoctor.observe.live import redactor_of
+
+    redactor = redactor_of(None, anonymize)
+    redactor.learn(capture.secrets)
+    content = found.bundle(capture, {"of": found.shown})
+    with Progress("writing the archive") as progress:
+        written = _write(target, content, redactor, progress)
+    _tell(target, written, content.gaps)
     return 0 if all(gap.optional for gap in content.gaps) else INCOMPLETE
 
 

@@ -112,6 +112,17 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
     _show(view, as_json=form == "json")
     if save is not None:
         _save(view, save)
+    return _code(view)
+
+
+def report(capture: Capture, min_age: float, form: str, verbose: bool) -> int:
+    """Report on a capture that a caller has opened, and return the exit code."""
+    view = _view(capture, min_age, verbose)
+    _show(view, as_json=form == "json")
+    return _code(view)
+
+
+def _code(view: HungView) -> int:
     if view.found.groups:
         return FOUND
     from raydoctor.render.hung import gaps

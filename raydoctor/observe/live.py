@@ -270,9 +270,9 @@ def _choice(cluster: Cluster, others: list[Cluster]) -> str:
     )
 
 
-def redactor_of(cluster: Cluster, anonymize: bool = False) -> Redactor:
+def redactor_of(cluster: Cluster | None, anonymize: bool = False) -> Redactor:
     """A redactor that knows the cluster's token; `anonymize`: it also replaces names of this machine."""
-    secrets = [cluster.token.value] if cluster.token else []
+    secrets = [cluster.token.value] if cluster and cluster.token else []
     hosts = {os.uname().nodename, os.uname().nodename.partition(".")[0]} - {"", "localhost"}
     return shared(secrets, anonymize, sorted(hosts, key=len, reverse=True))
 

@@ -14,6 +14,7 @@ import pytest
 from raydoctor import __version__, rules
 from raydoctor.case.rule import Signal
 from raydoctor.cli import execute, names
+from raydoctor.cli.kubectl import plugin
 from raydoctor.render import rule_pages
 from raydoctor.render import rules as render
 from tests.helpers import ROOT
@@ -78,17 +79,20 @@ def help_of(command: str) -> str:
     import contextlib
     import io
 
+    words = [*command.removeprefix("kubectl ").split(), "--help"]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert execute([*command.split(), "--help"]) == 0, command
+        assert execute(words, plugin.invoke if command.startswith("kubectl ") else None) == 0, (
+            command
+        )
     return printed.getvalue()
 
 
 def commands_in(text: str) -> set[tuple[str, str]]:
-    """(command, option) that a page shows: (`rules test`, `--verbose`), (`diagnose`, `--since`)."""
+    """(command, option) that a page shows: (`rules test`, `--verbose`), (`kubectl diagnose`, `--since`)."""
     found = set()
-    for line in re.findall(r"\braydoctor ([^`\n|)#]*)", text):
+    for program, line in re.findall(r"(\bkubectl )?\braydoctor ([^`\n|)#]*)", text):
         words = line.partition(" -- ")[0].split()
-        command = words[0] if words and words[0] in names() else "diagnose"
+        command = program + (words[0] if words and words[0] in names() else "diagnose")
         if words[:1] == ["rules"] and words[1:] and words[1] in ("test", "pages", "new"):
             command = f"rules {words[1]}"
         found |= {(command, word) for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from io import StringIO
+import tarfile
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def test_forms_of_json(name: str, data: bytes, tmp_path: Path) -> None:
     assert found.count == 1
     (link,) = found.chain
     assert link.event.source.path == name
+
+
+def test_members_of_an_archive(tmp_path: Path) -> None:
+    """By their first bytes, as in a folder; other texts are not unpacked."""
+    archive = tmp_path / "train.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, text in (("a/pods.json", KILLED), ("a/notes.txt", "see pods.json\n" * 9)):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, BytesIO(text.encode()))
+    with open_capture(str(archive)) as capture:
+        assert [source.path for source in capture.sources] == ["a/pods.json"]
+        (found,) = engine.run(capture).diagnoses
+    assert found.rule == "pod-oom-killed"
 
 
 def test_the_line_is_that_of_the_state(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ INSIDE = {
     "rules": ("shared", "*"),
     "observe": (
         *("collector", "processes", "gcs", "machine", "nodes", "stacks", "preflight", "watching"),
-        *("bundle", "live", "status"),
+        *("bundle", "gathered", "slurm", "kubectl", "live", "status"),
     ),
     "act": (
         *("private", "audit", "signals", "tracking", "workers", "zombies", "cancel", "poll"),
