@@ -130,7 +130,7 @@ def write_gathered(target: str, found: Gathered, capture: Capture, anonymize: bo
     content = found.bundle(capture, {"of": found.shown})
     with Progress("writing the archive") as progress:
         written = _write(target, content, redactor, progress)
-    _tell(target, written, content.gaps)
+    _print_summary(target, written, content.gaps)
     return 0 if all(gap.optional for gap in content.gaps) else INCOMPLETE
 
 
