@@ -282,7 +282,7 @@ def told() -> Iterator[Told]:
             line.split(" ", 1)
             for _, log in DRIVERS
             for line in (ray.folder / log).read_text().splitlines()
-            if " {" in line
+            if line.partition(" ")[2].startswith("{")  # other lines are Ray's
         ]
         yield Told(ray, {name: json.loads(rest) for name, rest in lines})
 
