@@ -15,6 +15,7 @@ from raydoctor import cli
 from raydoctor.capture import contents
 from raydoctor.capture.exports.labels import Place, nanoseconds, place_of
 from raydoctor.capture.open import Capture, open_capture
+from raydoctor.diagnosis import engine
 from raydoctor.model.errors import RaydoctorError
 
 LOGS = "/tmp/ray/session_2026-11-21_07-34-00_123456_1/logs"
@@ -244,3 +245,22 @@ def test_no_value_is_an_error(value: Any) -> None:
     for record, place in records(value, NOWHERE, json.dumps(value)):
         assert (type(record.text), type(record.at)) == (str, int)
         assert place >= 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"file": "train.py"},
+        {"path": "/v1/chat"},
+        {"hostname": "node-a", "path": "/x"},
+        {"labels": {"app": "x"}},
+    ],
+)
+def test_a_programs_own_records_are_one_console(fields: dict[str, Any], tmp_path: Path) -> None:
+    """Their fields name code, requests and hosts; the text of an exception is in a field of its own."""
+    failed = 'Traceback (most recent call last):\n  File "/a.py", line 1, in <module>\n    f()\nValueError: bad'
+    records = [{"message": "start", **fields}, {"message": "failed", "exception": failed, **fields}]
+    (tmp_path / "out.json").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    with open_capture(str(tmp_path / "out.json")) as capture:
+        report = engine.run(capture)
+    assert "ValueError: bad" in str([d.headline for d in report.diagnoses])

@@ -25,6 +25,8 @@ _PODS = ("pod", "podname")
 _CONTAINERS = ("container", "containername")
 _NAMESPACES = ("namespace", "podnamespace")
 _HOSTS = ("host", "hostname", "instance", "instanceid", "node", "logstreamname", "logstream")
+_STREAMS = ("instanceid", "logstreamname", "logstream")
+"""Those that only a store writes."""
 _FILES = ("filename", "file", "filepath", "path", "logfilepath", "logfile")
 _TEXTS = ("line", "log", "message", "msg", "textPayload", "@message", "body")
 _TIMES = ("timestamp", "time", "@timestamp", "ts", "date", "_time", "receiveTimestamp")
@@ -33,6 +35,8 @@ NESTED = ("jsonPayload", "_source")
 _SPLITS = pattern(r"[^a-z0-9]+")
 _IN_SESSION = pattern(r"(?:^|/)(?P<session>session_[^/]{1,200})/logs/(?P<file>.{1,500})\Z")
 _IN_LOGS = pattern(r"(?:^|/)logs/(?P<file>.{1,500})\Z")
+_OF_LOG = pattern(r"(?:^|/)logs?/|\.(?:log|out|err)(?:\.\d+)?\Z")
+"""A file with a log: `file` and `path` of a program's own logger name its code, or a request."""
 _OF_POD = pattern(
     r"(?:^|/)pods/(?P<namespace>[^/_]{1,253})_(?P<pod>[^/_]{1,253})_[^/]{1,100}/(?P<container>[^/]{1,253})/[^/]+\Z"
 )
@@ -155,9 +159,11 @@ def place_of(data: Mapping[str, Any], outer: Place = NOWHERE) -> Place:
     if not pod and named:
         namespace, pod, container = named.namespace, named.pod, named.container
     own = in_session(path) if not named else None
-    if own is None and not named and not container and path:
+    if own is None and not named and not container and _OF_LOG.search(path):
         container = path.rpartition("/")[2]
-    pod = pod or outer.pod or _first(found, _HOSTS)
+    # A program's own logger names its host as well.
+    hosts = _HOSTS if own or container else _STREAMS
+    pod = pod or outer.pod or _first(found, hosts)
     return Place(
         namespace or outer.namespace,
         pod,
