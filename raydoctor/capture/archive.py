@@ -1,8 +1,8 @@
 """Archives -> files in a private folder, within limits of path and size.
 
-Only members that a diagnosis reads are written, each below the given folder, under a path made of the
-member's own cleaned parts. Links, devices and names with `..` are refused and become gaps, and so does
-everything after the size limit or a truncation. The members before it are kept.
+Only members that a diagnosis reads, or may read for their content, are written, each below the given folder,
+under a path made of the member's own cleaned parts. Links, devices and names with `..` are refused and become
+gaps, and so does everything after the size limit or a truncation. The members before it are kept.
 """
 
 from __future__ import annotations

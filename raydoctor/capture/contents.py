@@ -1,7 +1,9 @@
-"""The role of a file whose name says nothing, by its first bytes: objects of Kubernetes, accounts of Slurm.
+"""The role of a file whose name says nothing, by its first bytes: objects of Kubernetes, accounts of Slurm,
+exports of log stores.
 
 The forms are those of `kubectl get -o json|yaml` (one object, a list, several documents), of its tables, of
-`kubectl describe`, of `sacct` (`--json`, `-P`, its table) and of `scontrol show job`.
+`kubectl describe`, of `sacct` (`--json`, `-P`, its table) and of `scontrol show job`; of exports, those that
+`capture/exports/` takes apart.
 """
 
 from __future__ import annotations
@@ -13,11 +15,26 @@ from os.path import splitext
 from raydoctor.capture.decode import text_of
 from raydoctor.model.patterns import pattern
 
-ROLES = ("kubernetes", "slurm")
+ROLES = ("kubernetes", "slurm", "export")
 HEAD = 8 << 10
 """Bytes that decide: managed fields may stand in front of an object's kind."""
 SUFFIXES = frozenset(
-    {"", ".txt", ".text", ".log", ".out", ".json", ".yaml", ".yml", ".jsonl", ".csv", ".describe"}
+    (
+        *(
+            "",
+            ".txt",
+            ".text",
+            ".log",
+            ".out",
+            ".json",
+            ".yaml",
+            ".yml",
+            ".jsonl",
+            ".ndjson",
+            ".csv",
+        ),
+        ".describe",
+    )
 )
 """Suffixes of files that are looked into."""
 _KINDS = (
@@ -46,15 +63,35 @@ _SLURM = pattern(
     r"|\s*JobID\s[^\n]*\bState\b[^\n]*\n-{3,}|\s*JobId=\d+ [^\n]*\n?.*?\bJobState=[A-Z]",
     re.DOTALL,
 )
+_TEXT = r'"(?:line|log|message|msg|textPayload|@message)"\s*:'
+_EXPORT = pattern(
+    # JSON with a text beside a label of its place: Loki, Cloud Logging, Fluent Bit, Vector, Filebeat.
+    rf"\s*[\[{{](?=.*(?:{_TEXT}|\"jsonPayload\"\s*:))"
+    r"(?=.*\"(?:labels|kubernetes|logName|insertId|filename|file|path|log\.file\.path|pod|pod_name|podName)\"\s*:"
+    r"|.*:\s*\"/[^\"\s]*/logs/)"
+    # Loki's API; CloudWatch; Docker's json-file; Fluent Bit's `file`.
+    r'|\s*[\[{].*"values"\s*:\s*\[\s*\[\s*"\d{19}"'
+    r'|\s*\{\s*"events"\s*:\s*\[\s*\{(?=.*"(?:logStreamName|ingestionTime)"\s*:)'
+    r'|\s*\{"results":.*"@message"'
+    r'|\{"log":".*","stream":"std(?:out|err)","time":"'
+    r"|[\w.*-]{1,200}: \[\d{10}\.\d{1,9}, \{"
+    # CRI; `kubectl logs --prefix`; with times, what a sidecar printed as JSON.
+    r"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) (?:(?:stdout|stderr) [FP]|\{\")"
+    r"|\[pod/[^/\]\s]+/[^\]\s]+\]",
+    re.DOTALL,
+)
+_ROTATED = pattern(r"\d{1,9}\.log\.\d{8}-\d{6}")
+"""A container's log, rotated by the kubelet."""
 
 
 def is_candidate(name: str) -> bool:
     """Whether a file of this name may be one of them."""
-    return splitext(name.lower().removesuffix(".gz"))[1] in SUFFIXES
+    plain = name.lower().removesuffix(".gz")
+    return splitext(plain)[1] in SUFFIXES or _ROTATED.fullmatch(plain) is not None
 
 
 def role_of(file: str) -> str:
-    """`kubernetes`, `slurm`, or empty for other and for unreadable files."""
+    """`kubernetes`, `slurm`, `export`, or empty for other and for unreadable files."""
     try:
         # O_NONBLOCK: a pipe that replaced the file must not block.
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,4 +109,6 @@ def role_of_text(head: str) -> str:
     """The same for the beginning of a text."""
     if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE)):
         return "kubernetes"
-    return "slurm" if _SLURM.match(head) else ""
+    if _SLURM.match(head):
+        return "slurm"
+    return "export" if _EXPORT.match(head) else ""

@@ -101,6 +101,8 @@ SHAPES: tuple[_Shape, ...] = (
         rf"event_EXPORT_[A-Z_]+?(?:_(?P<pid>\d+))?{_ROT}\.log",
         "event_EXPORT_TASK_7.log",
     ),
+    # Of a KubeRay History Server: the node, and when the file was begun.
+    _shape("export-event", rf"{_HEX56}_\d{{16,20}}\.jsonl", f"{_W}_1754200000000000000.jsonl"),
     _shape("debug-state", r"debug_state(?:_gcs)?\.txt", "debug_state.txt"),
     _shape(
         "runtime-env-setup",
@@ -155,12 +157,13 @@ _BY_INITIAL: dict[str, list[_Shape]] = {}
 """Shapes by first letter, because captures with 50,000 names are common."""
 for _each in SHAPES:
     _letters = _INITIALS.get(_each.role, _each.sample[0])
-    for _letter in {*_letters, *("da" if _each.role == "dashboard-agent" else "")}:
+    _others = {"dashboard-agent": "da", "export-event": "0123456789abcdef"}.get(_each.role, "")
+    for _letter in {*_letters, *_others}:
         _BY_INITIAL.setdefault(_letter, []).append(_each)
 
 SUBFOLDERS_OF_LOGS = frozenset({"old", "events", "export_events", "ray-data", "train", "serve"})
-SIBLINGS_OF_LOGS = frozenset({"logs", "live"})
-"""Folders of a node: Ray's logs, and the tables of a live collection."""
+SIBLINGS_OF_LOGS = frozenset({"logs", "live", "node_events", "job_events"})
+"""Folders of a node: Ray's logs, the tables of a live collection, and events of a KubeRay History Server."""
 
 SKIPPED_FOLDERS = frozenset(
     (
@@ -240,7 +243,7 @@ def node_label(folder: str) -> str:
     A session's own name is no node: `node-a/session_2026…/logs/old` is `node-a`.
     """
     parts = [p for p in folder.split("/") if p]
-    while parts and parts[-1] in SUBFOLDERS_OF_LOGS:
+    while parts and (parts[-1] in SUBFOLDERS_OF_LOGS or parts[-2:-1] == ["job_events"]):
         parts.pop()
     if parts and parts[-1] in SIBLINGS_OF_LOGS:
         parts.pop()

@@ -32,6 +32,7 @@ from raydoctor.capture.layout import (
 )
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.text import join_names
 from raydoctor.model.values import CONSOLES, Gap, Source
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Capture:
     """For standard error: choices made for the user, and how to choose otherwise."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Texts that no report may show, such as the token of the cluster."""
+    session: str = ""
+    """The only session to read; the newest if empty."""
+    sessions: set[str] = field(default_factory=set)
+    """The names of all sessions that there are, read or not."""
     budget: Budget = field(default_factory=Budget, repr=False)
     originals: dict[tuple[str, int | None], tuple[Source, str]] = field(
         default_factory=dict, repr=False
@@ -159,15 +164,17 @@ def open_capture(
     driver_log: str | None = None,
     text: str | None = None,
     report: ReportBytes = lambda done, total: None,
+    session: str = "",
 ) -> Capture:
     """Open a path with any supported layout, or this machine's session.
 
     `driver_log` adds one file (`-`: standard input) as driver output, and so does `text`. `report` is called
-    while an archive is unpacked. Raises RaydoctorError if there is nothing to read.
+    while an archive is unpacked. `session`: of several sessions the one to read; by default the newest.
+    Raises RaydoctorError if there is nothing to read.
     """
     driver_alone = path is None and (driver_log is not None or text is not None)
     name = driver_log if driver_log is not None else _TEXT
-    capture = Capture(name, "driver", {}) if driver_alone else _open(path, report)
+    capture = Capture(name, "driver", {}) if driver_alone else _open(path, report, session)
     try:
         if driver_log is not None:
             _add_driver_log(capture, driver_log)
@@ -177,6 +184,7 @@ def open_capture(
             source = _spooled(capture, _TEXT, BytesIO(data), copy)
             capture.files[source] = str(capture.temporary() / copy)
         _decode(capture)
+        _take_apart(capture, capture.files)
         _rewrite_consoles(capture, capture.files)
     except BaseException:
         capture.close()
@@ -184,10 +192,10 @@ def open_capture(
     return capture
 
 
-def _open(path: str | None, report: ReportBytes) -> Capture:
+def _open(path: str | None, report: ReportBytes, wanted: str) -> Capture:
     if path is None:
         choice = session.this_machine()
-        return _from_folder(choice.path, [choice.note] if choice.note else [])
+        return _from_folder(choice.path, [choice.note] if choice.note else [], wanted)
     given = Path(path)
     try:
         status = given.stat()
@@ -198,11 +206,12 @@ def _open(path: str | None, report: ReportBytes) -> Capture:
     except ValueError as error:  # an embedded NUL
         raise RaydoctorError(f"cannot read {path!r}: {error}", _LOOKED_FOR) from None
     if stat.S_ISDIR(mode):
-        capture = _from_folder(given, [])
+        capture = _from_folder(given, [], wanted)
     elif not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
     else:
-        capture = _from_archive(given, report) if _holds_archive(given) else _from_file(given)
+        is_archived = _holds_archive(given)
+        capture = _from_archive(given, report, wanted) if is_archived else _from_file(given, wanted)
     if status.st_uid not in owners.trusted():
         capture.notes.append(f"{path} belongs to user {owners.user(status.st_uid)}")
     return capture
@@ -220,11 +229,12 @@ def _holds_archive(file: Path) -> bool:
         return False  # reading it reports why
 
 
-def _from_folder(folder: Path, notes: list[str]) -> Capture:
-    if choice := session.latest_in(folder, is_named=True):
+def _from_folder(folder: Path, notes: list[str], wanted: str) -> Capture:
+    known = session.names_in(folder)
+    if not wanted and (choice := session.latest_in(folder, is_named=True)):
         notes = [*notes, choice.note] if choice.note else notes
         folder = choice.path
-    capture = Capture(str(folder), _kind(folder), {}, notes=notes)
+    capture = Capture(str(folder), _kind(folder), {}, notes=notes, session=wanted, sessions=known)
     _walk(folder, capture)
     if all(source.role in contents.ROLES for source in capture.files):
         known = _paths(capture)
@@ -262,10 +272,10 @@ def _kind(folder: Path) -> str:
     return "logs" if folder.name == "logs" else "tree"
 
 
-def _from_archive(path: Path, report: ReportBytes) -> Capture:
+def _from_archive(path: Path, report: ReportBytes, wanted: str) -> Capture:
     from raydoctor.capture import archive  # tarfile, zipfile, lzma: 15 ms that folders need not pay
 
-    capture = Capture(str(path), "archive", {})
+    capture = Capture(str(path), "archive", {}, session=wanted)
     capture.budget.report = report
     try:
         inside = capture.temporary() / "archive"
@@ -293,7 +303,7 @@ def _add_empty(capture: Capture, paths: list[str]) -> None:
     capture.files = dict(sorted(files.items(), key=lambda item: item[0].path))
 
 
-def _from_file(path: Path) -> Capture:
+def _from_file(path: Path, wanted: str) -> Capture:
     size = path.stat().st_size
     source = identify(path.name, size) or Source(
         path.name, contents.role_of(str(path)) or "driver", size=size
@@ -301,7 +311,7 @@ def _from_file(path: Path) -> Capture:
     if not os.access(path, os.R_OK):
         hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=str(path))
         raise RaydoctorError(f"cannot read {path}: permission denied", hint)
-    return Capture(str(path), "file", {source: str(path)})
+    return Capture(str(path), "file", {source: str(path)}, session=wanted)
 
 
 def _walk(root: Path, capture: Capture) -> None:
@@ -318,7 +328,7 @@ def _walk(root: Path, capture: Capture) -> None:
     for path, file, source in sorted(unnamed)[:_MOST_UNNAMED]:
         if role := contents.role_of(file):
             found.append((path, file, replace(source, role=role)))
-    found.sort()
+    found = _of_one_cluster(root, sorted(found), capture)
     capture.files.update((source, file) for _, file, source in found)
     for _, file, source in found:
         if source.role == "manifest":
@@ -357,7 +367,7 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
             with os.scandir(handle) as scan:
                 entries = list(islice(scan, ENTRIES + 1))
             capture.budget.list_entries(len(entries))
-            entries = _one_session(folder, entries, capture.notes)
+            entries = _one_session(folder, entries, capture)
             yield _Listed(folder, relative, entries)
             folders += (
                 (f"{folder}/{entry.name}", _below(relative, entry.name))
@@ -401,17 +411,54 @@ def _take_files(
             unnamed.append((path, file, Source(path, "", label, size=size)))
 
 
+def _session_of(path: str) -> str:
+    """The session that a path lies in; empty if in none."""
+    return next((part for part in path.split("/") if session.is_session(part)), "")
+
+
+def _of_one_cluster(
+    root: Path, found: list[tuple[str, str, Source]], capture: Capture
+) -> list[tuple[str, str, Source]]:
+    """The files of one cluster, of all that a KubeRay History Server keeps: those of the newest session.
+
+    It keeps the sessions of each cluster in a folder of their own, below `cluster-history/`.
+    """
+    wanted = capture.session
+    sessions = sorted({name for path, _, _ in found if (name := _session_of(path))})
+    if (
+        not wanted
+        and len(sessions) > 1
+        and any("cluster-history/" in f"{root}/{f[0]}" for f in found)
+    ):
+        wanted = sessions[-1]
+        others = join_names(reversed(sessions[:-1]))
+        note = "reading {wanted}, the newest session; to read another: --session NAME ({others})"
+        capture.notes.append(paste.text(note, wanted=wanted, others=others))
+    capture.sessions.update(sessions)
+    if not wanted:
+        return found
+    if not any(source.role == "export" for _, _, source in found) and (
+        wanted not in sessions and wanted != root.name
+    ):
+        hint = paste.text("Sessions: {known}", known=join_names(sessions) or "none")
+        raise RaydoctorError(f"no session {wanted} in {root}", hint)
+    return [each for each in found if _session_of(each[0]) in ("", wanted)]
+
+
 def _one_session(
-    folder: str, entries: list[os.DirEntry[str]], notes: list[str]
+    folder: str, entries: list[os.DirEntry[str]], capture: Capture
 ) -> list[os.DirEntry[str]]:
     """Of several sessions in one folder, only the latest: the others belong to other clusters."""
     sessions = {
         e.name for e in entries if session.is_session(e.name) and e.is_dir(follow_symlinks=False)
     }
+    capture.sessions.update(sessions)
+    if capture.session:
+        return entries
     choice = session.latest_in(Path(folder), is_named=True) if len(sessions) > 1 else None
     if choice is None or choice.path.name not in sessions:
         return entries
-    notes.append(choice.note)
+    capture.notes.append(choice.note)
     return [e for e in entries if e.name not in sessions - {choice.path.name}]
 
 
@@ -436,6 +483,7 @@ def add_driver_log(capture: Capture, name: str) -> None:
     known = set(capture.files)
     _add_driver_log(capture, name)
     _decode(capture, set(capture.files) - known)
+    _take_apart(capture, set(capture.files) - known)
     _rewrite_consoles(capture, set(capture.files) - known)
 
 
@@ -453,6 +501,7 @@ def add_driver_output(capture: Capture, shown: str, stream: IO[bytes], pid: int,
         raise
     capture.files[source] = str(copy)
     _decode(capture, set(capture.files) - known)
+    _take_apart(capture, set(capture.files) - known)
     _rewrite_consoles(capture, set(capture.files) - known)
 
 
@@ -542,6 +591,46 @@ def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
         rest = [source for source in files if source not in forms]
         forms.update({source: form_of(files[source], source.size) for source in rest})
     return {source: form for source, form in forms.items() if form}
+
+
+def _take_apart(capture: Capture, sources: Iterable[Source]) -> None:
+    """Replace the exports of log stores among the sources by the files in them."""
+    wanted = {source for source in sources if source.role == "export"}
+    if not wanted:
+        return
+    from raydoctor.capture.exports import files, streams  # few captures hold one
+
+    has_logs = any(source.role not in (*contents.ROLES, *CONSOLES) for source in capture.files)
+    result: dict[Source, str] = {}
+    for source, file in capture.files.items():
+        if source not in wanted:
+            result[source] = file
+            continue
+        try:
+            capture.budget.allow(source.size)
+            folder = capture.temporary()
+            capture.budget.limit_to_room(folder)
+            into = streams.Streams(folder, capture.numbers, capture.budget)
+            parts = files.parts_of(source, file, into, capture.session)
+        except OSError as error:
+            why = f"cannot be taken apart: {error.strerror or error}"
+            hint = "Set TMPDIR to a folder with room."
+            capture.gaps.append(Gap(source.path, why, hint))
+            parts = None
+        if parts is None:
+            if capture.kind in ("file", "driver") or not has_logs:
+                result[replace(source, role="driver")] = file
+            else:
+                note = "Not read, because its records name no pod, container or file: {path}"
+                capture.notes.append(paste.text(note, path=source.path))
+            continue
+        capture.gaps += parts.gaps
+        capture.notes += parts.notes
+        capture.sessions |= parts.sessions
+        for part, target in parts.files.items():
+            capture.originals[part.path, part.pid] = (source, file)
+            result[part] = target
+    capture.files = result
 
 
 def _rewrite_consoles(capture: Capture, sources: Iterable[Source]) -> None:

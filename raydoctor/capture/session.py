@@ -153,6 +153,11 @@ def latest_in(root: Path, is_named: bool = False) -> SessionChoice | None:
     return SessionChoice(chosen.path, "; ".join(notes), is_foreign)
 
 
+def names_in(root: Path) -> set[str]:
+    """The names of the sessions of a folder."""
+    return {found.path.name for found in _sessions(root)}
+
+
 class _Session(NamedTuple):
     """A session's folder and who owns it."""
 
@@ -196,5 +201,5 @@ def _note(chosen: Path, others: list[str], whose: str, where: str) -> str:
     shown = join_names(reversed(others))
     return (
         f"reading {chosen}, {whose} newest session {where}; to read another, name it: "
-        f"raydoctor diagnose PATH ({shown})"
+        f"raydoctor diagnose PATH ({shown}); for all: --session all"
     )

@@ -37,6 +37,16 @@ def driver_log_option(command: _Command) -> _Command:
     )(command)
 
 
+def session_option(command: _Command) -> _Command:
+    """`--session NAME`."""
+    return click.option(
+        "--session",
+        metavar="NAME",
+        default="",
+        help="Of several sessions in PATH the one to read; by default the newest.",
+    )(command)
+
+
 def format_option(
     *formats: str, text: str = "The output format."
 ) -> Callable[[_Command], _Command]:
@@ -223,8 +233,11 @@ def collect_options(
     )
 
 
-def opened(path: str | None, driver_log: str | None) -> Capture:
-    """The capture that the user names; choices made for the user are printed to standard error."""
+def opened(path: str | None, driver_log: str | None, wanted: str = "") -> Capture:
+    """The capture that the user names; choices made for the user are printed to standard error.
+
+    `wanted`: the session to read; the newest if empty.
+    """
     from raydoctor.capture import session
     from raydoctor.capture.open import open_capture
     from raydoctor.cli._progress import Progress
@@ -238,7 +251,10 @@ def opened(path: str | None, driver_log: str | None) -> Capture:
         path = cluster.session_dir or None
     with Progress(doing := "opening the capture") as progress:
         capture = open_capture(
-            path, driver_log, report=lambda done, total: progress.say(doing, done, total)
+            path,
+            driver_log,
+            report=lambda done, total: progress.say(doing, done, total),
+            session=wanted,
         )
     if capture.kind == "session":
         from raydoctor.observe.processes import driver_output

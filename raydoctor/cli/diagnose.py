@@ -48,6 +48,13 @@ Exit code:
 )
 @options.path_argument
 @options.driver_log_option
+@click.option(
+    "--session",
+    metavar="NAME",
+    default="",
+    help="Of several sessions in PATH the one to read; by default the newest. all: one report on "
+    "each.",
+)
 @options.format_option("text", "json", "markdown")
 @click.option(
     "--since",
@@ -77,19 +84,32 @@ def command(
 
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
+    wanted = rest.pop("session")
+    if wanted and path is None:
+        raise click.UsageError("--session needs PATH")
+    if wanted == "all" and rest["output"] is not None:
+        raise click.UsageError("--session all writes to standard output")
     catalogue = cache(lambda: _catalogue(rest["folder"]))
     if options.is_live(path, rest):
         # The rules are loaded while the cluster is queried.
         capture = options.opened_live(lambda: _looked_for(catalogue()), since=since, **rest)
     else:
         catalogue()  # report a problem with DIR before reading anything
-        capture = options.opened(path, rest["driver_log"])
+        capture = options.opened(path, rest["driver_log"], "" if wanted == "all" else wanted)
     from raydoctor.diagnosis.engine import run
 
-    with capture, read_with_progress(capture):
-        report = run(capture, since=since, until=until, catalogue=catalogue())
-    emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
-    return exit_code(report, fail_on)
+    code = 0
+    others = sorted(capture.sessions, reverse=True) if wanted == "all" else []
+    for name in others or [""]:
+        if name:
+            capture.close()
+            capture = options.opened(path, rest["driver_log"], name)
+        with capture, read_with_progress(capture):
+            report = run(capture, since=since, until=until, catalogue=catalogue())
+        emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
+        # What was found matters more than what is missing.
+        code = min({code, exit_code(report, fail_on)} - {0}, default=0)
+    return code
 
 
 def _catalogue(folder: str | None) -> Catalogue:

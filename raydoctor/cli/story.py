@@ -38,6 +38,7 @@ Exit code:
 @click.argument("id_", metavar="ID")
 @options.path_argument
 @options.driver_log_option
+@options.session_option
 @options.format_option("text", "json")
 @click.option(
     "--all", "everything", is_flag=True, help="Include routine lines of a worker's own logs."
@@ -48,6 +49,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     id_: str,
     path: str | None,
     driver_log: str | None,
+    session: str,
     form: str,
     everything: bool,
     verbose: bool,
@@ -58,7 +60,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from raydoctor.render import story as render
     from raydoctor.render import terminal
 
-    with options.opened(path, driver_log) as capture, read_with_progress(capture):
+    with options.opened(path, driver_log, session) as capture, read_with_progress(capture):
         story = story_of(capture, id_, everything)
     if form == "json":
         options.print_text(render.to_json(story))

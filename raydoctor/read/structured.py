@@ -1,8 +1,9 @@
 """Reads files completely: export events and debug dumps.
 
 Export events (`export_events/event_EXPORT_*.log`, written when `RAY_enable_export_api_write=1`, Ray
-2.40+): one JSON object per line, ids as base64. `debug_state.txt` (raylet, rewritten every 10 s) and
-`debug_state_gcs.txt` (GCS, up to 2.49): `key: value` lines.
+2.40+): one JSON object per line, ids as base64. A KubeRay History Server keeps the events that Ray's event
+aggregator sends (`node_events/`, `job_events/`; `public/events_*.proto`, 2.49+). `debug_state.txt` (raylet,
+rewritten every 10 s) and `debug_state_gcs.txt` (GCS, up to 2.49): `key: value` lines.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget
+from raydoctor.read.clock import instant
 from raydoctor.read.entities import in_fields
 from raydoctor.read.records import plausible, strip_ansi
 
@@ -28,7 +30,10 @@ _KEPT_CHARS = 32_000_000
 """Of one file's messages."""
 _LONGEST = 32_000
 _DEBUG_LIMIT = 4 << 20
-_INTERESTING = (b'"error_info"', b'"EXPORT_ACTOR"', b'"EXPORT_NODE"', b'"EXPORT_DRIVER_JOB"')
+_INTERESTING = (
+    *(b'"error_info"', b'"EXPORT_ACTOR"', b'"EXPORT_NODE"', b'"EXPORT_DRIVER_JOB"'),
+    *(b'"rayErrorInfo"', b'"ACTOR_DEFINITION_EVENT"'),
+)
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
@@ -83,9 +88,12 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def _export_event(source: Source, number: int, raw: bytes) -> Event | None:
     try:
         record: Any = json.loads(raw)
-        data = record["event_data"]
-        kind, fields = _EXPORTS[record["source_type"]](data)
-        at = plausible(record["timestamp"])
+        if "eventType" in record:
+            kind, fields = _AGGREGATED[record["eventType"]](record)
+            at = instant(record["timestamp"])
+        else:
+            kind, fields = _EXPORTS[record["source_type"]](record["event_data"])
+            at = plausible(record["timestamp"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not kind:
@@ -154,6 +162,37 @@ _EXPORTS = {
     "EXPORT_ACTOR": _actor,
     "EXPORT_NODE": _node,
     "EXPORT_DRIVER_JOB": _driver_job,
+}
+
+
+def _aggregated_task(record: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    data = record["taskLifecycleEvent"]
+    error = data.get("rayErrorInfo") or {}
+    return "export.task_error" if error else "", {
+        "task": _hex(data.get("taskId")),
+        "job": _hex(data.get("jobId")),
+        "worker": _hex(data.get("workerId")),
+        "node": _hex(data.get("nodeId")),
+        "attempt": str(data.get("taskAttempt", 0)),
+        "error": str(error.get("errorType", "")),
+        "what": _message(error.get("errorMessage")).removeprefix("User exception:\n"),
+    }
+
+
+def _aggregated_actor(record: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    data = record["actorDefinitionEvent"]
+    return "export.actor", {
+        "actor": _hex(data.get("actorId")),
+        "job": _hex(data.get("jobId")),
+        "class_name": str(data.get("className", "")),
+        "name": str(data.get("name", "")),
+        "namespace": str(data.get("rayNamespace", "")),
+    }
+
+
+_AGGREGATED = {
+    "TASK_LIFECYCLE_EVENT": _aggregated_task,
+    "ACTOR_DEFINITION_EVENT": _aggregated_actor,
 }
 
 

@@ -6,7 +6,8 @@ Samples decide whether a large console is rewritten, because rewriting takes som
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -116,6 +117,9 @@ class _Outputs:
 
     def sources(self, source: Source) -> dict[Source, str]:
         """The sources that replace a source, with their files."""
+        lines: Sequence[int] = self.numbers
+        if source.lines:  # a part of an export
+            lines = array("I", map(source.line, lines))
         return {
             replace(
                 source,
@@ -124,7 +128,7 @@ class _Outputs:
                 # The console's own part represents the file that was given.
                 size=self._path(role).stat().st_size if role else source.size,
                 places=places,
-                lines=self.numbers,
+                lines=lines,
             ): str(self._path(role))
             for role, (_, places) in self.logs.items()
         }

@@ -1,0 +1,178 @@
+"""The records of an export -> one file for each place, in the order of time.
+
+Texts go to files while they are read; in memory are 20 bytes for each line. Stores answer newest first, and
+in pages that can overlap: a line that two pages hold is written once, while equal lines of one page stay.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby, islice
+from operator import ge, gt, le, lt
+from pathlib import Path
+
+from raydoctor.capture.budget import Budget
+from raydoctor.capture.exports.labels import Place, Record
+
+_HELD = 64 << 20
+"""Bytes of text in memory before they are written."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """The records of one place, as they arrive."""
+
+    path: Path
+    times: array[int] = field(default_factory=lambda: array("q"))
+    sizes: array[int] = field(default_factory=lambda: array("I"))
+    """Bytes of each record, with the end of its last line."""
+    lines: array[int] = field(default_factory=lambda: array("I"))
+    """Of each record, in the export."""
+    pages: list[int] = field(default_factory=list)
+    """The first record of each document of the export but the first."""
+    held: list[bytes] = field(default_factory=list)
+    longer: dict[int, int] = field(default_factory=dict)
+    """The number of lines of each record that has more than one."""
+
+    def add(self, record: Record, line: int) -> int:
+        """Add a record; returns its number of bytes."""
+        data = f"{record.text}\n".encode("utf-8", "replace")
+        if (count := data.count(b"\n")) > 1:
+            self.longer[len(self.times)] = count
+        self.times.append(record.at)
+        self.sizes.append(len(data))
+        self.lines.append(line)
+        self.held.append(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self.held:
+            with self.path.open("ab") as out:
+                out.write(b"".join(self.held))
+            self.held.clear()
+
+
+class Streams:
+    """The streams of one export."""
+
+    def __init__(self, folder: Path, numbers: Iterator[int], budget: Budget) -> None:
+        self._folder, self._numbers, self._budget = folder, numbers, budget
+        self._held = 0
+        self.places: dict[Place, Stream] = {}
+        self.are_outputs = False
+        """Whether a record is known to be the output of a container."""
+
+    def add(self, record: Record, line: int) -> None:
+        """Add a record. Raises TooMuchError where the budget is spent, OSError if the folder is full."""
+        stream = self.places.get(record.place)
+        if stream is None:
+            stream = Stream(self._folder / f"stream-{next(self._numbers)}")
+            self.places[record.place] = stream
+        self._held += stream.add(record, line)
+        if self._held > _HELD:
+            self.flush()
+
+    def check_time(self) -> None:
+        """Raise TooMuchError once the processor time is spent."""
+        self._budget.check_time()
+
+    def end_page(self) -> None:
+        """Note that the following records may repeat earlier ones."""
+        for stream in self.places.values():
+            stream.pages.append(len(stream.times))
+
+    def flush(self) -> None:
+        """Write what is held."""
+        for stream in self.places.values():
+            stream.flush()
+        held, self._held = self._held, 0
+        self._budget.write(held)
+
+
+def finished(stream: Stream) -> array[int]:
+    """Bring a stream's file into order; for each line its number in the export, none if it is unknown."""
+    order = ordered(stream)
+    if order is not None:
+        _rewrite(stream, order)
+    lines = stream.lines
+    if not lines or not lines[0] or (order is None and not stream.longer):
+        return lines if lines and lines[0] else array("I")
+    indices = range(len(lines)) if order is None else order
+    return array("I", (lines[n] for n in indices for _ in range(stream.longer.get(n, 1))))
+
+
+def ordered(stream: Stream) -> list[int] | None:
+    """The records to keep, oldest first; None if all are, as they are."""
+    times = stream.times
+    if all(map(lt, times, islice(times, 1, None))):
+        return None
+    if all(map(gt, times, islice(times, 1, None))):
+        return list(reversed(range(len(times))))
+    pages = _pages(stream)
+    if all(map(le, times, islice(times, 1, None))) and not pages:
+        return None
+    indices: Iterable[int] = range(len(times))
+    if sum(map(gt, times, islice(times, 1, None))) > sum(map(lt, times, islice(times, 1, None))):
+        indices = reversed(range(len(times)))
+    return list(_once(stream, sorted(indices, key=times.__getitem__), pages))
+
+
+def _pages(stream: Stream) -> list[int]:
+    """The first record of each page but the first: of documents, and where the order of time begins anew."""
+    times = stream.times
+    is_falling = all(map(ge, times, islice(times, 1, None)))
+    if is_falling:
+        return [page for page in stream.pages if 0 < page < len(times)]
+    falls = [n for n, each in enumerate(map(gt, times, islice(times, 1, None)), 1) if each]
+    rises = [n for n, each in enumerate(map(lt, times, islice(times, 1, None)), 1) if each]
+    turns = rises if len(falls) > len(rises) else falls
+    return sorted({*turns, *(page for page in stream.pages if 0 < page < len(times))})
+
+
+def _once(stream: Stream, order: list[int], pages: list[int]) -> Iterator[int]:
+    """The records without those that another page has already.
+
+    Of a store's answer, newest first, equal lines of the same nanosecond are one: it keeps no others.
+    """
+    offsets = array("Q", accumulate(stream.sizes, initial=0))
+    stream.flush()
+    with (
+        stream.path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+    ):
+        for at, group in groupby(order, key=stream.times.__getitem__):
+            same = list(group)
+            if len(same) == 1 or not at:
+                yield from same
+                continue
+            # Of a page that is cut off in between, not all of these lines are known, nor their order.
+            of_page = Counter(bisect_right(pages, index) for index in same)
+            same.sort(key=lambda index: -of_page[bisect_right(pages, index)])
+            kept: Counter[bytes] = Counter()
+            seen: Counter[tuple[int, bytes]] = Counter()
+            for index in same:
+                raw = text[offsets[index] : offsets[index + 1]]
+                page = bisect_right(pages, index) if not at % 1000 else index
+                seen[page, raw] += 1
+                if seen[page, raw] > kept[raw]:
+                    kept[raw] += 1
+                    yield index
+
+
+def _rewrite(stream: Stream, order: list[int]) -> None:
+    offsets = array("Q", accumulate(stream.sizes, initial=0))
+    target = stream.path.with_name(f"{stream.path.name}-ordered")
+    with (
+        stream.path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
+        target.open("wb") as out,
+    ):
+        for index in order:
+            out.write(text[offsets[index] : offsets[index + 1]])
+    target.replace(stream.path)
