@@ -86,7 +86,7 @@ _UNSEEN = pattern(
     rb"|\[(?:\d{1,3};){0,6}\d{0,3}m(?![\w\]])"  # a colour whose escape was filtered
     rb"|\[(?:\d{1,3};){1,6}\d{1,3}m|\[(?:[0-9]|[34][0-7]|9[0-7])m"
     rb"|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf|\xc2\xad"
-    rb"|[^\x08\n]\x08"  # an overstruck character
+    rb"|[\xc2-\xf4][\x80-\xbf]{1,3}\x08|[^\x08\n]\x08"  # an overstruck character
 )
 _BARE_COLOUR = pattern(rb"\[[\d;]{0,24}m")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.text import join_names, plural
 from raydoctor.observe.kubectl.client import Listed, advice, is_name
@@ -92,7 +93,7 @@ def _only(items: Mapping[str, list[dict[str, Any]]]) -> tuple[str, str] | None:
     if len(names) > 1:
         raise RaydoctorError(
             f"the namespace has {plural(len(names), 'Ray cluster')}: {join_names(names, 20)}",
-            f"Name one, for example: kubectl raydoctor diagnose {names[0]}",
+            paste.shell("Name one, for example: kubectl raydoctor diagnose {name}", name=names[0]),
         )
     return _named(items, names[0]) if names else None
 

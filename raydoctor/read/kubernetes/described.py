@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from raydoctor.model.patterns import pattern
 from raydoctor.read.kubernetes.documents import Document
 
-_FIELD = pattern(r" *(?P<key>[A-Za-z][\w./()-]*(?: [\w./()-]+){0,6}):(?:\s+(?P<value>\S.*))?$")
+_FIELD = pattern(
+    r" {0,40}(?P<key>[A-Za-z][\w./()-]{0,100}(?: [\w./()-]{1,100}){0,6}):(?:\s+(?P<value>\S.*))?$"
+)
 """A field's name has single blanks, a table's row several."""
 _COLUMNS = pattern(r" {2,}")
 _DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
@@ -21,7 +23,7 @@ _TABLE = pattern(
 )
 _COUNT = pattern(r"\(x(\d{1,9}) over ")
 _WAITING = pattern(
-    r"(?:Init:)?(?:\w*BackOff|ErrImage\w+|InvalidImageName|Create\w+Error|RunContainerError|ContainerCreating)"
+    r"(?:Init:)?(?:\w{0,40}BackOff|ErrImage\w{1,40}|InvalidImageName|Create\w+Error|RunContainerError|ContainerCreating)"
 )
 _ENDED = pattern(
     r"(?:Init:)?(?:OOMKilled|Error|Completed|ContainerCannotRun|StartError|DeadlineExceeded)"
