@@ -70,6 +70,16 @@ CUT = Signal(
 """The exception says that the owner died, even where a paste or a logger cut its text off."""
 
 
+KILLED = Signal(
+    "owner.killed",
+    "Received KillLocalActor RPC",
+    r"^Received KillLocalActor RPC worker_id=(?P<worker>[0-9a-f]{56}) actor_id=(?P<actor>[0-9a-f]{32})",
+    ("raylet-out",),
+    f"Received KillLocalActor RPC worker_id={_W} actor_id=e01d15f447ee45922acace5001000000",
+)
+"""The GCS asks for it after `ray.kill`, and when no handle keeps the actor (2.5x to 2.60)."""
+
+
 class _Loss(NamedTuple):
     event: Event
     object: str
@@ -84,7 +94,7 @@ class _Loss(NamedTuple):
     explains=("object",),
     caused_by=("job", "node", "process", "worker"),
     daemons_record=True,
-    looks_for=(LOST, CUT, RAY_EXCEPTION),
+    looks_for=(LOST, CUT, KILLED, RAY_EXCEPTION),
 )
 def owner_died(case: Case) -> Iterator[Finding]:
     """One finding per owner, for all objects that were lost with it."""
@@ -112,7 +122,7 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
         )
     ]
     chain = [*_owner_end(case, first, job), *chain]
-    gaps = () if exit_ or job or first.owner == "" else (_no_record(first),)
+    gaps = () if exit_ or job or first.owner == "" or _killed(case, first) else (_no_record(first),)
     return Finding(
         _headline(case, first, lost, job),
         tuple(chain),
@@ -120,7 +130,7 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
         caused_by=_caused_by(case, first, job),
         subjects=tuple(Subject("object", o) for o in lost[:10]),
         count=len(lost),
-        remedies=_remedies(first, job),
+        remedies=(*_keep(case, first), *_remedies(first, job)),
         covers=tuple(echoes),
         gaps=gaps,
     )
@@ -151,7 +161,10 @@ def _owner_exit(case: Case, loss: _Loss, job: str) -> str:
         return f"{exit_.label}, ended with exit type {exit_.exit_type}"
     if not loss.owner:
         return "a worker that the message does not name, exited"
-    actor = case.actor(case.actor_of_worker(loss.owner)).class_name
+    killed = _killed(case, loss)
+    actor = case.actor(killed["actor"] if killed else case.actor_of_worker(loss.owner)).class_name
+    if killed:
+        return f"actor {actor or evidence.short(killed['actor'])}, was ended on request"
     worker = f"worker {evidence.short(loss.owner)}"
     return f"actor {actor} ({worker}), exited" if actor else f"{worker}, exited"
 
@@ -164,8 +177,28 @@ def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
             if ended
             else []
         )
+    if killed := _killed(case, loss):
+        return [Link(killed, "Ray was asked to end the owner: ray.kill, or no handle kept it")]
     exit_ = next((e for e in case.all_exits if e.worker == loss.owner), None)
     return list(evidence.exit_links(exit_, most=1)) if exit_ else []
+
+
+def _killed(case: Case, loss: _Loss) -> Event | None:
+    """The record that the owner, an actor, was ended on request."""
+    found = [e for e in case.of(KILLED.kind) if loss.owner and e["worker"] == loss.owner]
+    return found[0] if found else None
+
+
+def _keep(case: Case, loss: _Loss) -> tuple[Remedy, ...]:
+    if not _killed(case, loss):
+        return ()
+    return (
+        Remedy(
+            "Fetch the objects before the actor ends: do not ray.kill it earlier, and keep a handle",
+            ("values = ray.get(refs)   # then ray.kill(actor)",),
+            doc=_DOC,
+        ),
+    )
 
 
 def _caused_by(case: Case, loss: _Loss, job: str) -> tuple[Entity, ...]:
@@ -233,7 +266,9 @@ def _story(loss: _Loss) -> tuple[str, ...]:
     """The command that shows the owner's end, if the message names the owner."""
     if not loss.owner:
         return ()
-    return (paste.shell("raydoctor story {owner:id} logs/", owner=loss.owner),)
+    return (
+        paste.shell("raydoctor story {owner:id} PATH   # the path of these logs", owner=loss.owner),
+    )
 
 
 # ------------------------------------------------------------------ examples
@@ -272,6 +307,17 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("owner-died",),
         says=("driver of job 1", "detached"),
+    ),
+    Example(
+        "the owner is an actor that the program killed",
+        {
+            "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n\nOwner worker ID: {_W}, owner node ID: {_N}, owner "
+            "address: 10.0.0.2:38433.\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": f"[2026-11-21 07:43:10,000 I 9 9] (raylet) node_manager.cc:3647: {KILLED.sample}\n",
+        },
+        roots=("owner-died",),
+        says=("was ended on request", "ray.kill(actor)"),
     ),
     Example(
         "a console that cuts the exception's text off",

@@ -217,7 +217,7 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     }
     crash = ["a crash that Python or Ray reported"] if all(e.worker in own for e in exits) else []
     return [
-        "a kill by Ray's memory monitor", *crash, "an exit with an error code", "an earlier end of its node or of the process that owned its work",
+        "a kill by Ray's memory monitor", *crash, "an exit with an error code (except os._exit, which leaves no code)", "an earlier end of its node or of the process that owned its work",
     ]  # fmt: skip
 
 
