@@ -47,7 +47,7 @@ _YAML = pattern(
     r"(?=.*^[ -]*(?:uid|creationTimestamp|status|involvedObject):)",
     re.DOTALL | re.MULTILINE,
 )
-"""A manifest that was never applied has none of these fields: it is no evidence."""
+"""A manifest that was never applied has none of these fields: it is not evidence."""
 _DESCRIBED = pattern(
     r"(?:\s|Warning: [^\n]*\n)*Name:\s{2,}\S[^\n]*\n"
     r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",

@@ -389,7 +389,7 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
 
 
 def without_reports(lines: list[Numbered]) -> list[Numbered]:
-    """The lines without reports of this program: what they quote is no evidence."""
+    """The lines without reports of this program: what they quote is not evidence."""
     kept: list[Numbered] = []
     n = 0
     while n < len(lines):

@@ -345,7 +345,7 @@ def _decoded(window: _Text) -> tuple[Any, str, int] | None:
 
 
 def _is_cut_off(error: Exception, length: int) -> bool:
-    """Whether more text may mend it."""
+    """Whether more text may complete it."""
     return isinstance(error, json.JSONDecodeError) and (
         error.pos > length - 20 or error.msg.startswith("Unterminated string")
     )

@@ -124,7 +124,7 @@ def ordered(stream: Stream) -> list[int] | None:
 
 
 def _pages(stream: Stream) -> list[int]:
-    """The first record of each page but the first: of documents, and where the order of time begins anew."""
+    """The first record of each page but the first: of documents, and where the order of time starts again."""
     times = stream.times
     is_falling = all(map(ge, times, islice(times, 1, None)))
     if is_falling:
