@@ -310,10 +310,10 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
             fix,
             (
                 paste.python(
-                    "# reproduce it without Ray: remove @ray.remote from the class, call {actor}(…) with the same arguments,",
+                    "# reproduce it without Ray: remove @ray.remote from the class and call {actor}(…)",
                     actor=name,
                 ),
-                "# on the actor's node and in its environment",
+                "# with the same arguments, on the actor's node and in its environment",
             ),
             doc=_DOC,
         ),
