@@ -39,9 +39,9 @@ def gaps_of(file: str) -> list[Gap]:
 
 
 def _gap(row: Mapping[str, Any], *, optional: bool) -> Gap:
-    """A gap with the collector's hint as prose: an archive may come from anyone, so it must not be a line to paste.
+    """A gap. Its hint becomes prose: an archive may come from anyone, so it must not be a line to paste.
 
-    The hint of optional evidence is omitted: it is about the collector's machine, which its reader may not reach.
+    The hint of optional evidence is omitted: it is about the collector's machine, not the reader's.
     """
     hint = "" if optional else str(row.get("hint") or "")
     advice = paste.text("The collector advised: {hint}", hint=hint) if hint else ""

@@ -43,7 +43,7 @@ def session_option(command: _Command) -> _Command:
         "--session",
         metavar="NAME",
         default="",
-        help="Of several sessions in PATH the one to read; by default the newest.",
+        help="The session to read if PATH has several; by default the newest.",
     )(command)
 
 
@@ -135,8 +135,8 @@ def verbose_option(command: _Command) -> _Command:
 
 
 def address_option(
-    text: str = "The cluster, if several run here or it runs elsewhere: its GCS's host:port; auto is this "
-    "machine's.",
+    text: str = "The cluster's GCS as host:port, needed if several clusters run here or it runs "
+    "elsewhere; auto is this machine's.",
 ) -> Callable[[_Command], _Command]:
     """`--address`."""
     return click.option("--address", metavar="ADDRESS", help=text)

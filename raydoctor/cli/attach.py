@@ -30,12 +30,12 @@ _NEAR = ("127.0.0.1", "::1", "localhost")
 _HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
 
 WHAT is the id of a task (or its first digits), the name of a task, the id, class or
-name of an actor, or a pid, as reports print them. Without WHAT, raydoctor lists the tasks that wait at a
+name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
 breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
-client of its user or of root. The port stays open until --close; a second attach reuses
-it. If the process is on another node, a small task there opens the port.
+client that the same user or root runs. The port stays open until --close; a second attach reuses
+it. On another node, a small Ray task opens the port there, and raydoctor prints how to reach it.
 
 \b
 Without an IDE, and without a port that stays open:
@@ -69,7 +69,7 @@ Exit code:
     is_flag=False,
     flag_value=_OWN_FRAME,
     metavar="[FRAME]",
-    help="Show the variables of a frame: its number, its function, or your innermost frame.",
+    help="Show the variables of a frame: its number or function; by default your innermost frame.",
 )
 @click.option(
     "--eval", "evaluate", metavar="EXPR", default="", help="Evaluate an expression in the frame."
@@ -104,7 +104,11 @@ Exit code:
     default=_LOOPBACK,
     help="Listen on this address instead of loopback.",
 )
-@click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
+@click.option(
+    "--vscode",
+    is_flag=True,
+    help="Write a launch configuration for the port into .vscode/launch.json.",
+)
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()

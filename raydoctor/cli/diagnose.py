@@ -32,7 +32,7 @@ Examples:
   raydoctor diagnose logs/ --format markdown -o issue.md
   raydoctor diagnose logs/ --format json --fail-on critical
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
-  kubectl logs HEAD_POD | raydoctor diagnose --driver-log -
+  kubectl logs SUBMITTER_POD | raydoctor diagnose --driver-log -
 
 \b
 Exit code:
@@ -52,8 +52,7 @@ Exit code:
     "--session",
     metavar="NAME",
     default="",
-    help="Of several sessions in PATH the one to read; by default the newest. all: one report on "
-    "each.",
+    help="The session to read if PATH has several; by default the newest. all: one report on each.",
 )
 @options.format_option("text", "json", "markdown")
 @click.option(

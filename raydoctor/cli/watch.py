@@ -28,16 +28,16 @@ it, sort, filter; ? lists the keys, q or Ctrl-C ends the watch. Otherwise, or wi
 round and each event is one JSON line. The watch uses less than 1 % of
 one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
-With --timeout the watch enforces a time limit on every task of a job whose code you cannot
-change. Only running time counts, and each retry gets the full limit. --on-timeout sets what
+With --timeout the watch checks every task against a time limit, without a change to the
+program. Only running time counts, and each retry gets the full limit. --on-timeout sets what
 happens to a task over its limit:
 
 \b
   report  report the task and change nothing (the default)
   cancel  ask its owner to cancel it, then raise KeyboardInterrupt in it; its worker keeps running
-  force   as cancel, then end its worker, at last with SIGKILL; an actor only with --kill-actor
+  force   as cancel, then end its worker, finally with SIGKILL; an actor only with --kill-actor
 
-Drivers and Ray's own actors (Serve, submitted jobs) are never touched. Every action is
+Drivers and Ray's own actors (of Serve, supervisors of jobs) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.
 
 \b
@@ -50,7 +50,7 @@ Examples:
 \b
 Exit code:
   0    ended by q, --for or SIGTERM
-  2    could not run: no cluster, or the cluster refused the token
+  2    could not run: no cluster, or the cluster refused RAY_AUTH_TOKEN
   130  ended by Ctrl-C
 """
 _SPAN = options.Duration(0.001)
@@ -77,7 +77,7 @@ _SPAN = options.Duration(0.001)
     "--timeout",
     type=_SPAN,
     metavar="DURATION",
-    help="Time limit of each task, from its start (in other commands: of a query).",
+    help="Time limit of each task, from the moment it starts to run.",
 )
 @click.option(
     "--on-timeout",
@@ -89,7 +89,7 @@ _SPAN = options.Duration(0.001)
     "names",
     multiple=True,
     metavar="GLOB",
-    help="Only functions with a matching name; repeatable.",
+    help="Apply --timeout only to functions with a matching name; repeatable.",
 )
 @click.option(
     "--exclude",

@@ -21,9 +21,9 @@ OUT_OF_SIGHT = 3
 
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
-Without --kill or --clean this is a dry run; both show the plan and ask for confirmation.
+Without --kill or --clean this is a dry run. With them, raydoctor shows its plan and asks.
 By default raydoctor searches only this machine. --node and --all-nodes start a small
-Ray task on each of those nodes to search there, and to end leftovers with --kill.
+Ray task on each of those nodes to search there and, with --kill, to end leftovers there.
 
 raydoctor establishes ownership from what a process inherited or holds open: environment,
 output, log, object store, process group, session. The plan shows this for each process.
@@ -60,7 +60,9 @@ Exit code:
 @click.option(
     "--kill", is_flag=True, help="End the leftovers: show the plan, ask, end them, verify."
 )
-@click.option("--clean", is_flag=True, help="Remove the files of dead sessions.")
+@click.option(
+    "--clean", is_flag=True, help="Remove the files of dead sessions, including their logs."
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option(
     "-y",
@@ -92,7 +94,7 @@ Exit code:
 )
 @click.option("--all-nodes", is_flag=True, help="Search all nodes of the cluster and this machine.")
 @options.address_option(
-    "The cluster of these nodes, if several run here or it runs elsewhere: its GCS's host:port."
+    "For --node and --all-nodes: the cluster's GCS as host:port, if several run here or it runs elsewhere."
 )
 @options.format_option("text", "json")
 @options.verbose_option

@@ -64,7 +64,7 @@ def catalogue(rules: Sequence[Rule], width: int) -> Page:
 
 TIERS = {
     "root": "where an incident starts",
-    "cause": "explains symptoms, and may have a root of its own",
+    "cause": "explains symptoms, and may itself have a root",
     "symptom": "what the program saw",
 }
 

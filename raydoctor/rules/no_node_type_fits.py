@@ -96,7 +96,11 @@ def _finding(
                 _type_lines(needs),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
-            Remedy(f"Or lower the request for {evidence.join_names(short)}" if short else "Or lower the request"),
+            Remedy(
+                f"Or lower the request for {evidence.join_names(short)}"
+                if short
+                else "Or lower the request"
+            ),
         ),
         covers=tuple(reports),
     )

@@ -24,7 +24,7 @@ Raise the limit of the group, or let fewer tasks run at once (`memory=`, `num_cp
 ## Not this when
 - A container ended with exit code 137 for another reason (`Error`): `kubectl delete`, a failed probe, a drain.
 - The pod was evicted because its machine ran out of memory (`pod-evicted`).
-- Ray's monitor killed a worker and the container lives (`ray-oom-kill`).
+- Ray's monitor killed a worker and the container is still running (`ray-oom-kill`).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ _FIND = Remedy(
     ),
     doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
 )
-_UNTIL_THEN = "Until then, let Ray retry the work, unless it ends its process each time"
+_UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its worker on every attempt"
 
 
 @rule(
@@ -217,7 +217,7 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     }
     crash = ["a crash that Python or Ray reported"] if all(e.worker in own for e in exits) else []
     return [
-        "a kill by Ray's memory monitor", *crash, "an exit with an error code (except os._exit, which leaves no code)", "an earlier end of its node or of the process that owned its work",
+        "a kill by Ray's memory monitor", *crash, "an exit with an error code (except by os._exit, whose code Ray does not see)", "an earlier end of its node or of the process that owned its work",
     ]  # fmt: skip
 
 

@@ -195,12 +195,12 @@ def _actors(fit: Fit, beside: str) -> Remedy:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
     else:
         grown = f"to {gib(fit.each)}" if fit.each > fit.room + 0.005 else "beyond that"
-        title = f"Keep actor {fit.name} below {gib(fit.room)}, the memory left for it{beside}: it had grown {grown}"
+        title = f"Keep actor {fit.name} well below {gib(fit.room)}, the memory left for it{beside}: it had grown {grown}"
     return Remedy(
         title,
         (
             paste.python(
-                "# {name}: drop what is no longer needed. Keep large values in the object store (ray.put) or on disk",
+                "# {name}: delete values after their last use, or keep them on disk",
                 name=fit.name,
             ),
         ),

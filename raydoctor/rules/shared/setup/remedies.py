@@ -16,14 +16,14 @@ IMAGE = Remedy(
 )
 KEPT = (
     Remedy(
-        "To retry within 10 minutes, change the runtime environment: the agent caches a failure for that long",
+        "To retry at once, change anything in the runtime environment: the agent caches a failure for 10 minutes",
         (
-            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries, any change makes it a new environment',
+            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries. Any change makes it a new environment',
         ),
         doc=_DEBUGGING,
     ),
     Remedy(
-        "Or keep failures for a shorter time",
+        "Or cache failures for a shorter time",
         (
             "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # before ray start, or before the program that calls ray.init(), on every node",
         ),
@@ -79,7 +79,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
             f"Correct the name and version of {wanted}, or set the index that has it",
             (
                 paste.shell(
-                    "pip download --no-deps {requirement}   # on the node, with its Python and its index",
+                    "pip download --no-deps {requirement}   # on the node, with the Python of Ray and the same index",
                     requirement=wanted,
                 ),
                 paste.python(
