@@ -22,7 +22,7 @@ _HELP = """Cancel one task of a live cluster, step by step, no matter who submit
 
 TASK is a task id (from `ray list tasks` or an ObjectRef), at least six of its first
 digits, the task's name, its actor's class or its pid. raydoctor takes a step only if
-the task is still running --grace after the previous one, and verifies each result:
+the task still runs 5 s (--grace) after the previous one, and verifies each result:
 
 \b
   cancel      its owner cancels it, as ray.cancel does
@@ -35,7 +35,7 @@ the task is still running --grace after the previous one, and verifies each resu
   job-stop    only with --job-stop: ends the whole job
 
 The subprocesses of the task end with it, also those in sessions of their own. Ray does
-not retry the task. On another node, a small task takes the steps there.
+not retry the task. On another node, raydoctor submits a small task that takes the steps.
 
 \b
 Examples:

@@ -7,8 +7,8 @@ it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedErr
 
 ## Why
 Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime environment
-agent. If one of them ends, the raylet ends itself and its node. Ray's message lists three possible causes: an incompatible
-`grpcio` version crashes the agent, a port is in use, or the kernel killed the agent.
+agent. If one of them ends, the raylet ends itself and its node. Usual causes: an incompatible `grpcio` version
+crashes the agent, a port is in use, or the kernel killed the agent.
 
 ## Confirm
 - The end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback means that the
