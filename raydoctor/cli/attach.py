@@ -106,8 +106,10 @@ Exit code:
 )
 @click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
+@click.option("--dry-run", is_flag=True, help="Show the process, and attach to nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
+@options.only_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(
@@ -199,6 +201,11 @@ class _Call:
     def run(self) -> int:
         """Attach, and print the result."""
         given = self.given
+        identity = self._identity()
+        options.check_only(given["only"], identity)
+        if given["dry_run"]:
+            self._show_plan(identity)
+            return 0
         if given["listen"] not in _NEAR:
             options.note(
                 f"anyone who can reach {given['listen']} can run code in the process: "
@@ -212,6 +219,25 @@ class _Call:
         errors = [row for row in (reply.get("seen") or {}).values() if isinstance(row, dict)]
         bad = "failed" in reply or any("error" in row for row in errors)
         return NOT_DONE if bad else 0
+
+    def _identity(self) -> str:
+        """The task in this process: it differs once the process runs another task, or is another one."""
+        from raydoctor.observe.processes import proc
+
+        found = self.found
+        process = proc.read(found.pid) if self.is_here else None
+        own = (
+            proc.identity(found.pid, process.started_at, proc.boot_time()) if process else found.pid
+        )
+        return f"{found.id}:{found.worker}:{own}"
+
+    def _show_plan(self, identity: str) -> None:
+        from raydoctor.render import attach as render
+
+        if self.as_json:
+            options.print_text(render.plan_to_json(self.found, self.given["execute"], identity))
+        else:
+            options.print_page(render.planned(self.found, self.given["execute"]))
 
     def _inside(self) -> dict[str, Any]:
         given = self.given
