@@ -118,4 +118,5 @@ def _failure(lines: Sequence[str], code: int) -> RaydoctorError:
         message = line.removeprefix(_OWN_NAME)
         if message != line or (message := line.removeprefix("Error: ")) != line:
             return RaydoctorError(one_line(message), one_line(" ".join(lines[number + 1 :])))
-    return RaydoctorError(f"the command ended with exit code {code}", "Run raydoctor in a shell.")
+    last = f": {one_line(lines[-1])}" if lines else ""
+    return RaydoctorError(f"the command ended with exit code {code}{last}", "Try it in a shell.")

@@ -165,8 +165,9 @@ def _shown(value: Any) -> Any:
 
 
 def shown(text: str) -> str:
-    """Text in which every character is visible, of at most 1,200 characters."""
-    return shortened(_IGNORABLE.sub(_escaped, printable(text)), _LONGEST)
+    """The first 1,200 characters of a text, with every invisible one escaped."""
+    # Cut first: a log may hold megabytes in a line.
+    return _IGNORABLE.sub(_escaped, printable(shortened(text, _LONGEST)))
 
 
 def _escaped(match: Any) -> str:

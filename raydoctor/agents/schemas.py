@@ -119,6 +119,7 @@ class HungGroupRow(TypedDict):
     waiting: int
     exact: bool
     remedies: list[Fix]
+    more_remedies: NotRequired[int]
     untrusted_text: Texts
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from raydoctor.agents.replies import Items, Result, Row, as_text, shown, untrusted
+from raydoctor.agents.replies import Items, Result, Row, as_text, shortened, shown, untrusted
 from raydoctor.model.text import is_code, plural
 
 Document = Mapping[str, Any]
 _SEVERITIES = ("critical", "error", "warning", "info")
 _REMEDIES = 2
 """Remedies of a root in the first reply; the others are in its finding."""
+_GROUP_REMEDIES = 4
 _LISTED = 20
 _FRAMES = 12
+_LINK = 500
+"""Characters of a record in a chain; `evidence` shows the lines themselves."""
 
 
 # ---------------------------------------------------------------- diagnose
@@ -57,7 +60,6 @@ def _health(document: Document, roots: Sequence[Document], gaps: int) -> str:
 
 
 def _root(diagnosis: Document, meanings: Mapping[str, str]) -> Row:
-    remedies = diagnosis["remedies"]
     first = next(iter(diagnosis["chain"]), None)
     where = f"{first['file']}:{first['line']}" if first else ""
     return {
@@ -68,16 +70,19 @@ def _root(diagnosis: Document, meanings: Mapping[str, str]) -> Row:
         "means": meanings.get(diagnosis["rule"], ""),
         "consequences": diagnosis["consequences"][:_LISTED],
         **untrusted(headline=diagnosis["headline"], evidence=where),
-        "remedies": [fix(each) for each in remedies[:_REMEDIES]],
-        **({"more_remedies": len(remedies) - _REMEDIES} if len(remedies) > _REMEDIES else {}),
+        **_fixes(diagnosis["remedies"], _REMEDIES),
     }
 
 
+def _fixes(remedies: Sequence[Document], most: int) -> Row:
+    left = len(remedies) - most
+    more = {"more_remedies": left} if left > 0 else {}
+    return {"remedies": [fix(each) for each in remedies[:most]], **more}
+
+
 def fix(remedy: Document) -> Row:
-    """A remedy: lines to paste apart from its sentences, which may contain names."""
-    lines = [line for step in remedy["steps"] for line in step.split("\n")]
-    commands = [shown(line) for line in lines if is_code(line)]
-    prose = [line for line in lines if not is_code(line)]
+    """A remedy: lines to paste apart from its sentences and comments, which may contain names."""
+    commands, prose = _advice("\n".join(remedy["steps"]))
     return {
         "risk": remedy["risk"],
         "commands": commands,
@@ -97,9 +102,34 @@ def _gap(gap: Document) -> Row:
     return {"optional": gap.get("optional", False), "commands": commands, **texts}
 
 
-def _advice(text: str) -> tuple[list[str], str]:
-    """A hint as a line to paste, or as a sentence."""
-    return ([shown(text)], "") if text and is_code(text) else ([], text)
+def _advice(text: str) -> tuple[list[str], list[str]]:
+    """Lines to paste, in which every name is quoted; and sentences and comments, in which none is."""
+    commands, prose = [], []
+    for line in filter(None, text.split("\n")):
+        command, comment = _split(line) if is_code(line) else ("", line)
+        # A command is printed as it is or not at all: a part of it may do something else.
+        is_whole = shown(command) == command
+        commands += [command] if command and is_whole else []
+        prose += [part for part in (comment, "" if is_whole else command) if part]
+    return commands, prose
+
+
+def _split(line: str) -> tuple[str, str]:
+    """A line to paste, and the comment at its end. A `#` in quotes begins none."""
+    quote, before, is_escaped = "", " ", False
+    for at, char in enumerate(line):
+        if is_escaped:
+            is_escaped = False
+        elif char == "\\" and quote != "'":
+            is_escaped = True
+        elif quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == "#" and before.isspace():
+            return line[:at].rstrip(), line[at:].lstrip("# ")
+        before = char
+    return line, ""
 
 
 def _notes(notes: Iterable[str]) -> Iterator[tuple[str, Row]]:
@@ -119,8 +149,8 @@ def finding(document: Document, wanted: str, meanings: Mapping[str, str]) -> Res
     same = ("id", "rule", "severity", "tier", "count", "first_at", "last_at")
     head = {**{name: chosen[name] for name in same}, "means": meanings.get(chosen["rule"], "")}
     items: list[tuple[str, Row]] = [("headline", untrusted(headline=chosen["headline"]))]
-    items += [("remedies", fix(each)) for each in chosen["remedies"]]
     items += [("chain", _link(each)) for each in chosen["chain"]]
+    items += [("remedies", fix(each)) for each in chosen["remedies"]]
     items += [("consequences", _consequence(by_id[name])) for name in chosen["consequences"]]
     items += [("subjects", _subject(each)) for each in chosen["subjects"][:_LISTED]]
     items += [("gaps", _gap(each)) for each in chosen["gaps"]]
@@ -128,9 +158,8 @@ def finding(document: Document, wanted: str, meanings: Mapping[str, str]) -> Res
 
 
 def _link(link: Document) -> Row:
-    texts = untrusted(
-        shows=link["shows"], file=link["file"], text=link["text"], code=link.get("code")
-    )
+    text = shortened(link["text"], _LINK)
+    texts = untrusted(shows=link["shows"], file=link["file"], text=text, code=link.get("code"))
     return {"line": link["line"], "at": link["at"], "count": link["count"], **texts}
 
 
@@ -229,7 +258,7 @@ def _group(group: Document, rows: Sequence[Document]) -> Row:
             why=first["why"],
             stack=_frames(first["stack"]),
         ),
-        "remedies": [fix(each) for each in group["remedies"]],
+        **_fixes(group["remedies"], _GROUP_REMEDIES),
     }
 
 

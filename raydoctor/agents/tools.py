@@ -55,10 +55,10 @@ class Desk:
 
     def first(self, result: Result) -> CallToolResult:
         """The first page of a new result."""
-        return replied(self._shelf.page(self._shelf.add(result), result.tool))
+        return replied(_in_order(self._shelf.page(self._shelf.add(result), result.tool)))
 
     def _next(self, cursor: str, tool: str) -> CallToolResult:
-        return replied(self._shelf.continued(cursor, tool))
+        return replied(_in_order(self._shelf.continued(cursor, tool)))
 
     def _report(self, name: str) -> Result:
         return self._shelf.get(name or self._shelf.latest("diagnose"), "diagnose")
@@ -234,6 +234,13 @@ def _meanings() -> Mapping[str, str]:
     from raydoctor.render.rules import summary
 
     return {rule.name: summary(rule) for rule in plugins.catalogue().rules}
+
+
+def _in_order(reply: Row) -> Row:
+    """Lines of evidence as in the file; those nearest to the wanted one were chosen."""
+    if "from_line" in reply:
+        reply["lines"] = sorted(reply.get("lines", ()), key=lambda each: int(each["line"]))
+    return reply
 
 
 def _absolute(path: str) -> str:
