@@ -17,7 +17,7 @@ from pydantic import Field
 
 from raydoctor.agents import schemas, shapes
 from raydoctor.agents.replies import Result, Row
-from raydoctor.agents.tools import Desk
+from raydoctor.agents.tools import Address, Desk
 from raydoctor.model.errors import RaydoctorError
 
 _VALID = 300.0
@@ -65,19 +65,21 @@ class Acts:
         force: Annotated[
             bool, Field(description="cancel: end the worker if gentler steps fail.")
         ] = False,
+        address: Address = "",
     ) -> Annotated[CallToolResult, schemas.PlanReply]:
         """Show what an act would do, and return a token for exactly that. Nothing is changed.
 
         Show the plan to a person, and call `act` with the token once they agree.
         """
-        _check(act, target, statement)
-        words = _words(act, target, statement, force)
-        document = (await self._desk.run([*words[0], "--dry-run", *words[1]])).document
+        _check(act, target, statement, address)
+        options = _options(act, statement, force, address)
+        arguments = ("--", target) if target else ()
+        document = (await self._desk.run([*options, "--dry-run", *arguments])).document
         rows, only, chosen = _shown(act, document)
         head: Row = {"will": _WILL[act], "token": None, "expires_in_s": 0, "count": len(rows)}
         if only:
-            words = _words(act, chosen or target, statement, force)
-            token = self._keep((*words[0], "--yes", f"--only={only}", *words[1]))
+            arguments = ("--", chosen) if chosen else ()
+            token = self._keep((*options, "--yes", f"--only={only}", *arguments))
             head |= {"token": token, "expires_in_s": int(_VALID)}
         return self._desk.first(Result("plan", head, shapes.listed(rows)))
 
@@ -102,24 +104,26 @@ class Acts:
         return self._desk.first(Result("act", head, shapes.listed(_results(made.document))))
 
 
-def _check(act: Act, target: str, statement: str) -> None:
-    if act != "end_leftovers" and not target:
+def _check(act: Act, target: str, statement: str, address: str) -> None:
+    """Raise RaydoctorError for fields that do not belong together."""
+    if act == "end_leftovers" and (target or address):
         raise RaydoctorError(
-            f"{act} needs a target", "Pass the id of a task, as diagnose shows it."
+            "end_leftovers is about this machine", "Pass no target and no address."
         )
+    if act != "end_leftovers" and not target:
+        raise RaydoctorError(f"{act} needs a target", "Pass the id of a task, as hung shows it.")
     if (act == "run_statement") != bool(statement):
         raise RaydoctorError("statement belongs to run_statement", "Pass both, or neither.")
 
 
-def _words(
-    act: Act, target: str, statement: str, force: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The command and its options, and its arguments."""
+def _options(act: Act, statement: str, force: bool, address: str) -> tuple[str, ...]:
+    """The command and its options."""
+    common = ("--format=json", *((f"--address={address}",) if address else ()))
     if act == "cancel":
-        return ("cancel", "--format=json", "--force" if force else "--no-force"), ("--", target)
+        return "cancel", *common, "--force" if force else "--no-force"
     if act == "run_statement":
-        return ("attach", "--format=json", f"--exec={statement}"), ("--", target)
-    return ("zombies", "--format=json", "--kill"), ()
+        return "attach", *common, f"--exec={statement}"
+    return "zombies", *common, "--kill"
 
 
 def _shown(act: Act, document: Mapping[str, Any]) -> tuple[list[Row], str, str]:

@@ -109,7 +109,11 @@ def test_every_reading_tool_replies_as_its_schema_says(over: str) -> None:
         story = await called(client, "story", id="pid:9060")
         assert story["count"] > 0
         explained = await called(client, "explain", rule="kernel-oom-kill")
-        assert [each["heading"] for each in explained["sections"]][:3] == ["", "What you see", "Why"]
+        assert [each["heading"] for each in explained["sections"]][:3] == [
+            "",
+            "What you see",
+            "Why",
+        ]
         check = await called(client, "check")
         assert check["verdict"] in ("fit", "not fit")
 
@@ -126,7 +130,7 @@ def test_errors_are_replies_with_the_next_step(tmp_path: Path) -> None:
         assert "not a cursor" in await refusal(client, "diagnose", cursor="r1; rm")
         assert "no result 'r77'" in await refusal(client, "diagnose", cursor="r77.1")
         assert "not a time" in await refusal(client, "diagnose", path="/", since="yesterday-ish")
-        assert "error" in (await refusal(client, "nonsense")).lower() or True
+        assert "Unknown tool" in await refusal(client, "nonsense")
         assert "holds no list of tasks" in await refusal(client, "hung", path=str(capture_of(OOM)))
 
     with_client(use)
@@ -148,12 +152,20 @@ def test_evidence_reads_files_of_the_diagnosed_capture_alone(tmp_path: Path) -> 
     (tmp_path / "secret").write_text("hidden\n")
     capture = tmp_path / "logs"
     capture.mkdir()
-    (capture / "raylet.out").write_text("[2026-11-21 07:34:50,741 I 8 8] (raylet) x.cc:1: token=hunter22hunter22\n" * 3)
+    (capture / "raylet.out").write_text(
+        "[2026-11-21 07:34:50,741 I 8 8] (raylet) x.cc:1: token=hunter22hunter22\n" * 3
+    )
     (capture / "gcs_server.out").symlink_to(tmp_path / "secret")
 
     async def use(client: Client) -> None:
         await called(client, "diagnose", path=str(capture))
-        for file in ("../secret", str(tmp_path / "secret"), "gcs_server.out", "raylet.out/../../secret", ""):
+        for file in (
+            "../secret",
+            str(tmp_path / "secret"),
+            "gcs_server.out",
+            "raylet.out/../../secret",
+            "",
+        ):
             assert "has no file" in await refusal(client, "evidence", file=file, line=1)
         assert "has no line 99" in await refusal(client, "evidence", file="raylet.out", line=99)
         reply = await called(client, "evidence", file="raylet.out", line=2)
@@ -190,7 +202,9 @@ def test_old_results_are_dropped() -> None:
 def test_resources_and_the_prompt() -> None:
     async def use(client: Client) -> None:
         index = (await client.read_resource("raydoctor://rules")).contents[0].text  # type: ignore[union-attr]
-        assert "| `ray-oom-kill` | root |" in index.replace("[", "").replace("](ray-oom-kill.md)", "")
+        assert "| `ray-oom-kill` | root |" in index.replace("[", "").replace(
+            "](ray-oom-kill.md)", ""
+        )
         page = (await client.read_resource("raydoctor://rules/ray-oom-kill")).contents[0].text  # type: ignore[union-attr]
         assert page == (ROOT / "docs/rules/ray-oom-kill.md").read_text()
         for tool in READING:
@@ -227,7 +241,12 @@ def test_every_rule_page_is_explained_whole() -> None:
 
 def _huge(count: int, text: str) -> dict[str, Any]:
     """A report with many findings of long texts, as from a thousand nodes."""
-    remedy = {"title": text, "steps": [f"raydoctor cancel {'a' * 900}", text], "risk": "safe", "doc": "https://x"}
+    remedy = {
+        "title": text,
+        "steps": [f"raydoctor cancel {'a' * 900}", text],
+        "risk": "safe",
+        "doc": "https://x",
+    }
     link = {"file": text, "line": 1, "at": 1.0, "text": text, "shows": text, "count": 1}
     gap = {"what": text, "why": text, "hint": text, "optional": False}
     diagnosis = {
@@ -278,7 +297,9 @@ def test_no_reply_is_larger_than_the_limit(text: str) -> None:
             assert size_of(made) <= LIMIT
             sections = [value for value in reply.values() if isinstance(value, list)]
             assert sum(map(len, sections)) > 0
-            assert not any(each == {"omitted": "larger than a reply"} for s in sections for each in s)
+            assert not any(
+                each == {"omitted": "larger than a reply"} for s in sections for each in s
+            )
 
 
 # ---------------------------------------------------------------- text of others
@@ -342,11 +363,13 @@ def _capture_with(payload: str, folder: Path) -> None:
         f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
         f"{worker}, node id = {worker[::-1]}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits\n"
     )
-    (logs / f"worker-{worker}-01000000-503.err").write_text(f":task_name:{flat}\nFatal: {flat}\n[failure] ERROR {flat}\n")
+    (logs / f"worker-{worker}-01000000-503.err").write_text(
+        f":task_name:{flat}\nFatal: {flat}\n[failure] ERROR {flat}\n"
+    )
     (folder / "driver.log").write_text(
-        f"Traceback (most recent call last):\n  File \"/app/{flat[:40]}.py\", line 3, in <module>\n    ray.get(ref)\n"
+        f'Traceback (most recent call last):\n  File "/app/{flat[:40]}.py", line 3, in <module>\n    ray.get(ref)\n'
         f"ray.exceptions.RayTaskError(ValueError): ray::{flat}() (pid=503, ip=127.0.0.1)\n"
-        f"  File \"/app/job.py\", line 9, in {flat}\n    raise ValueError()\nValueError: {payload}\n"
+        f'  File "/app/job.py", line 9, in {flat}\n    raise ValueError()\nValueError: {payload}\n'
         f"(raylet) ray.exceptions.ActorDiedError: The actor {flat} died\n"
     )
 
@@ -383,7 +406,11 @@ def test_comments_of_a_remedy_are_marked_and_commands_are_whole() -> None:
     }  # fmt: skip
     row = shapes.fix(remedy)
     assert row["commands"] == ["raydoctor cancel 'a # b'", "ray status"]
-    assert row["untrusted_text"]["steps"][:3] == ["ends evil words", "evil words", "Wait for evil words."]
+    assert row["untrusted_text"]["steps"][:3] == [
+        "ends evil words",
+        "evil words",
+        "Wait for evil words.",
+    ]
 
 
 def test_invisible_characters_are_shown() -> None:
@@ -409,7 +436,11 @@ def test_a_cancelled_command_ends_with_its_children(monkeypatch: pytest.MonkeyPa
     began = time.monotonic()
     asyncio.run(run())
     assert time.monotonic() - began < 10
-    left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before and "600" in (p.info["cmdline"] or ())]
+    left = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if p.pid not in before and "600" in (p.info["cmdline"] or ())
+    ]
     assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -431,7 +462,9 @@ def _commands_of(parent: psutil.Process) -> list[psutil.Process]:
     return [p for p in parent.children() if "check" in p.cmdline()]
 
 
-def test_a_clients_cancellation_ends_the_command_and_the_server_goes_on(slow: dict[str, str]) -> None:
+def test_a_clients_cancellation_ends_the_command_and_the_server_goes_on(
+    slow: dict[str, str],
+) -> None:
     me = psutil.Process()
 
     async def use(client: Client) -> None:
@@ -481,7 +514,12 @@ def test_the_server_ends_with_its_client(number: int | None, slow: dict[str, str
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
     }  # fmt: skip
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "check", "arguments": {}}}
+    call = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "check", "arguments": {}},
+    }
     process.stdin.write(json.dumps(hello).encode() + b"\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "raydoctor"
@@ -504,7 +542,9 @@ def test_the_server_ends_with_its_client(number: int | None, slow: dict[str, str
 
 def test_the_server_imports_neither_ray_nor_a_rule_before_it_is_asked() -> None:
     probe = "import sys; from raydoctor.agents import server; server.build(True); print([m for m in sys.modules if m == 'ray' or m.startswith(('ray.', 'raydoctor.rules', 'psutil'))])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -532,7 +572,9 @@ def http_server(*options: str) -> Iterator[tuple[str, str]]:
 def status_of(address: str, **headers: str) -> int:
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
     fields = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    request = urllib.request.Request(address, body, {**fields, **{k.replace("_", "-"): v for k, v in headers.items()}})
+    request = urllib.request.Request(
+        address, body, {**fields, **{k.replace("_", "-"): v for k, v in headers.items()}}
+    )
     for _ in range(50):
         try:
             with urllib.request.urlopen(request, timeout=10) as reply:
@@ -563,7 +605,9 @@ def test_http_serves_only_clients_with_the_token() -> None:
 
             async with httpx2.AsyncClient(headers={"Authorization": mine}) as http:
                 async with Client(streamable_http_client(address, http_client=http)) as client:
-                    assert (await called(client, "explain", rule="node-died"))["rule"] == "node-died"
+                    assert (await called(client, "explain", rule="node-died"))[
+                        "rule"
+                    ] == "node-died"
 
         asyncio.run(use())
 
@@ -660,7 +704,11 @@ def test_there_is_no_token_for_nothing_or_for_several(document: dict[str, Any]) 
 
 def test_a_sweep_is_limited_to_the_shown_processes() -> None:
     row = {"pid": 5, "identity": "5:1.25", "outcome": "running", "reason": ""}
-    rows = [row, {**row, "identity": "6:2.00", "reason": "only inherited"}, {**row, "identity": "7:3.00", "outcome": "gone"}]
+    rows = [
+        row,
+        {**row, "identity": "6:2.00", "reason": "only inherited"},
+        {**row, "identity": "7:3.00", "outcome": "gone"},
+    ]
     desk = _Recorded({"leftovers": rows, "nodes": []})
     made = acts.Acts(desk)
     reply = _plan(desk, made, act="end_leftovers")
@@ -673,7 +721,11 @@ def test_a_sweep_is_limited_to_the_shown_processes() -> None:
 
 def test_a_plan_needs_its_fields() -> None:
     desk = _Recorded(CANCEL)
-    for given in ({"act": "cancel"}, {"act": "run_statement", "target": "x"}, {"act": "cancel", "target": "x", "statement": "y"}):
+    for given in (
+        {"act": "cancel"},
+        {"act": "run_statement", "target": "x"},
+        {"act": "cancel", "target": "x", "statement": "y"},
+    ):
         with pytest.raises(RaydoctorError):
             _plan(desk, acts.Acts(desk), **given)
     assert desk.ran == []
@@ -716,7 +768,9 @@ def test_the_skill_names_only_commands_options_and_rules_that_exist(folder: Path
     assert {name for name in names() if f"## raydoctor {name}\n" not in commands} == set()
 
 
-def test_a_skill_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_skill_that_cannot_be_written_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     assert execute(["skill", str(tmp_path / "file" / "x")]) == 2
     assert "cannot write into" in capsys.readouterr().err
