@@ -16,7 +16,7 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from raydoctor.agents import schemas, shapes
-from raydoctor.agents.replies import Result, Row
+from raydoctor.agents.replies import Row, ToolResult
 from raydoctor.agents.tools import Address, Desk
 from raydoctor.model.errors import RaydoctorError
 
@@ -33,7 +33,7 @@ _WILL: Mapping[str, str] = {
 }
 
 
-class _Plan(NamedTuple):
+class _PermittedAct(NamedTuple):
     """What a token permits."""
 
     words: tuple[str, ...]
@@ -47,7 +47,7 @@ class Acts:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._plans: dict[str, _Plan] = {}
+        self._plans: dict[str, _PermittedAct] = {}
 
     async def plan(
         self,
@@ -81,13 +81,13 @@ class Acts:
             arguments = ("--", chosen) if chosen else ()
             token = self._keep((*options, "--yes", f"--only={only}", *arguments))
             head |= {"token": token, "expires_in_s": int(_VALID)}
-        return self._desk.first(Result("plan", head, shapes.listed(rows)))
+        return self._desk.first(ToolResult("plan", head, shapes.listed(rows)))
 
     def _keep(self, words: tuple[str, ...]) -> str:
         while len(self._plans) >= _MOST:
             del self._plans[next(iter(self._plans))]
         token = secrets.token_urlsafe(18)
-        self._plans[token] = _Plan(words, time.monotonic() + _VALID)
+        self._plans[token] = _PermittedAct(words, time.monotonic() + _VALID)
         return token
 
     async def act(
@@ -101,7 +101,7 @@ class Acts:
             )
         made = await self._desk.run(plan.words)
         head = {"done": made.code == 0}
-        return self._desk.first(Result("act", head, shapes.listed(_results(made.document))))
+        return self._desk.first(ToolResult("act", head, shapes.listed(_results(made.document))))
 
 
 def _check(act: Act, target: str, statement: str, address: str) -> None:

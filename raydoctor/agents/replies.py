@@ -38,7 +38,7 @@ Items = Sequence[tuple[str, Row]]
 """Section of the reply -> what to add to it, in order of importance."""
 
 
-class Result(NamedTuple):
+class ToolResult(NamedTuple):
     """What a tool has found."""
 
     tool: str
@@ -55,10 +55,10 @@ class Shelf:
     """The last results of a server, by id."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[str, Result] = OrderedDict()
+        self._results: OrderedDict[str, ToolResult] = OrderedDict()
         self._count = 0
 
-    def add(self, result: Result) -> str:
+    def add(self, result: ToolResult) -> str:
         """Keep a result, and return its id; the oldest one is dropped."""
         self._count += 1
         name = f"r{self._count}"
@@ -67,7 +67,7 @@ class Shelf:
             self._results.popitem(last=False)
         return name
 
-    def get(self, name: str, tool: str) -> Result:
+    def get(self, name: str, tool: str) -> ToolResult:
         """A result of this tool. Raises RaydoctorError if there is none of that id."""
         found = self._results.get(name)
         if found is None or found.tool != tool:
@@ -98,7 +98,7 @@ class Shelf:
         return self.page(match["result"], tool, int(match["index"]))
 
 
-def _page(name: str, result: Result, start: int) -> Row:
+def _page(name: str, result: ToolResult, start: int) -> Row:
     reply: Row = {"result": name, **result.head, "next_cursor": None}
     at = min(start, len(result.items))
     while at < len(result.items):

@@ -51,7 +51,7 @@ class Root(TypedDict):
     untrusted_text: Texts
 
 
-class Page(TypedDict):
+class ReplyPage(TypedDict):
     """What every reply has."""
 
     result: str
@@ -60,7 +60,7 @@ class Page(TypedDict):
     gaps: NotRequired[list[Quoted]]
 
 
-class DiagnoseReply(Page):
+class DiagnoseReply(ReplyPage):
     """Reply of diagnose."""
 
     verdict: str
@@ -71,7 +71,7 @@ class DiagnoseReply(Page):
     unexplained: NotRequired[list[Quoted]]
 
 
-class FindingReply(Page):
+class FindingReply(ReplyPage):
     """Reply of finding."""
 
     id: str
@@ -89,7 +89,7 @@ class FindingReply(Page):
     consequences: NotRequired[list[Quoted]]
 
 
-class EvidenceReply(Page):
+class EvidenceReply(ReplyPage):
     """Reply of evidence."""
 
     from_line: int
@@ -97,7 +97,7 @@ class EvidenceReply(Page):
     lines: NotRequired[list[Quoted]]
 
 
-class StoryReply(Page):
+class StoryReply(ReplyPage):
     """Reply of story."""
 
     kind: str
@@ -123,7 +123,7 @@ class HungGroupRow(TypedDict):
     untrusted_text: Texts
 
 
-class HungReply(Page):
+class HungReply(ReplyPage):
     """Reply of hung."""
 
     verdict: str
@@ -134,14 +134,14 @@ class HungReply(Page):
     others: NotRequired[list[Quoted]]
 
 
-class StacksReply(Page):
+class StacksReply(ReplyPage):
     """Reply of stacks."""
 
     count: int
     processes: NotRequired[list[Quoted]]
 
 
-class ExplainReply(Page):
+class ExplainReply(ReplyPage):
     """Reply of explain. A rule's page is raydoctor's own text."""
 
     rule: str
@@ -159,7 +159,7 @@ class CheckRow(TypedDict):
     untrusted_text: Texts
 
 
-class CheckReply(Page):
+class CheckReply(ReplyPage):
     """Reply of check."""
 
     verdict: str
@@ -168,7 +168,7 @@ class CheckReply(Page):
     checks: NotRequired[list[CheckRow]]
 
 
-class PlanReply(Page):
+class PlanReply(ReplyPage):
     """Reply of plan."""
 
     will: str
@@ -178,7 +178,7 @@ class PlanReply(Page):
     items: NotRequired[list[Quoted]]
 
 
-class ActReply(Page):
+class ActReply(ReplyPage):
     """Reply of act."""
 
     done: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from raydoctor.agents.replies import Items, Result, Row, as_text, shortened, shown, untrusted
+from raydoctor.agents.replies import Items, Row, ToolResult, as_text, shortened, shown, untrusted
 from raydoctor.model.text import is_code, plural
 
 Document = Mapping[str, Any]
@@ -22,7 +22,7 @@ _LINK = 500
 # ---------------------------------------------------------------- diagnose
 
 
-def diagnosed(document: Document, meanings: Mapping[str, str], notes: Iterable[str]) -> Result:
+def diagnosed(document: Document, meanings: Mapping[str, str], notes: Iterable[str]) -> ToolResult:
     """A report: roots with their remedies, then what no rule explains, then gaps. `meanings`: by rule."""
     found = {each["id"]: each for each in document["diagnoses"]}
     below = {name for each in found.values() for name in each["consequences"]}
@@ -42,7 +42,7 @@ def diagnosed(document: Document, meanings: Mapping[str, str], notes: Iterable[s
     items = [("roots", _root(each, meanings)) for each in roots]
     items += [("unexplained", _unexplained(each)) for each in document["unexplained"]]
     items += [("gaps", _gap(each)) for each in gaps]
-    return Result("diagnose", head, [*items, *_notes(notes)], document)
+    return ToolResult("diagnose", head, [*items, *_notes(notes)], document)
 
 
 def _health(document: Document, roots: Sequence[Document], gaps: int) -> str:
@@ -140,7 +140,7 @@ def _notes(notes: Iterable[str]) -> Iterator[tuple[str, Row]]:
 # ---------------------------------------------------------------- finding, evidence
 
 
-def finding(document: Document, wanted: str, meanings: Mapping[str, str]) -> Result | None:
+def finding(document: Document, wanted: str, meanings: Mapping[str, str]) -> ToolResult | None:
     """One diagnosis of a report in full; None if the report has none of this id."""
     by_id = {each["id"]: each for each in document["diagnoses"]}
     chosen = by_id.get(wanted)
@@ -154,7 +154,7 @@ def finding(document: Document, wanted: str, meanings: Mapping[str, str]) -> Res
     items += [("consequences", _consequence(by_id[name])) for name in chosen["consequences"]]
     items += [("subjects", _subject(each)) for each in chosen["subjects"][:_LISTED]]
     items += [("gaps", _gap(each)) for each in chosen["gaps"]]
-    return Result("finding", head, items)
+    return ToolResult("finding", head, items)
 
 
 def _link(link: Document) -> Row:
@@ -181,7 +181,7 @@ def text_at(document: Document, file: str, line: int) -> str:
     return ""
 
 
-def evidence(lines: Sequence[tuple[int, str]], target: int) -> Result:
+def evidence(lines: Sequence[tuple[int, str]], target: int) -> ToolResult:
     """Lines of a file around one of them; that one first, as it may be the only one that fits."""
     ordered = sorted(lines, key=lambda each: (abs(each[0] - target), each[0]))
     items = [
@@ -189,13 +189,13 @@ def evidence(lines: Sequence[tuple[int, str]], target: int) -> Result:
         for number, text in ordered
     ]
     numbers = [number for number, _ in lines] or [target]
-    return Result("evidence", {"from_line": min(numbers), "to_line": max(numbers)}, items)
+    return ToolResult("evidence", {"from_line": min(numbers), "to_line": max(numbers)}, items)
 
 
 # ---------------------------------------------------------------- story, hung, stacks
 
 
-def story(document: Document, notes: Iterable[str]) -> Result:
+def story(document: Document, notes: Iterable[str]) -> ToolResult:
     """Lines about one subject in time order, or the ids that the capture has."""
     lines, subject = document["lines"], document["subject"]
     head = {
@@ -212,7 +212,7 @@ def story(document: Document, notes: Iterable[str]) -> Result:
             ("related", {"count": each["count"], **untrusted(kind=each["kind"], id=each["id"])})
         )
     items += [("gaps", _gap(each)) for each in document["gaps"]]
-    return Result("story", head, [*items, *_notes(notes)])
+    return ToolResult("story", head, [*items, *_notes(notes)])
 
 
 def _story_line(line: Document) -> Row:
@@ -222,7 +222,7 @@ def _story_line(line: Document) -> Row:
     return {"line": line["line"], "at": line["at"], **texts}
 
 
-def hung(document: Document, code: int, notes: Iterable[str]) -> Result:
+def hung(document: Document, code: int, notes: Iterable[str]) -> ToolResult:
     """Culprits and cycles with what waits for them, then waits that may end."""
     rows: dict[int, list[Document]] = {}
     for row in document["hung"]:
@@ -239,7 +239,7 @@ def hung(document: Document, code: int, notes: Iterable[str]) -> Result:
     for name in ("early", "open", "working"):
         items += [("others", _other(each, name)) for each in document[name]]
     items += [("gaps", _gap(each)) for each in document["gaps"]]
-    return Result("hung", head, [*items, *_notes(notes)])
+    return ToolResult("hung", head, [*items, *_notes(notes)])
 
 
 def _group(group: Document, rows: Sequence[Document]) -> Row:
@@ -279,12 +279,12 @@ def _frames(threads: Sequence[Document]) -> list[str]:
     return [f"{each['function']} ({each['file']}:{each['line']})" for each in frames]
 
 
-def stacks(document: Document, notes: Iterable[str]) -> Result:
+def stacks(document: Document, notes: Iterable[str]) -> ToolResult:
     """The stacks of processes: those that run a task first."""
     processes = sorted(document["processes"], key=lambda each: bool(each["idle"]))
     items: list[tuple[str, Row]] = [("processes", _process(each)) for each in processes]
     items += [("gaps", _gap(each)) for each in document["gaps"]]
-    return Result("stacks", {"count": len(processes)}, [*items, *_notes(notes)])
+    return ToolResult("stacks", {"count": len(processes)}, [*items, *_notes(notes)])
 
 
 def _process(process: Document) -> Row:
@@ -305,7 +305,7 @@ def _process(process: Document) -> Row:
 # ---------------------------------------------------------------- explain, check
 
 
-def explained(document: Document) -> Result:
+def explained(document: Document) -> ToolResult:
     """A rule's page, section by section: raydoctor's own text."""
     head = {"rule": document["name"], "severity": document["severity"], "tier": document["tier"]}
     parts = document["doc"].strip().split("\n## ")
@@ -313,10 +313,10 @@ def explained(document: Document) -> Result:
     for part in parts[1:]:
         heading, _, text = part.partition("\n")
         items.append(("sections", {"heading": heading, "text": text.strip()}))
-    return Result("explain", head, items)
+    return ToolResult("explain", head, items)
 
 
-def checked(document: Document, notes: Iterable[str]) -> Result:
+def checked(document: Document, notes: Iterable[str]) -> ToolResult:
     """The checks of a machine: failures, then warnings."""
     order = ("fail", "warn", "ok", "n/a")
     checks = sorted(document["checks"], key=lambda each: order.index(each["outcome"]))
@@ -327,7 +327,7 @@ def checked(document: Document, notes: Iterable[str]) -> Result:
         "warnings": warnings,
     }
     items: list[tuple[str, Row]] = [("checks", _check(each)) for each in checks]
-    return Result("check", head, [*items, *_notes(notes)])
+    return ToolResult("check", head, [*items, *_notes(notes)])
 
 
 def _check(check: Document) -> Row:

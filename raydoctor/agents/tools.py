@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import Field
 
 from raydoctor.agents import child, schemas, shapes
-from raydoctor.agents.replies import Result, Row, Shelf, as_text, untrusted
+from raydoctor.agents.replies import Row, Shelf, ToolResult, as_text, untrusted
 from raydoctor.model.errors import RaydoctorError
 
 _AT_ONCE = 4
@@ -53,14 +53,14 @@ class Desk:
         async with self._room:
             return await child.run(words, **more)
 
-    def first(self, result: Result) -> CallToolResult:
+    def first(self, result: ToolResult) -> CallToolResult:
         """The first page of a new result."""
         return replied(_in_order(self._shelf.page(self._shelf.add(result), result.tool)))
 
     def _next(self, cursor: str, tool: str) -> CallToolResult:
         return replied(_in_order(self._shelf.continued(cursor, tool)))
 
-    def _report(self, name: str) -> Result:
+    def _report(self, name: str) -> ToolResult:
         return self._shelf.get(name or self._shelf.latest("diagnose"), "diagnose")
 
     async def diagnose(  # noqa: PLR0913, PLR0917 - one parameter per field of the schema

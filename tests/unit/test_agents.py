@@ -26,17 +26,16 @@ from mcp.client.stdio import StdioServerParameters
 
 from raydoctor import rules
 from raydoctor.agents import acts, child, replies, server, shapes, skill, tools
-from raydoctor.agents.replies import LIMIT, Result, Shelf
+from raydoctor.agents.replies import LIMIT, Shelf, ToolResult
 from raydoctor.capture.open import open_capture
 from raydoctor.cli import execute, names
 from raydoctor.diagnosis import engine
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.render import json as report_json
 from tests.helpers import FIXTURES, ROOT
-from tests.helpers.captures import capture_of
 from tests.unit.test_docs import commands_in, help_of
 
-OOM = FIXTURES / "kernel-oom--ray-2.60.0--1-node"
+OOM = FIXTURES / "kernel-oom--ray-2.60.0--1-node" / "capture"
 READING = ["diagnose", "finding", "evidence", "story", "hung", "stacks", "explain", "check"]
 
 
@@ -97,7 +96,7 @@ def test_every_reading_tool_replies_as_its_schema_says(over: str) -> None:
             assert tool.annotations.read_only_hint
             assert tool.annotations.idempotent_hint
             assert tool.annotations.open_world_hint is False
-        report = await called(client, "diagnose", path=str(capture_of(OOM)))
+        report = await called(client, "diagnose", path=str(OOM))
         assert report["verdict"] == "found"
         assert [root["rule"] for root in report["roots"]] == ["kernel-oom-kill"]
         finding = await called(client, "finding", id="d1", report=report["result"])
@@ -131,7 +130,7 @@ def test_errors_are_replies_with_the_next_step(tmp_path: Path) -> None:
         assert "no result 'r77'" in await refusal(client, "diagnose", cursor="r77.1")
         assert "not a time" in await refusal(client, "diagnose", path="/", since="yesterday-ish")
         assert "Unknown tool" in await refusal(client, "nonsense")
-        assert "holds no list of tasks" in await refusal(client, "hung", path=str(capture_of(OOM)))
+        assert "holds no list of tasks" in await refusal(client, "hung", path=str(OOM))
 
     with_client(use)
 
@@ -140,7 +139,7 @@ def test_a_path_or_id_is_never_an_option(tmp_path: Path) -> None:
     async def use(client: Client) -> None:
         text = await refusal(client, "diagnose", path="--help")
         assert "cannot read /" in text
-        await called(client, "diagnose", path=str(capture_of(OOM)))
+        await called(client, "diagnose", path=str(OOM))
         assert (await called(client, "story", id="--help"))["count"] == 0
         assert "no rule is named" in await refusal(client, "explain", rule="--version")
         assert "no file" in await refusal(client, "evidence", file="--help", line=1)
@@ -178,7 +177,7 @@ def test_evidence_reads_files_of_the_diagnosed_capture_alone(tmp_path: Path) -> 
 def test_pages_continue_where_the_last_one_ended() -> None:
     shelf = Shelf()
     items = [("lines", {"line": n, **replies.untrusted(text="x" * 300)}) for n in range(100)]
-    name = shelf.add(Result("story", {"count": 100}, items))
+    name = shelf.add(ToolResult("story", {"count": 100}, items))
     reply, seen = shelf.page(name, "story"), []
     while True:
         assert replies.size(reply) <= LIMIT
@@ -193,7 +192,7 @@ def test_pages_continue_where_the_last_one_ended() -> None:
 
 def test_old_results_are_dropped() -> None:
     shelf = Shelf()
-    made = [shelf.add(Result("check", {}, [])) for _ in range(40)]
+    made = [shelf.add(ToolResult("check", {}, [])) for _ in range(40)]
     assert shelf.latest("check") == made[-1]
     with pytest.raises(RaydoctorError, match="keeps no result"):
         shelf.get(made[0], "check")
@@ -287,7 +286,7 @@ def test_no_reply_is_larger_than_the_limit(text: str) -> None:
         shapes.evidence([(n, text) for n in range(200)], 100),
         shapes.hung(hung, 1, [text]),
         shapes.stacks({"processes": [process] * 9, "gaps": []}, [text]),
-        Result("plan", {}, shapes.listed([{"a": text, "b": {"c": text}}] * 99)),
+        ToolResult("plan", {}, shapes.listed([{"a": text, "b": {"c": text}}] * 99)),
     ]
     for result in results:
         name = shelf.add(result)
@@ -480,7 +479,7 @@ def test_a_clients_cancellation_ends_the_command_and_the_server_goes_on(
             assert not each.is_running() or each.status() == psutil.STATUS_ZOMBIE
         assert (await called(client, "explain", rule="node-died"))["rule"] == "node-died"
         # What Python prints in the server does not reach the protocol.
-        assert (await called(client, "diagnose", path=str(capture_of(OOM))))["verdict"] == "found"
+        assert (await called(client, "diagnose", path=str(OOM)))["verdict"] == "found"
 
     with_client(use, stdio(**slow))
 
@@ -492,7 +491,7 @@ def test_calls_run_beside_each_other() -> None:
                 group.start_soon(check, client)
 
     async def check(client: Client) -> None:
-        found = await called(client, "diagnose", path=str(capture_of(OOM)))
+        found = await called(client, "diagnose", path=str(OOM))
         finding = await called(client, "finding", id="d1", report=found["result"])
         assert finding["rule"] == "kernel-oom-kill"
 
@@ -603,11 +602,12 @@ def test_http_serves_only_clients_with_the_token() -> None:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client
 
-            async with httpx2.AsyncClient(headers={"Authorization": mine}) as http:
-                async with Client(streamable_http_client(address, http_client=http)) as client:
-                    assert (await called(client, "explain", rule="node-died"))[
-                        "rule"
-                    ] == "node-died"
+            async with (
+                httpx2.AsyncClient(headers={"Authorization": mine}) as http,
+                Client(streamable_http_client(address, http_client=http)) as client,
+            ):
+                explained = await called(client, "explain", rule="node-died")
+                assert explained["rule"] == "node-died"
 
         asyncio.run(use())
 
