@@ -1,6 +1,7 @@
-"""The replies of the tools as types, from which their output schemas are made."""
+"""The replies of the tools as types, from which their output schemas are made.
 
-from __future__ import annotations
+The annotations are evaluated: early versions of the SDK read `NotRequired` from no string.
+"""
 
 from typing_extensions import NotRequired, TypedDict
 

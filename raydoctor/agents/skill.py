@@ -15,9 +15,9 @@ from raydoctor.render import rule_pages
 
 NAME = "raydoctor"
 DESCRIPTION = (
-    "Diagnoses Ray clusters and jobs with the command raydoctor: root cause, evidence and fix. Use it if a "
-    "Ray job, task, actor, worker, raylet or Serve or Train run fails, hangs, is killed, runs out of memory "
-    "or leaves processes behind, or if Ray logs are to be explained."
+    "Finds the root cause, the evidence and the fix of failures of Ray clusters and jobs, with the command "
+    "raydoctor. Use it if a Ray job, task, actor, worker, raylet or Serve or Train run fails, hangs, is "
+    "killed, runs out of memory or leaves processes behind, or if Ray logs are to be explained."
 )
 QUESTIONS: tuple[tuple[str, str], ...] = (
     ("Why did the job fail? (a cluster runs here)", "raydoctor diagnose --format json"),

@@ -19,7 +19,6 @@ from raydoctor.model.errors import RaydoctorError
 _AT_ONCE = 4
 """Commands that run at the same time; others wait."""
 _EVIDENCE = "raydoctor.agents.programs.neighbours"
-_DAMAGED = (LookupError, TypeError, ValueError)
 
 Cursor = Annotated[str, Field(description="next_cursor of an earlier reply, for its next page.")]
 Report = Annotated[str, Field(description="`result` of an earlier diagnose; default: the newest.")]

@@ -10,19 +10,20 @@ from raydoctor.cli import _options as options
 
 _HELP = """Write a skill for agents: which command answers which question, and what never to do.
 
-DIR is the folder of the skill; the default is ./raydoctor. It gets SKILL.md and
-references/, made from this version's own help and rules. Existing files are replaced.
+DIR is the folder for skills; the default is the working folder. The skill is in
+DIR/raydoctor: SKILL.md and references/, made from this version's own help and rules.
+Files of an earlier version are replaced.
 
 \b
 Examples:
   raydoctor skill
-  raydoctor skill ~/.claude/skills/raydoctor
-  raydoctor skill .agents/skills/raydoctor
+  raydoctor skill ~/.claude/skills
+  raydoctor skill .agents/skills
 """
 
 
 @click.command("skill", help=_HELP, short_help="Write a skill for agents.", **options.SETTINGS)
-@click.argument("folder", metavar="[DIR]", default="raydoctor")
+@click.argument("folder", metavar="[DIR]", default=".")
 @options.verbose_option
 def command(*, folder: str, verbose: bool) -> int:
     """Write the skill."""
@@ -32,6 +33,9 @@ def command(*, folder: str, verbose: bool) -> int:
     from raydoctor.cli._files import write_atomically
     from raydoctor.model.errors import RaydoctorError
 
+    # The format wants the folder to have the name of the skill.
+    if os.path.basename(os.path.abspath(folder)) != skill.NAME:
+        folder = os.path.join(folder, skill.NAME)
     for path, text in skill.files(_helps(), rules.load()):
         file = os.path.join(folder, path)
         try:

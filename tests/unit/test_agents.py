@@ -21,6 +21,7 @@ import anyio
 import jsonschema
 import psutil
 import pytest
+import yaml
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -736,16 +737,18 @@ def test_a_plan_needs_its_fields() -> None:
 
 @pytest.fixture(name="folder", scope="module")
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("skill") / "raydoctor"
+    folder = tmp_path_factory.mktemp("skills")
     assert execute(["skill", str(folder)]) == 0
-    return folder
+    assert execute(["skill", str(folder / "raydoctor")]) == 0
+    assert [each.name for each in folder.rglob("SKILL.md")] == ["SKILL.md"]
+    return folder / "raydoctor"
 
 
 def test_the_skill_is_a_skill(folder: Path) -> None:
     text = (folder / "SKILL.md").read_text()
     assert text.count("\n") < 500
-    front = re.match(r"---\nname: (?P<name>.+)\ndescription: (?P<description>.+)\n---\n", text)
-    assert front is not None
+    front = yaml.safe_load(text.split("---\n")[1])
+    assert sorted(front) == ["description", "name"]
     assert front["name"] == folder.name
     assert re.fullmatch(r"[a-z0-9-]{1,64}", front["name"])
     assert len(front["description"]) <= 1024
