@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from mcp.types import CallToolResult
@@ -72,7 +72,8 @@ class Acts:
         Show the plan to a person, and call `act` with the token once they agree.
         """
         _check(act, target, statement, address)
-        options = _options(act, statement, force, address)
+        where = [] if act == "end_leftovers" else await self._desk.at(address)
+        options = _options(act, statement, force, where)
         arguments = ("--", target) if target else ()
         document = (await self._desk.run([*options, "--dry-run", *arguments])).document
         rows, only, chosen = _shown(act, document)
@@ -116,9 +117,9 @@ def _check(act: Act, target: str, statement: str, address: str) -> None:
         raise RaydoctorError("statement belongs to run_statement", "Pass both, or neither.")
 
 
-def _options(act: Act, statement: str, force: bool, address: str) -> tuple[str, ...]:
+def _options(act: Act, statement: str, force: bool, where: Sequence[str]) -> tuple[str, ...]:
     """The command and its options."""
-    common = ("--format=json", *((f"--address={address}",) if address else ()))
+    common = ("--format=json", *where)
     if act == "cancel":
         return "cancel", *common, "--force" if force else "--no-force"
     if act == "run_statement":

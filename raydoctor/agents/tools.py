@@ -22,7 +22,7 @@ _EVIDENCE = "raydoctor.agents.programs.neighbours"
 
 Cursor = Annotated[str, Field(description="next_cursor of an earlier reply, for its next page.")]
 Report = Annotated[str, Field(description="`result` of an earlier diagnose; default: the newest.")]
-Address = Annotated[str, Field(description="GCS host:port; default: this machine's cluster.")]
+Address = Annotated[str, Field(description="GCS host:port, if several clusters run here.")]
 
 
 def replied(reply: Row) -> CallToolResult:
@@ -43,7 +43,8 @@ def refused(error: RaydoctorError) -> CallToolResult:
 class Desk:
     """The read-only tools of one server, with the results that they return page by page."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self._typed = address
         self._shelf = Shelf()
         self._room = anyio.Semaphore(_AT_ONCE)
 
@@ -51,6 +52,25 @@ class Desk:
         """Run a command. Raises RaydoctorError if it fails."""
         async with self._room:
             return await child.run(words, **more)
+
+    async def at(self, address: str) -> list[str]:
+        """The options for a cluster: the one that a person typed for the server, or one of this machine.
+
+        An agent may have read an address in a log, and raydoctor sends the cluster's token to an address that
+        is typed. Raises RaydoctorError for any other address.
+        """
+        if not address:
+            return _named("address", self._typed)
+        if address == self._typed:
+            return _named("address", address)
+        here = await anyio.to_thread.run_sync(_addresses_here)
+        if address not in here:
+            raise RaydoctorError(
+                f"no cluster of this machine has the address {address!r}",
+                f"It has: {', '.join(here) or 'none'}. For a cluster elsewhere, a person starts the server "
+                "with raydoctor mcp --address.",
+            )
+        return [*_named("address", address), "--found"]
 
     def first(self, result: ToolResult) -> CallToolResult:
         """The first page of a new result."""
@@ -90,8 +110,9 @@ class Desk:
             raise RaydoctorError("a reply is about one session", "Name one session.")
         source = {"path": _absolute(path), "driver_log": _absolute(driver_log), "session": session}
         words = ["diagnose", "--format", "json", "--fail-on", "never", *_named("since", since)]
-        words += [*_named("address", address), *_of(source)]
-        made = await self.run(words)
+        if address or not (path or driver_log):
+            words += await self.at(address)
+        made = await self.run([*words, *_of(source)])
         meanings = await anyio.to_thread.run_sync(_meanings)
         result = shapes.diagnosed(made.document, meanings, made.notes)
         if not path and not driver_log:
@@ -175,7 +196,8 @@ class Desk:
         """Find hung tasks and deadlocks: what blocks, what waits for it, its stack and the fixes."""
         if cursor:
             return self._next(cursor, "hung")
-        words = ["hung", "--format", "json", f"--min-age={min_age}", *_named("address", address)]
+        words = ["hung", "--format", "json", f"--min-age={min_age}"]
+        words += await self.at(address) if address or not path else []
         made = await self.run([*words, *_of({"path": _absolute(path)})])
         return self.first(shapes.hung(made.document, made.code, made.notes))
 
@@ -191,7 +213,7 @@ class Desk:
         """Show the current call stacks of Ray workers and drivers, without stopping them."""
         if cursor:
             return self._next(cursor, "stacks")
-        words = ["stack", "--format", "json", *_named("address", address)]
+        words = ["stack", "--format", "json", *await self.at(address)]
         words += ["--native"] if native else []
         made = await self.run([*words, *(["--", target] if target else [])])
         return self.first(shapes.stacks(made.document, made.notes))
@@ -240,6 +262,13 @@ def _in_order(reply: Row) -> Row:
     if "from_line" in reply:
         reply["lines"] = sorted(reply.get("lines", ()), key=lambda each: int(each["line"]))
     return reply
+
+
+def _addresses_here() -> list[str]:
+    """GCS addresses of the clusters that run on this machine, according to their own processes."""
+    from raydoctor.observe.processes import discover
+
+    return [each.gcs_address for each in discover.clusters() if each.gcs_address]
 
 
 def _absolute(path: str) -> str:

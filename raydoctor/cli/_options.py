@@ -246,6 +246,7 @@ def collect_options(
         since=given.get("since"),
         signals=signals,
         anonymize=given.get("anonymize", False),
+        is_typed=not given.get("is_found"),
     )
 
 

@@ -109,6 +109,7 @@ Exit code:
 @click.option("--dry-run", is_flag=True, help="Show the process, and attach to nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
+@options.found_option()
 @options.only_option()
 @options.format_option("text", "json")
 @options.verbose_option
@@ -122,7 +123,8 @@ def command(
     if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
         raise click.UsageError("--close cannot be combined with other options of a process")
     pid = target_names.pid_of(what or "")
-    cluster = _cluster_of(pid) if pid is not None and not address else _cluster(address)
+    is_of_pid = pid is not None and not address
+    cluster = _cluster_of(pid) if pid and is_of_pid else _cluster(address, not given["is_found"])
     if what is None:
         return _print_waiting(cluster, form == "json")
     found = _found(cluster, what)
@@ -131,12 +133,12 @@ def command(
     return _Call(cluster, found[0], given, form == "json").run()
 
 
-def _cluster(address: str | None) -> Cluster:
+def _cluster(address: str | None, is_typed: bool) -> Cluster:
     from raydoctor.cli._progress import patience
     from raydoctor.observe import live
 
     with patience("looking for the cluster"):
-        cluster, notes = live.find(address)
+        cluster, notes = live.find(address, is_typed)
     for each in notes:
         options.note(each)
     return cluster

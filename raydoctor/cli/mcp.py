@@ -37,9 +37,20 @@ in a task's process: only what a plan has shown, once, and recorded in the audit
     metavar="FILE",
     help="A private file with the token for --http; by default a new token is printed.",
 )
+@options.address_option(
+    "A cluster that runs elsewhere: its GCS's host:port. Agents reach no others than it and those of this "
+    "machine."
+)
 @click.option("--allow-actions", is_flag=True, help="Add tools that change something: plan, act.")
 @options.verbose_option
-def command(*, port: int | None, token_file: str | None, allow_actions: bool, verbose: bool) -> int:
+def command(
+    *,
+    port: int | None,
+    token_file: str | None,
+    address: str | None,
+    allow_actions: bool,
+    verbose: bool,
+) -> int:
     """Serve."""
     del verbose
     if token_file is not None and port is None:
@@ -48,7 +59,7 @@ def command(*, port: int | None, token_file: str | None, allow_actions: bool, ve
         from raydoctor.agents import server
     except ModuleNotFoundError as error:
         raise _not_installed(error) from None
-    built = server.build(allow_actions)
+    built = server.build(allow_actions, address or "")
     if port is None:
         server.serve_stdio(built)
     else:

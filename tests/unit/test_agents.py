@@ -136,6 +136,24 @@ def test_errors_are_replies_with_the_next_step(tmp_path: Path) -> None:
     with_client(use)
 
 
+def test_an_agent_reaches_no_address_that_nobody_named() -> None:
+    async def use(client: Client) -> None:
+        for tool, more in (
+            ("diagnose", {}),
+            ("hung", {}),
+            ("stacks", {}),
+            ("plan", {"act": "cancel", "target": "x"}),
+        ):
+            for address in ("evil.example:6379", "http://127.0.0.1:1", "127.0.0.1:1", "--help"):
+                text = await refusal(client, tool, address=address, **more)
+                assert "no cluster of this machine has the address" in text
+
+    with_client(use, allow_actions=True)
+    desk = tools.Desk("10.0.0.1:6379")
+    assert asyncio.run(desk.at("")) == ["--address=10.0.0.1:6379"]
+    assert asyncio.run(desk.at("10.0.0.1:6379")) == ["--address=10.0.0.1:6379"]
+
+
 def test_a_path_or_id_is_never_an_option(tmp_path: Path) -> None:
     async def use(client: Client) -> None:
         text = await refusal(client, "diagnose", path="--help")
