@@ -147,6 +147,22 @@ def found_option() -> Callable[[_Command], _Command]:
     return click.option("--found", "is_found", is_flag=True, hidden=True)
 
 
+def only_option() -> Callable[[_Command], _Command]:
+    """`--only`, for raydoctor's own calls: act only on the identities that an earlier plan showed."""
+    return click.option("--only", metavar="IDENTITIES", default="", hidden=True)
+
+
+def check_only(only: str, identity: str) -> None:
+    """Raise RaydoctorError if a plan was about something else than what would be acted on now."""
+    from raydoctor.model.errors import RaydoctorError
+
+    if only and only != identity:
+        raise RaydoctorError(
+            "nothing was done: the plan showed another attempt or process than the one of now",
+            "Make a new plan.",
+        )
+
+
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None means a default that depends on the machine's load."""
     default = "[default: 5s, up to 30s on a busy machine]"
@@ -230,6 +246,7 @@ def collect_options(
         since=given.get("since"),
         signals=signals,
         anonymize=given.get("anonymize", False),
+        is_typed=not given.get("is_found"),
     )
 
 

@@ -76,6 +76,7 @@ Exit code:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
 @options.found_option()
+@options.only_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -91,6 +92,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     yes: bool,
     address: str | None,
     is_found: bool,
+    only: str,
     form: str,
     verbose: bool,
 ) -> int:
@@ -111,6 +113,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         targets = _targets(owners, task)
         if len(targets) > 1:
             return _print_several(targets, task, form == "json")
+        options.check_only(only, targets[0].identity)
         backend = backend_for(owners, cluster, cancel_options, targets[0])
         return _cancel(backend, targets[0], dry_run, yes, form == "json")
 

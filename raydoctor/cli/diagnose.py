@@ -73,6 +73,7 @@ Exit code:
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
 @options.live_options
+@options.found_option()
 @options.rules_option
 @options.verbose_option
 def command(

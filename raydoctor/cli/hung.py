@@ -98,6 +98,7 @@ Exit code:
 )
 @options.format_option("text", "json")
 @options.live_options
+@options.found_option()
 @options.verbose_option
 def command(path: str | None, save: str | None, form: str, verbose: bool, **given: Any) -> int:
     """Find hung work."""

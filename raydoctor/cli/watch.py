@@ -12,8 +12,8 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.cli._lines import LineWriter
-    from raydoctor.cli._screen import Signals
+    from raydoctor.cli.screen.lines import LineWriter
+    from raydoctor.cli.screen.screen import Signals
     from raydoctor.watch.event import WatchEvent
     from raydoctor.watch.guard import GuardLimits
     from raydoctor.watch.rounds import Watch
@@ -115,7 +115,7 @@ def command(
 ) -> int:
     """Watch."""
     from raydoctor.cli._progress import patience
-    from raydoctor.cli._screen import Signals
+    from raydoctor.cli.screen.screen import Signals
     from raydoctor.render.terminal import is_terminal
     from raydoctor.watch.rounds import Watch
     from raydoctor.watch.view import WatchOptions
@@ -131,7 +131,7 @@ def command(
     is_screen = form != "json" and is_terminal(sys.stdout)
     with Signals() as signals:
         if is_screen:
-            from raydoctor.cli._watch_screen import show
+            from raydoctor.cli.screen.watch_screen import show
 
             show(watch, signals, until)
         else:
@@ -160,7 +160,7 @@ def _limits(
 
 def _print_events(watch: Watch, signals: Signals, until: float | None) -> None:
     """Print the rounds and events as lines."""
-    from raydoctor.cli._lines import LineWriter
+    from raydoctor.cli.screen.lines import LineWriter
 
     sys.stdout.flush()
     with LineWriter(sys.stdout.fileno()) as lines:

@@ -96,6 +96,7 @@ Exit code:
 @options.address_option(
     "For --node and --all-nodes: the cluster's GCS as host:port, if several run here or it runs elsewhere."
 )
+@options.only_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -112,6 +113,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     nodes: tuple[str, ...],
     all_nodes: bool,
     address: str | None,
+    only: str,
     form: str,
     verbose: bool,
 ) -> int:
@@ -132,6 +134,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
     places = field.look(deed.options, with_disk=is_dry or clean or not yes)
+    if only:
+        places = [p._replace(view=p.view and sweep.only(p.view, only)) for p in places]
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
     if is_dry:
         _show(places, as_json=form == "json")

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from raydoctor.cli import execute
-from raydoctor.cli._lines import LineWriter
+from raydoctor.cli.screen.lines import LineWriter
 from raydoctor.model import text as _text
 from raydoctor.model.status import Gauge
 from raydoctor.observe import live
