@@ -51,9 +51,9 @@ class Rewriter:
         shown: list[RewrittenLine] = []
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, raw in lines:
-            text = tracebacks.unlinked(raw)
+            text = tracebacks.unlinked(raw) if "](file:" in raw else raw
             if (
-                not (drawn.form or deinterleaver.is_busy or self._role)
+                not (drawn.form or deinterleaver.waiting or self._role)
                 and prefixes.is_bare(text)
                 and not exceptions.may_hold(text)
                 and not (self._roles and (text[:1] in _OPENS_RECORD or "[20" in text))
