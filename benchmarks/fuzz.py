@@ -1,4 +1,4 @@
-"""Damages captures, archives, exports and the rules' examples, and diagnoses each: no crash, no disabled rule, no giant.
+"""Damages captures, archives, exports and examples, and diagnoses each: no crash, no disabled rule, no giant.
 
     python -m benchmarks.fuzz --count 2500 --seed 1
     python -m benchmarks.fuzz --seed 1 --only 417          # one of these again
