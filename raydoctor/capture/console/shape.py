@@ -245,7 +245,10 @@ def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
         if len(sample) >= 3 and sum(
             form.match(text) is not None for text in sample
         ) >= _MOST_OF * len(sample):
-            lines = [(number, form.sub("", text, count=1)) for number, text in lines]
+            lines = [
+                (number, text[match.end() :] if (match := form.match(text)) else text)
+                for number, text in lines
+            ]
     return _without_label(lines)
 
 

@@ -55,10 +55,10 @@ def unfolded(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
     ends: list[int] = []
     is_traceback = False
     for n, (_, text) in enumerate(lines):
-        first = text[:1]
-        if first == "╭":
+        edge = text[:1]
+        if edge == "╭":
             is_traceback = BEGIN[:9] in text and _BOX.match(text) is not None
-        elif first == "╰" and is_traceback:
+        elif edge == "╰" and is_traceback:
             ends.append(n)
             is_traceback = False
     if not ends:
