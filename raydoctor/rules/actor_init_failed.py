@@ -313,7 +313,7 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
                     "# reproduce it without Ray: remove @ray.remote from the class, call {actor}(…) with the same arguments,",
                     actor=name,
                 ),
-                "# on the actor's node and in its environment",
+                "# on the node of the actor and in its environment",
             ),
             doc=_DOC,
         ),
