@@ -40,7 +40,7 @@ Examples:
   raydoctor zombies
   raydoctor zombies --kill
   raydoctor zombies --kill --yes --leaked --session session_2026-11-21_14-03-00_000000_812
-  raydoctor zombies --clean   # dead sessions' folders and shared memory
+  raydoctor zombies --clean   # folders and shared memory of dead sessions
   sudo raydoctor zombies --kill --all-users
   raydoctor zombies --all-nodes --kill
   raydoctor zombies --node 10.0.0.7 --node 3f2a90c1

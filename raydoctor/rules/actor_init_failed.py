@@ -313,7 +313,7 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
                     "# reproduce it without Ray: remove @ray.remote from the class and call {actor}(…)",
                     actor=name,
                 ),
-                "# with the same arguments, on the actor's node and in its environment",
+                "# with the same arguments, on the node of the actor and in its environment",
             ),
             doc=_DOC,
         ),

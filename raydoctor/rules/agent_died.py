@@ -240,7 +240,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     again = Remedy(
         "Install the versions of grpcio and other packages that Ray requires, and start the node again",
         (
-            "pip install -U 'ray[default]==VERSION'   # the cluster's Ray version",
+            "pip install -U 'ray[default]==VERSION'   # the Ray version of the cluster",
             "ray start   # plus your other options",
         ),
         risk="disruptive",

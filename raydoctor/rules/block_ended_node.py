@@ -163,7 +163,7 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
             (
                 paste.shell("tail -50 /tmp/ray/session_latest/logs/{log}", log=log),
                 paste.shell(
-                    "dmesg -T | grep -iE {words}   # SIGKILL usually comes from the kernel's OOM killer",
+                    "dmesg -T | grep -iE {words}   # SIGKILL usually comes from the OOM killer of the kernel",
                     words=f"killed process|{name}",
                 ),
             ),

@@ -358,7 +358,7 @@ def _rounded(amount: float, resource: str) -> float:
 _NESTED_GET = Remedy(
     "Do not let tasks wait for child tasks that need the same resource (nested ray.get)",
     (
-        "# return the child's ObjectRef and let the caller ray.get it, or",
+        "# return the ObjectRef of the child and let the caller ray.get it, or",
         "# request the GPU (memory, custom resource) only for the child, not for the task that waits for it",
     ),
     doc=_NESTED,

@@ -353,7 +353,7 @@ def _by_name() -> Remedy:
     return Remedy(
         "Make the name in the message lead to this very function or class: pickle stores only the name",
         (
-            "# do not wrap or define it again under the same name. Restart a notebook's kernel after editing a class",
+            "# do not wrap or define it again under the same name. Restart the kernel of a notebook after editing a class",
             "ray.cloudpickle.register_pickle_by_value(module)   # a module that the workers cannot import",
             "class Actor:   # around a compiled (Cython) class, in a plain Python module\n    def __init__(self, *args):\n"
             "        self.inner = Compiled(*args)",

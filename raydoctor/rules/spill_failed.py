@@ -237,7 +237,7 @@ _PACKAGES = Remedy(
 _CREDENTIALS = Remedy(
     "Give Ray's user on every node write access to the bucket",
     (
-        "aws sts get-caller-identity                 # on the node, as Ray's user: which identity?",
+        "aws sts get-caller-identity                 # on the node, as the user of Ray: which identity?",
         "aws s3 cp /etc/hostname s3://BUCKET/PATH/   # is writing allowed?",
     ),
     doc=store.SPILLING_DOC,

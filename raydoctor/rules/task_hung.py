@@ -278,7 +278,7 @@ _ADVICE = {
     "socket": "# give every connection a timeout (requests.get(…, timeout=30), sock.settimeout(30))",
     "subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL)   # the subprocess may wait for input",
     "python-loop": "# give the loop an end condition, and print its progress",
-    "native": "# check the library's settings: threads, tolerance, number of iterations",
+    "native": "# check the settings of the library: threads, tolerance, number of iterations",
 }
 
 

@@ -88,7 +88,7 @@ _KERNEL = Gap(
 _FIND = Remedy(
     "Find what ended the process",
     (
-        "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
+        "dmesg -T | grep -iE 'killed process|out of memory'   # on the node of the worker",
         "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
         "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
     ),

@@ -11,7 +11,7 @@ _DEBUGGING = f"{DOC}#debugging"
 
 IMAGE = Remedy(
     "Build the packages into the image or environment of the nodes, and drop them from runtime_env",
-    ("RUN pip install PACKAGE   # in the Dockerfile of the cluster's image",),
+    ("RUN pip install PACKAGE   # in the Dockerfile of the image of the cluster",),
     doc=DOC,
 )
 KEPT = (
@@ -52,7 +52,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
     name = wanted.partition("=")[0].rstrip("<>~! ") or wanted
     field = "uv" if "uv" in tool else "pip"
     if wanted == field == "uv":
-        steps = ("RUN pip install uv   # in the Dockerfile of the cluster's image",)
+        steps = ("RUN pip install uv   # in the Dockerfile of the image of the cluster",)
         return (
             Remedy(
                 "Install uv on the nodes: Ray tried to download the tool itself", steps, doc=DOC
@@ -127,7 +127,7 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
         "Install a wheel instead of building, or install the build's dependencies on the node",
         (
             "pip wheel --no-deps PACKAGE   # once, on a machine with the compiler, then use the .whl",
-            "apt-get install -y build-essential python3-dev   # in the node's image",
+            "apt-get install -y build-essential python3-dev   # in the image of the node",
         ),
     ),
     "ray-version": (
@@ -144,6 +144,6 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     ),
     "other": (
         "Read the tool's whole output, and run its command by hand on that node",
-        ("less logs/runtime_env_setup-*.log   # in the session's folder",),
+        ("less logs/runtime_env_setup-*.log   # in the folder of the session",),
     ),
 }
