@@ -1,0 +1,373 @@
+"""Pages for a browser: hostile text stays text, references resolve, and a large cluster stays readable."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydoctor.case import Case
+from raydoctor.cli import execute
+from raydoctor.cluster.samples import SampledFrame
+from raydoctor.diagnosis import timeline as course
+from raydoctor.model.entities import Entity
+from raydoctor.model.text import printable
+from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, UsageReading
+from raydoctor.model.values import CaptureInfo, Event, Report, Source
+from raydoctor.render.html import axis, curves, document, flame, markup, timeline
+from raydoctor.render.html.report import render
+from tests.helpers import hostile_text
+from tests.helpers.pages import Page
+
+AT = 1795440332.0
+PWNED = "window.__pwned=1"
+ATTACKS = tuple(
+    piece.replace("!", PWNED)
+    for piece in (
+        *("<script>!</script>", "</script><script>!</script>", "</title><script>!</script>"),
+        *(
+            "</style><script>!</script>",
+            "</textarea><script>!</script>",
+            "<scr<script>ipt>!</script>",
+        ),
+        *("<img src=x onerror=!>", "<svg onload=!>", "<svg><script>!</script></svg>"),
+        *("</svg><img src=x onerror=!>", "<svg><animate onbegin=! attributeName=x dur=1s>"),
+        *("<svg><use href='data:image/svg+xml,<svg id=x onload=!/>#x'/>", "<body onload=!>"),
+        *("<svg><foreignObject><iframe srcdoc='<script>!</script>'/></foreignObject></svg>",),
+        *("<math><mtext><table><mglyph><style><img src=x onerror=!>",),
+        *(
+            "<iframe src='javascript:!'>",
+            "<object data='javascript:!'>",
+            "<embed src='javascript:!'>",
+        ),
+        *(
+            "<a href='javascript:!' autofocus onfocus=!>x</a>",
+            "<form action='javascript:!'><button>",
+        ),
+        *("<input autofocus onfocus=!>", "<details open ontoggle=!>", "<video><source onerror=!>"),
+        *(
+            "<style>@import 'http://127.0.0.1:9/x'</style>",
+            "<link rel=stylesheet href=http://127.0.0.1:9/x>",
+        ),
+        *("<base href='javascript:!//'>", "<meta http-equiv=refresh content='0;url=javascript:!'>"),
+        *(
+            '" onmouseover="!',
+            "' autofocus onfocus='!",
+            "` onclick=`!",
+            'x" style="background:url(x)',
+        ),
+        *('"><svg onload=!>', "'><svg onload=!>", "--><script>!</script>", "]]><script>!</script>"),
+        *("<!--<script>!</script>", "<![CDATA[<script>!</script>]]>", "<?php !?>", "<%! %>"),
+        *(
+            "&lt;script&gt;!&lt;/script&gt;",
+            "&#60;script&#62;!&#60;/script&#62;",
+            "\\u003cscript\\u003e!",
+        ),
+        *("\x3cscript\x3e!\x3c/script\x3e", "<\x00script>!</script>", "<script\x0c>!</script>"),
+        *(
+            "javascript:!",
+            "data:text/html,<script>!</script>",
+            "vbscript:!",
+            'https://x" onclick="!',
+        ),
+        *(
+            "https://evil.example/<script>!</script>",
+            "expression(!)",
+            "url(javascript:!)",
+            '#main"onx=!',
+        ),
+        *("d1", "d1-fix", "main", "q", "timeline-title", "k-kill", "__proto__", "constructor"),
+        *("\u202e<script>!</script>", "\u200b<img src=x onerror=!>", "\x1b[31m<script>!</script>"),
+        *("\ud800<script>!</script>", "\udc80<img src=x onerror=!>", "\ufeff<svg onload=!>"),
+        *(
+            "<template><script>!</script></template>",
+            "<noscript><p title='</noscript><img src=x onerror=!>'>",
+        ),
+        *(
+            "<plaintext>",
+            "<xmp>",
+            "<frameset onload=!>",
+            "<marquee onstart=!>",
+            "<isindex action=javascript:!>",
+        ),
+    )
+)
+HOSTILE = (*ATTACKS, *hostile_text.CORPUS)
+
+
+def hostile_report(text: str) -> Report:
+    """A report with this text wherever a page shows text of a capture."""
+    report = hostile_text.report(text)
+    diagnoses = tuple(
+        replace(
+            each,
+            chain=tuple(
+                replace(link, around=Neighbours(text, text), code=text) for link in each.chain
+            ),
+        )
+        for each in report.diagnoses
+    )
+    lanes = (
+        Lane("cluster", "cluster", text),
+        Lane(text, "node", text, "", AT, None, text),
+        Lane(f"{text}-1", "process", text, text, AT, AT + 60),
+    )
+    kinds = timeline.WORDS
+    marks = tuple(
+        TimelineMark(
+            lane.id,
+            kind,
+            text,
+            AT + 5 * n,
+            AT + 5 * n + 3 if kind == "silent" else None,
+            n + 1,
+            ("d1",),
+        )
+        for lane in lanes
+        for n, kind in enumerate(kinds)
+    )
+    readings = tuple(
+        UsageReading(text, what, text, AT + n, 4e9 + n, 5e9, 4.5e9)
+        for what in ("memory", "object store", "disk")
+        for n in range(3)
+    )  # fmt: skip
+    return replace(report, diagnoses=diagnoses, timeline=Timeline(lanes, marks, readings))
+
+
+def joined(texts: Sequence[str]) -> Report:
+    """One report of several."""
+    reports = [hostile_report(text) for text in texts]
+    timelines = [report.timeline or Timeline() for report in reports]
+    diagnoses = [
+        replace(d, id=f"{d.id}-{n}", consequences=tuple(f"{c}-{n}" for c in d.consequences))
+        for n, report in enumerate(reports)
+        for d in report.diagnoses
+    ]
+    return replace(
+        reports[0],
+        diagnoses=tuple(diagnoses),
+        unexplained=tuple(u for report in reports for u in report.unexplained),
+        gaps=tuple(gap for report in reports for gap in report.gaps),
+        timeline=Timeline(
+            tuple(lane for each in timelines for lane in each.lanes),
+            tuple(mark for each in timelines for mark in each.marks),
+            tuple(reading for each in timelines for reading in each.readings),
+        ),
+    )
+
+
+def test_there_are_enough_hostile_texts() -> None:
+    assert len(set(HOSTILE)) >= 200
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_hostile_text_stays_text(part: int) -> None:
+    for text in HOSTILE[part::8]:
+        page = Page(render(hostile_report(text)))
+        assert page.problems == [], text
+        assert page.counts["script"] == page.counts["style"] == page.counts["body"] == 1
+        shown = " ".join(printable(text).split())
+        assert len(shown) > 150 or shown in page.text
+
+
+@given(st.text())
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_escaped(text: str) -> None:
+    page = Page(markup.el("p", {"class": text}, text))
+    assert page.problems == []
+    assert page.counts == {"p": 1}
+
+
+def test_a_page_admits_its_own_style_and_script_alone() -> None:
+    source = document.document("a title")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', source)
+    assert policy
+    assert policy[1].replace("&#x27;", "'").startswith("default-src 'none'; ")
+    for name in ("style", "script"):
+        content = re.search(rf"<{name}>(.*)</{name}>", source, re.DOTALL)
+        assert content
+        digest = base64.b64encode(hashlib.sha256(content[1].encode()).digest()).decode()
+        assert f"{name}-src &#x27;sha256-{digest}&#x27;" in policy[1]
+    assert not re.search(r"url\(|@import|https?://", document.document("")), "nothing is fetched"
+
+
+def test_colours_and_shapes_differ_for_each_kind_of_mark() -> None:
+    """No information by colour alone."""
+    shapes = re.findall(r' d="([^"]+)"', timeline.symbols())
+    assert len(set(shapes)) == len(timeline.WORDS)
+
+
+# ---------------------------------------------------------------- the axis
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_the_axis_keeps_the_order_and_stays_in_the_chart(seconds: list[float]) -> None:
+    times = sorted(AT + each for each in seconds)
+    scale = axis.axis(times)
+    assert scale is not None
+    places = [scale.x(each) for each in times]
+    assert places == sorted(places)
+    assert axis.LEFT <= places[0] <= places[-1] <= axis.WIDTH - axis.RIGHT + 0.01
+    assert all(p.right >= p.left for p in scale.pieces)
+
+
+def test_the_axis_leaves_out_a_quiet_night() -> None:
+    scale = axis.axis([AT, AT + 5, AT + 36_000, AT + 36_004])
+    assert scale is not None
+    assert [piece.is_break for piece in scale.pieces] == [False, True, False]
+    assert scale.x(AT + 5) - scale.x(AT) > 300
+    assert "⋯ 9 h 59 min" in scale.draw(100)
+
+
+def test_the_axis_draws_a_short_run_in_full() -> None:
+    scale = axis.axis([AT, AT + 1, AT + 50])
+    assert scale is not None
+    assert not any(piece.is_break for piece in scale.pieces)
+
+
+# ---------------------------------------------------------------- scale
+
+NODES, WORKERS = 1_000, 3_000
+
+
+def _id(number: int, digits: int = 56) -> str:
+    return f"{random.Random(number).getrandbits(4 * digits):0{digits}x}"
+
+
+def large_case() -> Case:
+    """10,000 events: a thousand nodes, of which five die, and three thousand workers."""
+    gcs = Source("logs/gcs_server.out", "gcs-out")
+    events = []
+
+    def add(kind: str, at: float, fields: dict[str, str], *entities: Entity) -> None:
+        line = len(events) + 1
+        events.append(
+            Event(
+                kind, gcs, line, 0, kind, kind, AT + at, fields=fields, entities=frozenset(entities)
+            )
+        )
+
+    for n in range(NODES):
+        ip = f"10.0.{n // 250}.{n % 250}"
+        add("node.registered", n * 0.01, {"node": _id(n), "ip": ip}, Entity("node", _id(n)))
+        for at in range(5):
+            if n < 5 or at < 2:
+                add("node.health_failed", 900 + at, {"node": _id(n)}, Entity("node", _id(n)))
+    for n in range(5):
+        add("node.dead", 1000 + n, {"node": _id(n), "reason": "UNEXPECTED"}, Entity("node", _id(n)))
+    for n in range(WORKERS):
+        worker = _id(10_000 + n)
+        fields = {"worker": worker, "worker_pid": str(1000 + n), "node": _id(n % NODES)}
+        add("worker.started", 20 + n * 0.01, fields, Entity("worker", worker))
+        kind = "SYSTEM_ERROR" if n % NODES < 5 else "INTENDED_USER_EXIT"
+        died = {
+            **fields,
+            "exit_type": kind,
+            "detail": "Worker unexpectedly exits",
+            "ip": "10.0.0.1",
+        }
+        add("worker.exit", 1000 + n * 0.02, died, Entity("worker", worker))
+    for n in range(995):
+        add("task.resubmitted", 1100 + n * 0.1, {"function": "train"})
+    assert 9_900 <= len(events) <= 10_100
+    return Case(events)
+
+
+def test_ten_thousand_events_of_a_thousand_nodes() -> None:
+    case = large_case()
+    began = time.process_time()
+    found = course.timeline(case, ())
+    source = render(Report(CaptureInfo("big", "tree"), timeline=found))
+    seconds = time.process_time() - began
+    assert len(source) <= 3_000_000
+    assert seconds <= 2.0
+    page = Page(source)
+    assert page.problems == []
+    assert page.text.count("988 other nodes") >= 1
+    deaths = [mark for mark in found.marks if mark.kind == "death"]
+    assert len(deaths) == 5 + 5 * WORKERS // NODES
+    # Nothing is cut: the table's counts add up to the marks.
+    counts = re.findall(r"<td>([^<]*)</td><td>([\d,]+)</td>", source)
+    listed = sum(int(count.replace(",", "")) for _, count in counts)
+    assert listed == sum(mark.count for mark in found.marks)
+
+
+def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
+    lanes = tuple(Lane(str(n), "node", f"node {n}") for n in range(NODES))
+    readings = tuple(
+        UsageReading(str(n), "memory", "", AT + at, 6e9 + n * 1e6, 8e9, 7e9)
+        for n in range(NODES)
+        for at in range(10)
+    )
+    section = curves.section(Timeline(lanes, (), readings), None)
+    assert section is not None
+    assert section.count("<figure>") == 8
+    assert section.count("<tr>") >= NODES
+    assert "992 resources with lower peaks" in section
+
+
+def test_deep_and_wide_stacks_are_drawn() -> None:
+    stacks = [
+        tuple(SampledFrame(f"f{depth} <b>", "a.py", depth, "user") for depth in range(200 + n))
+        for n in range(50)
+    ]
+    drawn = flame.draw(stacks, "flame")
+    assert drawn is not None
+    assert Page(drawn).problems == []
+    assert flame.draw([], "flame") is None
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_open_prints_the_path_where_there_is_no_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    log = tmp_path / "driver.log"
+    log.write_text("ray.exceptions.OutOfMemoryError: x\n")
+    for _ in range(12):
+        execute(["diagnose", str(log), "--open", "--fail-on", "never"])
+    out, err = capsys.readouterr()
+    path = Path(out.splitlines()[-1])
+    assert path.parent == tmp_path / "state" / "raydoctor" / "reports"
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert len(list(path.parent.iterdir())) == 10
+    assert Page(path.read_text()).problems == []
+    assert "no screen for a browser" in err
+
+
+def test_open_starts_the_browser_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setattr("webbrowser.open", lambda uri: not opened.append(uri))
+    log, page = tmp_path / "driver.log", tmp_path / "a b.html"
+    log.write_text("hello\n")
+    execute(["diagnose", str(log), "--open", "-o", str(page), "--fail-on", "never"])
+    assert opened == [page.as_uri()]
+    assert capsys.readouterr().out.strip() == str(page)
+
+
+@pytest.mark.parametrize(
+    "more", [["--format", "json"], ["--json"], ["-o", "-"], ["--session", "all"]], ids=" ".join
+)
+def test_open_contradicts_other_outputs(more: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    log.write_text("hello\n")
+    assert execute(["diagnose", str(log), "--open", *more]) == 2
