@@ -7,7 +7,6 @@ kills. Observed in Ray 2.9.3 to 2.60. These lines are no evidence for a rule, so
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Iterator, Mapping
 
@@ -15,8 +14,8 @@ from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.records import parse_line
 
-_TAIL = 64 << 20
-"""Bytes at the end of a log that are searched: a month of dumps."""
+_ALL, _TAIL, _LEAST = 256 << 20, 64 << 20, 256 << 10
+"""Bytes that are searched at the ends of all logs together, and of one log at most and at least."""
 _MOST = 2000
 """Readings of one kind in one file: the last ones count."""
 _LONGEST = 64 << 10
@@ -38,31 +37,31 @@ _KINDS = (
 
 def read(files: Mapping[Source, str], clock: NodeClocks, gaps: list[Gap]) -> list[Event]:
     """Events `usage.store` (`available`) and `usage.memory` (`used`, `threshold`, `limit`), in bytes."""
+    logs = {source: file for source, file in files.items() if source.role == "raylet-out"}
+    tail = max(_LEAST, min(_TAIL, _ALL // max(len(logs), 1)))
     found: list[Event] = []
-    for source, file in sorted(files.items(), key=lambda item: item[0].path):
-        if source.role == "raylet-out":
-            try:
-                found += _of_file(source, file, clock)
-            except (OSError, ValueError) as error:
-                gaps.append(Gap(source.path, f"no readings of memory: {error}", optional=True))
+    for source, file in sorted(logs.items(), key=lambda item: item[0].path):
+        try:
+            found += _of_file(source, file, tail, clock)
+        except OSError as error:
+            gaps.append(Gap(source.path, f"no readings of memory: {error.strerror}", optional=True))
     return found
 
 
-def _of_file(source: Source, file: str, clock: NodeClocks) -> Iterator[Event]:
+def _of_file(source: Source, file: str, tail: int, clock: NodeClocks) -> Iterator[Event]:
     with open(file, "rb") as stream:
-        if not stream.seek(0, 2):
-            return
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for kind, looked_for in _KINDS:
-                matches = list(looked_for.finditer(data, max(0, len(data) - _TAIL)))
-                for match in matches[-_MOST:]:
-                    at = clock.epoch(source.node, _stamp_before(data, match.start()))
-                    if at is not None:
-                        fields = {k: v.decode() for k, v in match.groupdict().items()}
-                        yield Event(kind, source, 0, match.start(), "", at=at, fields=fields)
+        begin = max(0, stream.seek(0, 2) - tail)
+        stream.seek(begin)
+        data = stream.read(tail)
+    for kind, looked_for in _KINDS:
+        for match in list(looked_for.finditer(data))[-_MOST:]:
+            at = clock.epoch(source.node, _stamp_before(data, match.start()))
+            if at is not None:
+                fields = {k: v.decode() for k, v in match.groupdict().items()}
+                yield Event(kind, source, 0, begin + match.start(), "", at=at, fields=fields)
 
 
-def _stamp_before(data: mmap.mmap, place: int) -> str:
+def _stamp_before(data: bytes, place: int) -> str:
     """The time of the record that contains a place: its head is the last line that begins with a time."""
     least = max(0, place - _LONGEST)
     begin = max(data.rfind(b"\n[2", least, place), data.rfind(b"\n{", least, place)) + 1
