@@ -7,7 +7,7 @@ import hashlib
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -371,3 +371,44 @@ def test_open_contradicts_other_outputs(more: list[str], tmp_path: Path) -> None
     log = tmp_path / "driver.log"
     log.write_text("hello\n")
     assert execute(["diagnose", str(log), "--open", *more]) == 2
+
+
+# ---------------------------------------------------------------- many findings
+
+
+def findings(count: int, below: Callable[[int], Sequence[int]], text: str) -> Report:
+    """A report with `count` diagnoses, of which each has these numbers as its consequences."""
+    report = hostile_text.report("train failed on node 10.0.0.2")
+    first = report.diagnoses[0]
+    chain = tuple(replace(link, event=replace(link.event, text=text)) for link in first.chain)
+    return replace(
+        report,
+        diagnoses=tuple(
+            replace(first, id=f"d{n}", chain=chain, consequences=tuple(f"d{m}" for m in below(n)))
+            for n in range(count)
+        ),
+    )
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_every_reference_resolves_whatever_follows_from_what(below: list[list[int]]) -> None:
+    assert Page(render(findings(len(below), lambda n: below[n], "a"))).problems == []
+
+
+@pytest.mark.parametrize("below", [lambda n: (), lambda n: range(1, 2_000) if not n else ()])
+def test_thousands_of_findings_are_all_named_on_a_page_of_limited_size(
+    below: Callable[[int], Sequence[int]],
+) -> None:
+    text = "a line of a log that says much, and for the most part nothing new\n" * 30
+    report = findings(2_000, below, text)
+    began = time.process_time()
+    source = render(report)
+    assert time.process_time() - began <= 2.0
+    assert len(source.encode()) <= 3_000_000
+    page = Page(source)
+    assert page.problems == []
+    shortened = ("records and consequences below are without their text", "1,960 further incidents")
+    assert any(words in page.text for words in shortened)
+    headline = report.diagnoses[0].headline
+    assert page.text.count(headline) >= 2_000

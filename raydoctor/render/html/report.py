@@ -20,8 +20,8 @@ _FULL = 40
 _ALIKE = 3
 """Consequences of one rule that are listed one by one; more share a branch."""
 _RECORD_LINES, _RECORD_WIDTH = 60, 500
-_RECORDS = 400_000
-"""Characters of records on a page; what is beyond has its place only."""
+_ROOM = 800_000
+"""Characters of records and consequences on a page; those beyond have their headlines and places only."""
 
 
 @dataclass(slots=True)
@@ -30,16 +30,16 @@ class _Page:
 
     report: Report
     by_id: dict[str, Diagnosis]
-    room: int = _RECORDS
+    room: int = _ROOM
     shortened: int = 0
-    """Records without their text, because the page is full."""
+    """Records and consequences without their text, because the page is full."""
     seen: set[str] = field(default_factory=set)
 
 
 def render(report: Report) -> str:
     """The whole report; its engine must have run with `detailed`, or it has no timeline."""
-    page = _Page(report, {d.id: d for d in report.diagnoses})
     roots = report.roots or report.diagnoses
+    page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
     parts = [
         _verdict(report, roots),
@@ -147,15 +147,13 @@ def _when(at: float | None, with_date: bool = False) -> Markup | None:
 def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
     if not roots:
         return None
-    seen: set[str] = set()
+    seen = {root.id for root in roots}
     items = [_branch(page, root, seen) for root in roots[:_FULL]]
     return el("ul", "tree", *items)
 
 
 def _branch(page: _Page, diagnosis: Diagnosis, seen: set[str]) -> Markup:
-    seen.add(diagnosis.id)
-    below = [page.by_id[i] for i in diagnosis.consequences if i in page.by_id and i not in seen]
-    seen.update(each.id for each in below)
+    below = _below(page, diagnosis, seen)
     head = el(
         "a", {"href": f"#{diagnosis.id}"},
         _badge(diagnosis.severity, diagnosis.severity), " ", el("code", "", diagnosis.rule),
@@ -163,6 +161,13 @@ def _branch(page: _Page, diagnosis: Diagnosis, seen: set[str]) -> Markup:
     said = el("span", "", _text.short_ids(diagnosis.headline))
     items = [item for same in _by_rule(below) for item in _branches(page, same, seen)]
     return el("li", "find", head, " ", said, el("ul", "", *items) if items else None)
+
+
+def _below(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Diagnosis]:
+    """The consequences that the page does not have yet."""
+    found = [i for i in dict.fromkeys(parent.consequences) if i in page.by_id and i not in seen]
+    seen.update(found)
+    return [page.by_id[i] for i in found]
 
 
 def _branches(page: _Page, same: Sequence[Diagnosis], seen: set[str]) -> Iterator[Markup]:
@@ -286,9 +291,7 @@ def _missing(diagnosis: Diagnosis) -> Iterator[Child]:
 
 def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
     """The consequences with their evidence, folded."""
-    page.seen.add(parent.id)
-    below = [page.by_id[i] for i in parent.consequences if i in page.by_id and i not in page.seen]
-    page.seen.update(each.id for each in below)
+    below = _below(page, parent, page.seen)
     if below:
         yield el("h4", "", "Consequences")
     for each in below:
@@ -296,18 +299,22 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
             _badge(each.severity, each.severity), " ", _rule(each), " ", _when(each.first_at), " ",
             _text.short_ids(each.headline),
         ])  # fmt: skip
-        yield el(
-            "details", {"id": each.id, "class": "find consequence"},
-            el("summary", "", summary),
-            *_evidence(page, each), remedies(each.remedies), *_missing(each), *_consequences(page, each),
-        )  # fmt: skip
+        given: dict[str, str | float | bool] = {"id": each.id, "class": "find consequence"}
+        if page.room <= 0:
+            page.shortened += 1
+            where = el("code", "path", _place(each))
+            yield el("div", given, summary, " ", where, *_consequences(page, each))
+            continue
+        body = join([*_evidence(page, each), remedies(each.remedies), *_missing(each)])
+        page.room -= len(body)
+        yield el("details", given, el("summary", "", summary), body, *_consequences(page, each))
 
 
 def _shortened(page: _Page) -> Iterator[Markup]:
     if page.shortened:
-        records = _text.plural(page.shortened, "record")
         yield el(
-            "p", "note", f"The page is full: {records} below without their text. ",
+            "p", "note",
+            f"The page is full: {page.shortened:,} records and consequences below are without their text. ",
             el("code", "", "raydoctor diagnose -v"), " prints all of them.",
         )  # fmt: skip
 
