@@ -121,7 +121,11 @@ def run(  # noqa: PLR0913 - each has a default
     outside = len(incidents) - len(roots)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules), outside)
     state = _status(capture, case, gaps)
-    course = _guarded("the timeline", gaps, lambda: timeline(case, diagnoses)) if detailed else None
+    course = (
+        _guarded("the timeline", gaps, lambda: timeline(case, diagnoses, since, until))
+        if detailed
+        else None
+    )
     if detailed:
         diagnoses = _with_neighbours(diagnoses, capture)
     report = Report(

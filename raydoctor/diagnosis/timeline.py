@@ -45,8 +45,16 @@ class _Draft:
             self.marks.append(TimelineMark(lane, kind, text, at, count=count))
 
 
-def timeline(case: Case, diagnoses: Iterable[Diagnosis]) -> Timeline:
-    """The course of an incident. The diagnoses are those of this case, before redaction."""
+def timeline(
+    case: Case,
+    diagnoses: Iterable[Diagnosis],
+    since: float | None = None,
+    until: float | None = None,
+) -> Timeline:
+    """The course of an incident. The diagnoses are those of this case, before redaction.
+
+    `since` and `until` (epoch seconds) keep marks in that span, and all evidence of the diagnoses.
+    """
     draft = _Draft(case)
     draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)")
     _add_nodes(draft)
@@ -58,7 +66,15 @@ def timeline(case: Case, diagnoses: Iterable[Diagnosis]) -> Timeline:
     _mark_restarts(draft)
     for diagnosis in diagnoses:
         _mark_evidence(draft, diagnosis)
-    marks = tuple(sorted(draft.marks, key=lambda m: (m.at, m.lane, m.kind, m.text)))
+    marks = tuple(
+        mark
+        for mark in sorted(draft.marks, key=lambda m: (m.at, m.lane, m.kind, m.text))
+        if mark.diagnoses
+        or (
+            (since is None or (mark.until or mark.at) >= since)
+            and (until is None or mark.at <= until)
+        )
+    )
     used = {mark.lane for mark in marks}
     lanes = tuple(
         lane for lane in draft.lanes.values() if lane.kind != "cluster" or lane.id in used
