@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import random
 import re
 import time
@@ -22,7 +23,9 @@ from raydoctor.diagnosis import timeline as course
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import printable
 from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, UsageReading
-from raydoctor.model.values import CaptureInfo, Event, Report, Source
+from raydoctor.model.values import CaptureInfo, Event, Gap, Report, Source
+from raydoctor.read.clock import NodeClocks
+from raydoctor.read.detail import neighbours, usage
 from raydoctor.render.html import axis, curves, document, flame, markup, timeline
 from raydoctor.render.html.report import render
 from tests.helpers import hostile_text
@@ -325,6 +328,101 @@ def test_deep_and_wide_stacks_are_drawn() -> None:
     assert drawn is not None
     assert Page(drawn).problems == []
     assert flame.draw([], "flame") is None
+
+
+# ---------------------------------------------------------------- what charts read
+
+DUMP = (
+    "[2026-11-21 08:53:45,899 I 292 292] (raylet) node_manager.cc:525: [state-dump] NodeManager:\n"
+    "[state-dump] Node ID: abc\n[state-dump] PullManager:\n"
+    "[state-dump] - num bytes available for pulled objects: 400\n"
+)
+OVER = (
+    "[2026-11-21 08:52:57,779 I 292 328] (raylet) threshold_memory_monitor.cc:128: Node memory usage above "
+    "threshold, used: 4154732544, threshold_bytes: 4080218880, total bytes: 4294967296, threshold fraction: 0.95\n"
+)  # fmt: skip
+OTHER = "[2026-11-21 08:52:58,000 I 292 328] (raylet) a.cc:1: another line\n"
+
+
+def usage_in(path: Path, text: str) -> list[Event]:
+    path.write_text(text)
+    return usage.read({Source("logs/raylet.out", "raylet-out"): str(path)}, NodeClocks(), [])
+
+
+def test_readings_have_the_time_of_their_record(tmp_path: Path) -> None:
+    found = usage_in(tmp_path / "raylet.out", OTHER + OVER + OTHER + DUMP + OTHER)
+    at = {event.kind: time.strftime("%H:%M:%S", time.localtime(event.at)) for event in found}
+    assert at == {"usage.store": "08:53:45", "usage.memory": "08:52:57"}
+    assert [e["used"] for e in found if e.kind == "usage.memory"] == ["4154732544"]
+
+
+def test_readings_are_read_from_json_logs_as_well(tmp_path: Path) -> None:
+    record = {
+        "asctime": "2026-11-21 08:53:45,899",
+        "levelname": "I",
+        "message": DUMP.partition("525: ")[2],
+    }
+    found = usage_in(tmp_path / "raylet.out", OTHER + json.dumps(record) + "\n")
+    assert [event["available"] for event in found] == ["400"]
+
+
+def test_a_reading_without_a_time_is_left_out(tmp_path: Path) -> None:
+    assert usage_in(tmp_path / "raylet.out", DUMP.partition("\n")[2]) == []
+    assert usage_in(tmp_path / "raylet.out", "") == []
+
+
+def test_a_log_that_is_gone_is_a_gap_that_hides_nothing() -> None:
+    gaps: list[Gap] = []
+    assert (
+        usage.read({Source("raylet.out", "raylet-out"): "/nowhere/raylet.out"}, NodeClocks(), gaps)
+        == []
+    )
+    assert [gap.optional for gap in gaps] == [True]
+
+
+@pytest.mark.parametrize(
+    ("number", "before", "after"),
+    [(0, "", "1\n2\n3"), (5, "2\n3\n4", "6\n7\n8"), (9, "6\n7\n8", "")],
+)
+def test_the_neighbours_of_the_first_and_last_record(
+    number: int, before: str, after: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "driver.log"
+    path.write_text("".join(f"{n}\n" for n in range(10)))
+    source = Source("driver.log", "driver")
+    event = Event("x", source, number + 1, 2 * number, str(number))
+    assert neighbours.around({source: str(path)}, event) == Neighbours(before, after)
+    assert neighbours.around({}, event) is None
+
+
+def test_a_node_without_logs_says_so_in_its_lane() -> None:
+    gcs, raylet = Source("logs/gcs_server.out", "gcs-out"), Source("logs/raylet.out", "raylet-out")
+    case = Case(
+        [
+            *(
+                Event(
+                    "node.registered",
+                    gcs,
+                    n,
+                    0,
+                    "",
+                    at=AT,
+                    fields={"node": f"n{n}", "ip": f"10.0.0.{n}"},
+                )
+                for n in (1, 2)
+            ),
+            Event(
+                "raylet.started", raylet, 1, 0, "", at=AT, fields={"node": "n1", "ip": "10.0.0.1"}
+            ),
+        ]
+    )
+    found = course.timeline(case, ())
+    assert {lane.name: bool(lane.missing) for lane in found.lanes} == {
+        "node 10.0.0.1, head": False,
+        "node 10.0.0.2": True,
+    }
+    section, _ = timeline.section(found)
+    assert "its logs are not in the capture" in section
 
 
 # ---------------------------------------------------------------- the command
