@@ -42,8 +42,12 @@ class _Edge(NamedTuple):
 def draw(group: HungGroup, name: str) -> Markup:
     """The graph as a picture; `name`: the id of its title."""
     boxes, key_of = _boxes(group)
-    edges = list(dict.fromkeys(_edges(group, key_of)))
+    edges = list(_edges(group, key_of))
     columns = _columns(boxes, edges, group, key_of)
+    others = _fold(columns, boxes)
+    drawn = dict.fromkeys(
+        _Edge(others.get(e.start, e.start), others.get(e.end, e.end), e.style) for e in edges
+    )
     places, width, height = _places(columns)
     return el(
         "svg",
@@ -54,7 +58,7 @@ def draw(group: HungGroup, name: str) -> Markup:
             "aria-labelledby": name,
         },
         el("title", {"id": name}, "What waits for what; the table below names every member"),
-        *(_edge(edge, places, height) for edge in edges if {edge.start, edge.end} <= set(places)),
+        *(_edge(edge, places, height) for edge in drawn),
         *(_drawn(boxes[key], *places[key]) for key in places),
     )  # fmt: skip
 
@@ -131,19 +135,31 @@ def _columns(
     return [columns[number] for number in sorted(columns, reverse=True)]
 
 
+def _fold(columns: Sequence[list[str]], boxes: dict[str, _Box]) -> dict[str, str]:
+    """Shorten long columns: their last box stands for the others, which are keys of the result."""
+    found: dict[str, str] = {}
+    for number, column in enumerate(columns):
+        rest = column[_MOST - 1 :] if len(column) > _MOST else []
+        if rest:
+            key = f"others {number}"
+            boxes[key] = _Box(f"{len(rest):,} more kinds", "see the table", "in the table below")
+            column[_MOST - 1 :] = [key]
+            found |= dict.fromkeys(rest, key)
+    return found
+
+
 def _places(
     columns: Sequence[Sequence[str]],
 ) -> tuple[dict[str, tuple[float, float]], float, float]:
-    """The corner of each box, and the size of the picture. Of a long column, the first boxes are drawn."""
-    shown = [column[:_MOST] for column in columns]
-    tallest = max(len(column) for column in shown)
+    """The corner of each box, and the size of the picture."""
+    tallest = max(len(column) for column in columns)
     height = tallest * (_HEIGHT + _DOWN) + _DOWN
     places = {}
-    for number, column in enumerate(shown):
+    for number, column in enumerate(columns):
         top = (height - len(column) * (_HEIGHT + _DOWN) + _DOWN) / 2
         for row, key in enumerate(column):
             places[key] = (_MARGIN + number * (_WIDTH + _ACROSS), top + row * (_HEIGHT + _DOWN))
-    width = 2 * _MARGIN + len(shown) * _WIDTH + (len(shown) - 1) * _ACROSS
+    width = 2 * _MARGIN + len(columns) * _WIDTH + (len(columns) - 1) * _ACROSS
     return places, max(width, WIDTH), height + _DOWN
 
 
@@ -164,25 +180,22 @@ def _edge(edge: _Edge, places: Mapping[str, tuple[float, float]], bottom: float)
     y, to_y = y + _HEIGHT / 2, to_y + _HEIGHT / 2
     if to_x > x:
         x, bend, tip = x + _WIDTH, _ACROSS / 2, -1
-        is_far = to_x - x > 2 * _ACROSS  # below the boxes between them
-        over, to_over = (bottom, bottom) if is_far else (y, to_y)
     else:  # within a column, or back: around the boxes, downwards on their right and upwards on their left
         is_loop = edge.start == edge.end
         right = to_y > y or is_loop
         x, to_x, tip = (x + _WIDTH, to_x + _WIDTH, 1) if right else (x, to_x, -1)
         bend = tip * _MARGIN * 0.9
         y, to_y = (y - 9, to_y + 9) if is_loop else (y, to_y)
-        over, to_over = y, to_y
-    curve = f"C{x + bend:.0f} {over:.0f} {to_x + tip * abs(bend):.0f} {to_over:.0f}"
+    to_bend, way = tip * abs(bend), ""
+    if to_x - x > _ACROSS:  # below the boxes of the columns between them
+        low, start, end = bottom - 6, x + bend, to_x + to_bend
+        way = f"C{start:.0f} {y:.0f} {start:.0f} {low:.0f} {start + bend:.0f} {low:.0f}"
+        way += f"H{end - bend:.0f}C{end:.0f} {low:.0f} {end:.0f} {to_y:.0f}"
+    way = way or f"C{x + bend:.0f} {y:.0f} {to_x + to_bend:.0f} {to_y:.0f}"
+    path = f"M{x:.0f} {y:.0f}{way} {to_x + tip * 7:.0f} {to_y:.0f}"
     return el(
         "g",
         "",
-        el(
-            "path",
-            {
-                "class": f"edge {edge.style}".strip(),
-                "d": f"M{x:.0f} {y:.0f}{curve} {to_x + tip * 7:.0f} {to_y:.0f}",
-            },
-        ),
+        el("path", {"class": f"edge {edge.style}".strip(), "d": path}),
         el("path", {"class": "arrow", "d": f"M{to_x:.0f} {to_y:.0f}l{tip * 9} -4.5v9Z"}),
     )
