@@ -1,8 +1,9 @@
-"""Writing files completely or not at all."""
+"""Reports as files: written completely or not at all, and shown in a browser."""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 from raydoctor.model.errors import RaydoctorError
@@ -55,3 +56,60 @@ def _mode_of(path: str) -> int:
 def _refused(path: str, error: Exception) -> RaydoctorError:
     why = getattr(error, "strerror", None) or str(error)
     return RaydoctorError(f"cannot write {path}: {why}", "Choose another file with -o.")
+
+
+# ---------------------------------------------------------------- the browser
+
+_KEPT = 10
+"""Pages of `--open`; older ones are removed."""
+
+
+def new_page() -> str:
+    """A new file `raydoctor/reports/TIME.html` in the user's state folder, which only that user can read.
+
+    It outlives this process, because the browser reads it later; the last ten are kept. Raises RaydoctorError
+    if it cannot be created.
+    """
+    import time
+
+    from raydoctor.capture import owners
+
+    folder = os.path.join(owners.state_folder(), "reports")
+    prefix = time.strftime("%Y-%m-%dT%H-%M-%S-")
+    try:
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            for name in sorted(os.listdir(folder))[: 1 - _KEPT]:
+                os.unlink(os.path.join(folder, name))
+            handle, path = tempfile.mkstemp(".html", prefix, folder)
+        except OSError:  # the home folder is read-only
+            folder = tempfile.mkdtemp(prefix="raydoctor-report-")
+            handle, path = tempfile.mkstemp(".html", prefix, folder)
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot create a file for the report: {error.strerror or error}",
+            "Name a file with -o, or set TMPDIR to a writable folder.",
+        ) from None
+    os.close(handle)
+    return path
+
+
+def show(path: str) -> str:
+    """Open a page in the user's browser. Returns why that is not possible here, or an empty text."""
+    if not _has_screen():
+        return "no screen for a browser here: copy the file to a machine with one"
+    import webbrowser
+    from pathlib import Path
+
+    is_shown = webbrowser.open(Path(os.path.abspath(path)).as_uri())
+    return "" if is_shown else "no browser was found: open the file yourself"
+
+
+def _has_screen() -> bool:
+    """Whether a graphical browser of this user can appear.
+
+    A browser in the terminal would take it over, and one that `sudo` starts would run as root.
+    """
+    if os.environ.get("SUDO_UID"):
+        return False
+    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+REPORT_FORMATS = {
+    "text": "",
+    "json": "raydoctor.render.json",
+    "markdown": "raydoctor.render.markdown",
+    "html": "raydoctor.render.html.report",
+}
+"""Formats of a diagnosis, and the module whose `render` makes each."""
 SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 }
@@ -125,6 +132,13 @@ def rules_option(command: _Command) -> _Command:
         metavar="DIR",
         help="A folder with your own rules: see raydoctor rules test --help.",
     )(command)
+
+
+def output_option(command: _Command) -> _Command:
+    """`-o FILE`."""
+    return click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")(
+        command
+    )
 
 
 def verbose_option(command: _Command) -> _Command:
@@ -298,6 +312,17 @@ def print_text(text: str) -> None:
     from raydoctor.render import terminal
 
     sys.stdout.write(terminal.encodable(text, sys.stdout))
+
+
+def write(text: str, output: str | None) -> None:
+    """Write a report to the file of `-o`, or to standard output."""
+    if output is None or output == "-":
+        print_text(text)
+        return
+    from raydoctor.cli._files import write_atomically
+
+    write_atomically(output, text)
+    note(f"report written to {output}")
 
 
 def note(text: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from raydoctor.cli import _options as options
 
@@ -30,6 +32,8 @@ Examples:
   raydoctor diagnose /tmp/ray/session_latest --driver-log train.log
   raydoctor diagnose logs.tar.gz --since 2h
   raydoctor diagnose logs/ --format markdown -o issue.md
+  raydoctor diagnose logs/ --open          # in the browser, with a timeline
+  raydoctor diagnose logs/ --format html -o incident.html
   raydoctor diagnose logs/ --format json --fail-on critical
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
   kubectl logs SUBMITTER_POD | raydoctor diagnose --driver-log -
@@ -54,7 +58,7 @@ Exit code:
     default="",
     help="The session to read if PATH has several; by default the newest. all: one report on each.",
 )
-@options.format_option("text", "json", "markdown")
+@options.format_option(*options.REPORT_FORMATS)
 @click.option(
     "--since",
     metavar="TIME",
@@ -71,19 +75,32 @@ Exit code:
     show_default=True,
     help="The lowest severity that gives exit code 1.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
+@options.output_option
+@click.option(
+    "--open",
+    "in_browser",
+    is_flag=True,
+    help="Show the report as HTML in the browser; prints its path.",
+)
 @options.live_options
 @options.found_option()
 @options.rules_option
 @options.verbose_option
 def command(
-    path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
+    path: str | None,
+    since: float | None,
+    until: float | None,
+    fail_on: str,
+    in_browser: bool,
+    **rest: Any,
 ) -> int:
     """Diagnose a cluster or a capture."""
     from raydoctor.cli._progress import read_with_progress
 
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
+    if in_browser:
+        _prepare_browser(rest)
     wanted = rest.pop("session")
     if wanted and path is None:
         raise click.UsageError("--session needs PATH")
@@ -105,11 +122,36 @@ def command(
             capture.close()
             capture = options.opened(path, rest["driver_log"], name)
         with capture, read_with_progress(capture):
-            report = run(capture, since=since, until=until, catalogue=catalogue())
+            report = run(
+                capture,
+                since=since,
+                until=until,
+                catalogue=catalogue(),
+                detailed=rest["form"] == "html",
+            )
         emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
         # What was found matters more than what is missing.
         code = min({code, exit_code(report, fail_on)} - {0}, default=0)
+    if in_browser:
+        from raydoctor.cli._files import show
+
+        click.echo(rest["output"])
+        if problem := show(rest["output"]):
+            options.note(problem)
     return code
+
+
+def _prepare_browser(rest: dict[str, Any]) -> None:
+    """Make HTML the format, and a private file the output if none is named."""
+    given = click.get_current_context().get_parameter_source("form")
+    if rest["form"] != "html" and (rest["form"] != "text" or given is ParameterSource.COMMANDLINE):
+        raise click.UsageError(f"--open shows HTML and contradicts --format {rest['form']}")
+    if rest["session"] == "all" or rest["output"] == "-":
+        raise click.UsageError("--open shows one report, and not standard output")
+    from raydoctor.cli._files import new_page
+
+    rest["form"] = "html"
+    rest["output"] = rest["output"] or new_page()
 
 
 def _catalogue(folder: str | None) -> Catalogue:
@@ -143,28 +185,22 @@ def emit(
     onward: bool = True,
 ) -> None:
     """Print the report, or write it to a file; `onward`: with suggestions for the next command."""
-    if output is not None and output != "-":
-        from raydoctor.cli._files import write_atomically
-
-        write_atomically(output, as_text(report, form, verbose))
-        options.note(f"report written to {output}")
-    elif form == "text":
+    if form == "text" and output in (None, "-"):
         from raydoctor.render import terminal
         from raydoctor.render.report import render
 
         width = terminal.width_of(sys.stdout)
         options.print_page(render(report, width, verbose, onward))
     else:
-        options.print_text(as_text(report, form, verbose))
+        options.write(as_text(report, form, verbose), output)
 
 
 def as_text(report: Report, form: str, verbose: bool = False) -> str:
     """The report in one of the formats, without colour."""
-    from raydoctor.render import json, markdown, page
-    from raydoctor.render.report import render
+    if form == "text":
+        from raydoctor.render import page
+        from raydoctor.render.report import render
 
-    if form == "json":
-        return json.render(report)
-    if form == "markdown":
-        return markdown.render(report)
-    return page.plain(render(report, verbose=verbose))
+        return page.plain(render(report, verbose=verbose))
+    text: str = import_module(options.REPORT_FORMATS[form]).render(report)
+    return text

@@ -47,7 +47,7 @@ Examples:
   raydoctor hung
   raydoctor hung --min-age 10m --format json
   raydoctor hung --save flame.svg   # a profile of the culprit, as .json for speedscope
-  raydoctor hung capture.tar.gz
+  raydoctor hung capture.tar.gz --format html -o hung.html
 
 \b
 Exit code:
@@ -96,11 +96,14 @@ Exit code:
     metavar="FILE",
     help="Write a profile of the culprit: a flame graph (.svg) or speedscope (.json).",
 )
-@options.format_option("text", "json")
+@options.format_option("text", "json", "html")
+@options.output_option
 @options.live_options
 @options.found_option()
 @options.verbose_option
-def command(path: str | None, save: str | None, form: str, verbose: bool, **given: Any) -> int:
+def command(
+    path: str | None, save: str | None, form: str, output: str | None, verbose: bool, **given: Any
+) -> int:
     """Find hung work."""
     given["driver_log"] = None
     if save is not None:
@@ -110,7 +113,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
     with capture:
         sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
         view = _view(capture, given["min_age"], verbose, sampled_after)
-    _show(view, as_json=form == "json")
+    _show(view, form, capture.path, output)
     if save is not None:
         _save(view, save)
     return _code(view)
@@ -119,7 +122,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
 def report(capture: Capture, min_age: float, form: str, verbose: bool) -> int:
     """Report on a capture that a caller has opened, and return the exit code."""
     view = _view(capture, min_age, verbose)
-    _show(view, as_json=form == "json")
+    _show(view, form, capture.path)
     return _code(view)
 
 
@@ -190,14 +193,29 @@ def _no_tasks(capture: Capture) -> RaydoctorError:
     )
 
 
-def _show(view: HungView, as_json: bool) -> None:
+def _show(view: HungView, form: str, of: str, output: str | None = None) -> None:
+    """Print the view, or write it to a file."""
     from raydoctor.render import hung as render
     from raydoctor.render import terminal
 
-    if as_json:
-        options.print_text(render.to_json(view))
-    else:
+    if form == "text" and output in (None, "-"):
         options.print_page(render.render(view, terminal.width_of(sys.stdout)))
+        return
+    options.write(_as_text(view, form, of), output)
+
+
+def _as_text(view: HungView, form: str, of: str) -> str:
+    from raydoctor.render import hung as render
+    from raydoctor.render.page import plain
+
+    if form == "json":
+        return render.to_json(view)
+    if form == "html":
+        from raydoctor.render.html.hung import render as page_for_browser
+        from raydoctor.render.markdown import name_of
+
+        return page_for_browser(view, name_of(of))
+    return plain(render.render(view))
 
 
 # ------------------------------------------------------------------ --save

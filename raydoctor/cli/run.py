@@ -38,7 +38,7 @@ the subprocesses that the driver's tasks started on this machine.
 Examples:
   raydoctor run -- python train.py --epochs 3
   raydoctor run --timeout 2h -- python train.py
-  raydoctor run --format markdown -o report.md -- python train.py
+  raydoctor run --format html -o report.html -- python train.py
 
 \b
 Exit code: the driver's own, or
@@ -80,8 +80,8 @@ class _RunOptions(NamedTuple):
 )
 @options.grace_option("Time between SIGTERM and SIGKILL.")
 @click.option("--log", metavar="FILE", help="Keep the driver's output in this file.")
-@options.format_option("text", "json", "markdown")
-@click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
+@options.format_option(*options.REPORT_FORMATS)
+@options.output_option
 @options.address_option("The cluster to diagnose if raydoctor cannot find the driver's own.")
 @click.option(
     "--all-nodes/--this-node",
@@ -295,7 +295,12 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
 
     with capture, read_with_progress(capture):
         add_driver_log(capture, run_options.path)
-        report = run(capture, since=since, catalogue=_catalogue(run_options.folder))
+        report = run(
+            capture,
+            since=since,
+            catalogue=_catalogue(run_options.folder),
+            detailed=run_options.form == "html",
+        )
     if run_options.output is not None:
         diagnose.emit(report, run_options.form, run_options.output, verbose=run_options.verbose)
     elif run_options.form == "text":

@@ -12,8 +12,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import Capture
@@ -22,6 +23,7 @@ from raydoctor.case.rule import Rule, Signal
 from raydoctor.diagnosis import corroboration, driver_output, plugins, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
+from raydoctor.diagnosis.timeline import timeline
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.status import LiveStatus
@@ -41,8 +43,10 @@ from raydoctor.model.values import (
 )
 from raydoctor.read import build
 from raydoctor.read.budget import CpuBudget
+from raydoctor.read.detail import neighbours
 from raydoctor.redact.report import scrub
 
+_T = TypeVar("_T")
 RULE_SECONDS = 10.0
 """CPU seconds of one rule; with real logs, all rules together take less than one second."""
 RULES_SECONDS = 60.0
@@ -76,25 +80,26 @@ class _Candidate:
         return (SEVERITIES.index(self.severity), self.rule.rank, first, self.finding.headline)
 
 
-def run(
+def run(  # noqa: PLR0913 - each has a default
     capture: Capture,
     *,
     since: float | None = None,
     until: float | None = None,
     catalogue: Catalogue | None = None,
     strict: bool = False,
+    detailed: bool = False,
 ) -> Report:
     """Diagnose an open capture. `since`/`until` (epoch seconds) keep incidents that touch that span.
 
     Without a catalogue, the rules are raydoctor's own and those of installed packages. A rule that raises
-    becomes a gap, unless `strict`.
+    becomes a gap, unless `strict`. `detailed`: with a timeline, and with the lines around the evidence.
     """
     began = time.monotonic()
     catalogue = catalogue or plugins.catalogue()
     rules = catalogue.rules
     looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
     looked_for.append(driver_output.AGENT_CONNECTING)
-    reading = build.read(capture, looked_for)
+    reading = build.read(capture, looked_for, with_usage=detailed)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     now = time.time() if capture.kind == "live" else None
     gaps += driver_output.gaps_of(case, now, since)
@@ -116,6 +121,13 @@ def run(
     outside = len(incidents) - len(roots)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules), outside)
     state = _status(capture, case, gaps)
+    course = (
+        _guarded("the timeline", gaps, lambda: timeline(case, diagnoses, since, until))
+        if detailed
+        else None
+    )
+    if detailed:
+        diagnoses = _with_neighbours(diagnoses, capture)
     report = Report(
         _info(capture, case, reading.has_zone),
         _in_original(diagnoses),
@@ -123,6 +135,7 @@ def run(
         tuple(dict.fromkeys(gaps)),
         stats,
         state,
+        course,
     )
     scrubbed = scrub(report, capture.secrets)
     # After redaction, which does not recognize a secret without its $.
@@ -131,16 +144,33 @@ def run(
 
 def _status(capture: Capture, case: Case, gaps: list[Gap]) -> LiveStatus | None:
     """The state of a live cluster; like a rule, it must not prevent the report."""
-    if capture.kind != "live":
-        return None
+    return _guarded("the status", gaps, lambda: status(case)) if capture.kind == "live" else None
+
+
+def _guarded(what: str, gaps: list[Gap], make: Callable[[], _T]) -> _T | None:
+    """A part of the report that must not prevent the rest of it: a failure becomes a gap."""
     try:
         with cpu_limit(RULE_SECONDS):
-            return status(case)
+            return make()
     except CpuTimeSpent:
-        gaps.append(_unfinished("the status", RULE_SECONDS))
+        gaps.append(_unfinished(what, RULE_SECONDS))
     except Exception as error:
-        gaps.append(Gap("the status", f"failed: {error!r}"[:300], optional=True))
+        gaps.append(Gap(what, f"failed: {error!r}"[:300], optional=True))
     return None
+
+
+def _with_neighbours(diagnoses: tuple[Diagnosis, ...], capture: Capture) -> tuple[Diagnosis, ...]:
+    """The diagnoses with the lines around each record of their evidence."""
+    return tuple(
+        replace(
+            each,
+            chain=tuple(
+                replace(link, around=neighbours.around(capture.files, link.event))
+                for link in each.chain
+            ),
+        )
+        for each in diagnoses
+    )
 
 
 def _left(

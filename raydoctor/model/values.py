@@ -13,6 +13,7 @@ from typing import Literal
 
 from raydoctor.model.entities import Entity
 from raydoctor.model.status import LiveStatus
+from raydoctor.model.timeline import Neighbours, Timeline
 
 Severity = Literal["critical", "error", "warning", "info"]
 Tier = Literal["root", "cause", "symptom"]
@@ -111,6 +112,8 @@ class Link:
     shows: str
     code: str = ""
     """The line of the user's program that failed, and in a second line a caret below the place."""
+    around: Neighbours | None = None
+    """The lines around the record, where a format shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,8 @@ class Report:
     stats: Stats = Stats()
     status: LiveStatus | None = None
     """The state of the cluster during the diagnosis; None if it was not live."""
+    timeline: Timeline | None = None
+    """The course of the incident, where a format draws it."""
 
     def __repr__(self) -> str:
         """One line, for a prompt."""

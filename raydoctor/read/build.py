@@ -75,13 +75,17 @@ class _Read:
     gaps: list[Gap] = field(default_factory=list)
 
 
-def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
-    """Read a capture once."""
+def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) -> Reading:
+    """Read a capture once; `with_usage`: with readings of memory over time (`read/detail/usage.py`)."""
     files = capture.files
     own = _read(files, list(signals), capture.report)
     others = _readings(files, own.gaps)
     events = own.events + [event for other in others for event in other.events]
     events += in_order(dumps.read(files, events, own.clock, own.gaps))
+    if with_usage:
+        from raydoctor.read.detail import usage
+
+        events += usage.read(files, own.clock, own.gaps)
     sources = (*capture.sources, *(source for other in others for source in other.sources))
     events, elsewhere = foreign.without_foreign(sorted(events, key=order), sources)
     dead = _dead(events)

@@ -233,12 +233,16 @@ def _early(view: HungView) -> Page:
 
 def _open(view: HungView) -> Page:
     """Long waits that something may still end, or of which that is not known."""
-    found = view.found.open
-    if not found:
+    shown = open_waits(view)
+    if not shown:
         return []
-    shown = [each.hung._replace(summary=_with_end(each)) for each in found]
     head = line(("Waiting for a long time, not known to hang:", "warning"))
     return [head, *columns(_counted(shown, _ROWS), indent=2), ()]
+
+
+def open_waits(view: HungView) -> list[Hung]:
+    """Long waits, with what may end each of them as a part of its summary."""
+    return [each.hung._replace(summary=_with_end(each)) for each in view.found.open]
 
 
 def _with_end(wait: OpenWait) -> str:

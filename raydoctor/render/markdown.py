@@ -175,9 +175,13 @@ def _symptoms(symptoms: tuple[Unexplained, ...]) -> list[str]:
 
 
 def _read(report: Report) -> str:
-    """What was read, with the capture's name only: issues are public, and paths contain user names."""
+    name, said = read(report)
+    return f"---\nRead {code(name)}: {inline(said)}."
+
+
+def read(report: Report) -> tuple[str, str]:
+    """What was read, with the capture's name only: reports are passed on, and paths contain user names."""
     info = report.capture
-    name = os.path.basename(info.path.rstrip("/")) or info.path
     parts = [
         f"raydoctor {__version__}",
         f"Ray {', '.join(info.ray_versions) or 'of unknown version'}",
@@ -187,4 +191,9 @@ def _read(report: Report) -> str:
     if info.begin is not None and info.end is not None:
         zone = zone_of(info)
         parts.append(f"{_text.moment(info.begin)} {zone} to {_text.moment(info.end)} {zone}")
-    return f"---\nRead {code(name)}: {inline(', '.join(parts))}."
+    return name_of(info.path), ", ".join(parts)
+
+
+def name_of(path: str) -> str:
+    """The name of a capture without its folders."""
+    return os.path.basename(path.rstrip("/")) or path

@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass, fields
 
 from raydoctor.model.values import Report
-from raydoctor.render import html, page, terminal
+from raydoctor.render import page, terminal
+from raydoctor.render.html import fragment
 from raydoctor.render.report import render
 
 
@@ -23,7 +24,7 @@ class PrintedReport(Report):
 
     def _repr_html_(self) -> str:
         """For Jupyter."""
-        return html.render(render(self))
+        return fragment.render(render(self))
 
 
 def printed(report: Report) -> PrintedReport:

@@ -378,25 +378,23 @@ def _symptom(view: _View, symptom: Unexplained) -> list[tuple[str, str]]:
 
 
 def _verdict(view: _View) -> Page:
-    """The conclusion if there is no diagnosis."""
-    report = view.report
-    if report.diagnoses:
+    if view.report.diagnoses:
         return []
+    state, style, sentence = verdict(view.report)
+    return [line((state, style), f"  {sentence}"), ()]
+
+
+def verdict(report: Report) -> tuple[str, str, str]:
+    """The conclusion if there is no diagnosis: a few words, their style, and a sentence."""
     if report.unexplained:
-        said = (
-            ("NO CAUSE FOUND", "warning"),
-            "  No rule matches the errors above. They may be harmless.",
-        )
-    elif not report.complete and not report.recognized:
-        said = (
-            ("NOTHING RECOGNIZED", "warning"),
-            "  Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?",
-        )
-    elif report.complete:
-        said = ("NOTHING FOUND", "ok"), "  The evidence is complete and shows no failure."
-    else:
-        said = ("NOTHING FOUND", "warning"), "  Inconclusive: some evidence is missing, see below."
-    return [line(*said), ()]
+        sentence = "No rule matches the errors above. They may be harmless."
+        return "NO CAUSE FOUND", "warning", sentence
+    if not report.complete and not report.recognized:
+        sentence = "Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?"
+        return "NOTHING RECOGNIZED", "warning", sentence
+    if report.complete:
+        return "NOTHING FOUND", "ok", "The evidence is complete and shows no failure."
+    return "NOTHING FOUND", "warning", "Inconclusive: some evidence is missing, see below."
 
 
 def _status(view: _View) -> Page:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import raydoctor
-from raydoctor.render import html as html_page
+from raydoctor.render.html import fragment as html_page
 from raydoctor.render.page import line
 from tests.helpers import ROOT
 

@@ -88,7 +88,7 @@ def _cluster_options(command: _Command) -> _Command:
 
 @click.command("diagnose", short_help="What broke, why, and how to fix it.", **options.SETTINGS)
 @_cluster_options
-@options.format_option("text", "json", "markdown")
+@options.format_option(*options.REPORT_FORMATS)
 @click.option(
     "--since",
     metavar="TIME",
@@ -122,7 +122,7 @@ def _diagnose(since: float | None, fail_on: str, **rest: Any) -> int:
 
     catalogue = plugins.catalogue(rest["folder"])
     with _collected(rest) as (_, capture), read_with_progress(capture):
-        report = run(capture, since=since, catalogue=catalogue)
+        report = run(capture, since=since, catalogue=catalogue, detailed=rest["form"] == "html")
     diagnose.emit(report, rest["form"], rest["output"], verbose=rest["verbose"], onward=False)
     return diagnose.exit_code(report, fail_on)
 

@@ -1,0 +1,363 @@
+"""A case and its diagnoses -> the course of the incident: lanes, marks, and readings of memory and disks.
+
+Pure. Marks come from facts (exits, kills, restarts, spills) and from the evidence of the diagnoses. Records
+without a time have no mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from raydoctor.case import Case
+from raydoctor.case.facts import WorkerExit
+from raydoctor.cluster import tables as live
+from raydoctor.cluster.gauges import gauges
+from raydoctor.model import ids
+from raydoctor.model.text import join_names, one_line, plural, short_id, size
+from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark, UsageReading
+from raydoctor.model.values import CONSOLES, Diagnosis, Event
+from raydoctor.rules.shared import kernel, store
+from raydoctor.rules.shared.oom import kills
+
+CLUSTER = "cluster"
+_GIB = 1024**3
+_SILENCE = 120.0
+"""Seconds between two failed health checks of one silence, or between a kill and the record of the exit."""
+_EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "EXPECTED")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A timeline in the making."""
+
+    case: Case
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    marks: list[TimelineMark] = field(default_factory=list)
+    by_event: dict[int, int] = field(default_factory=dict)
+    """Identity of an event -> its mark."""
+
+    def mark(self, lane: str, kind: MarkKind, text: str, *events: Event, count: int = 1) -> None:
+        """Add a mark at the time of the first event that has one."""
+        at = next((e.at for e in events if e.at is not None), None)
+        if at is not None:
+            self.by_event |= {id(e): len(self.marks) for e in events}
+            self.marks.append(TimelineMark(lane, kind, text, at, count=count))
+
+
+def timeline(
+    case: Case,
+    diagnoses: Iterable[Diagnosis],
+    since: float | None = None,
+    until: float | None = None,
+) -> Timeline:
+    """The course of an incident. The diagnoses are those of this case, before redaction.
+
+    `since` and `until` (epoch seconds) keep marks in that span, and all evidence of the diagnoses.
+    """
+    draft = _Draft(case)
+    draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)")
+    _add_nodes(draft)
+    _add_processes(draft)
+    _mark_kills(draft)
+    _mark_exits(draft)
+    _mark_simple(draft)
+    _mark_silences(draft)
+    _mark_restarts(draft)
+    for diagnosis in diagnoses:
+        _mark_evidence(draft, diagnosis)
+    marks = tuple(
+        mark
+        for mark in sorted(draft.marks, key=lambda m: (m.at, m.lane, m.kind, m.text))
+        if mark.diagnoses
+        or (
+            (since is None or (mark.until or mark.at) >= since)
+            and (until is None or mark.at <= until)
+        )
+    )
+    used = {mark.lane for mark in marks}
+    lanes = tuple(
+        lane for lane in draft.lanes.values() if lane.kind != "cluster" or lane.id in used
+    )
+    return Timeline(lanes, marks, tuple(_readings(case)))
+
+
+# ---------------------------------------------------------------- lanes
+
+
+def _add_nodes(draft: _Draft) -> None:
+    case, ledger = draft.case, draft.case.ledger
+    began = {e["node"]: e.at for e in reversed(case.of("node.registered", "raylet.started"))}
+    dead = {e["node"]: e.at for e in reversed(case.of("node.dead"))}
+    seen = {e["node"] for e in case.of("raylet.started")}
+    registered = [e["node"] for e in case.of("node.registered")]
+    addresses = list(ledger.node_ips.values())
+    for node, ip in ledger.node_ips.items():
+        same = f" ({short_id(node)})" if addresses.count(ip) > 1 else ""
+        head = ", head" if len(registered) > 1 and node == registered[0] else ""
+        missing = "its logs are not in the capture" if seen and node not in seen else ""
+        ends = [at for at in (ledger.stops.get(node), dead.get(node)) if at is not None]
+        end = min(ends, default=None)
+        draft.lanes[node] = Lane(
+            node, "node", f"node {ip}{same}{head}", "", began.get(node), end, missing
+        )
+
+
+def _add_processes(draft: _Draft) -> None:
+    case, ledger = draft.case, draft.case.ledger
+    ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
+    exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
+    began = {e["worker"]: e.at for e in case.of("worker.started")}
+    for job in ledger.jobs.values():
+        process = f" (pid {job.driver_pid})" if job.driver_pid else ""
+        name = f"driver of job {ids.job_number(job.id)}{process}"
+        lane = ids.driver_of_job(job.id)
+        draft.lanes[lane] = Lane(lane, "process", name, "", job.started, job.ended)
+    for worker in dict.fromkeys((*began, *exits)):
+        if not worker or ids.job_of_driver(worker):
+            continue
+        exit_, pid = exits.get(worker), ledger.pids.get(worker)
+        names = case.names.get(worker, ())
+        name = f"{names[-1] if names else 'worker'} (pid {pid})" if pid else f"worker {worker[:8]}"
+        name = exit_.label if exit_ else name
+        if (rank := ranks.get(str(pid))) is not None:
+            name = f"rank {rank}: {name}"
+        node = (exit_.node if exit_ else "") or ledger.worker_nodes.get(worker, "")
+        end = exit_.at if exit_ else None
+        draft.lanes[worker] = Lane(worker, "process", name, node, began.get(worker), end)
+
+
+def _lane_of(draft: _Draft, event: Event) -> str:
+    """The lane that an event belongs to: the process it names, else the one that wrote it, else its node."""
+    for entity in (*sorted(event.entities), *event.source.entities):
+        if entity.kind == "worker" and entity.value in draft.lanes:
+            return entity.value
+    if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:
+        return ids.driver_of_job(next(iter(draft.case.ledger.jobs)))
+    named = next((e.value for e in sorted(event.entities) if e.kind == "node"), "")
+    node = event["node"] or event["node_id"] or named or draft.case.node_of(event.source)
+    if node in draft.lanes:
+        return node
+    if event.source.role.startswith("raylet"):
+        return _only_node(draft)
+    return CLUSTER
+
+
+def _only_node(draft: _Draft) -> str:
+    nodes = [lane.id for lane in draft.lanes.values() if lane.kind == "node"]
+    return nodes[0] if len(nodes) == 1 else CLUSTER
+
+
+# ---------------------------------------------------------------- marks
+
+
+def _mark_kills(draft: _Draft) -> None:
+    for report in kills.reports(draft.case):
+        names = join_names([f"{v.label} (pid {v.pid})" for v in report.victims])
+        full = f"{size(report.used_gb * _GIB)} of {size(report.limit_gb * _GIB)}"
+        what = names or plural(report.killed, "worker")
+        node = report.node if report.node in draft.lanes else _only_node(draft)
+        text = f"Ray kills {what}, {full} in use"
+        draft.mark(node, "kill", text, report.event, *report.others, count=report.killed)
+    for kill in kernel.kills(draft.case):
+        nodes = kernel.nodes_beside(draft.case, kill.event)
+        node = nodes.pop() if len(nodes) == 1 else CLUSTER
+        where = "for its cgroup's limit" if kill.in_cgroup else "for memory"
+        text = f"The kernel kills {kill.comm} (pid {kill.pid}) {where}, holding {size(kill.held)}"
+        draft.mark(node, "kill", text, kill.event, *kill.evidence)
+
+
+def _mark_exits(draft: _Draft) -> None:
+    killed = {(kill.pid, kill.event.at) for kill in kernel.kills(draft.case)}
+    for exit_ in draft.case.ledger.exits:
+        if exit_.at is None:
+            continue
+        lane = exit_.worker if exit_.worker in draft.lanes else exit_.node
+        lane = lane if lane in draft.lanes else _only_node(draft)
+        kind, text = _how(exit_)
+        near = (abs((at or 0) - exit_.at) for pid, at in killed if pid == exit_.pid)
+        if kind == "death" and min(near, default=_SILENCE) < _SILENCE:
+            kind, text = "kill", "killed by the kernel for memory"
+        if lane != exit_.worker:
+            text = f"{exit_.label}: {text}"
+        draft.by_event |= {id(e): len(draft.marks) for e in exit_.events}
+        draft.marks.append(TimelineMark(lane, kind, text, exit_.at, count=exit_.count))
+
+
+def _how(exit_: WorkerExit) -> tuple[MarkKind, str]:
+    if exit_.expected:
+        return "end", f"exits as expected ({exit_.expected})"
+    if exit_.exit_type == "NODE_OUT_OF_MEMORY":
+        return "kill", "killed by Ray for memory"
+    detail = one_line(exit_.detail).partition(". ")[0][:120]
+    return "death", f"exits ({exit_.exit_type})" + (f": {detail}" if detail else "")
+
+
+_Words = Callable[[Event], tuple[MarkKind, str]]
+
+
+def _node_dead(event: Event) -> tuple[MarkKind, str]:
+    if event["reason"] in _EXPECTED_DEATHS:
+        return "end", "The GCS records the node's end"
+    why = event["why"] or event["reason"]
+    return "death", "The GCS declares the node dead" + (f": {why}" if why else "")
+
+
+_SIMPLE: Mapping[str, _Words] = {
+    "node.registered": lambda _: ("start", "joins the cluster"),
+    "node.dead": _node_dead,
+    "raylet.sigterm": lambda _: ("end", "The raylet receives SIGTERM"),
+    "gcs.sigterm": lambda _: ("end", "The GCS receives SIGTERM"),
+    "gcs.away": lambda e: ("silent", f"The GCS has not replied for {e['seconds']} s"),
+    "gcs.lost": lambda e: ("silent", f"The GCS has not replied for {e['seconds']} s"),
+    "raylet.seen_dead": lambda _: ("sign", "reports that its raylet has ended"),
+    "job.finished": lambda e: ("end", f"Job {ids.job_number(e['job'])} is finished"),
+    "store.spilled": lambda e: ("spill", f"{e['mib']} MiB spilled to disk so far"),
+    "store.restored": lambda e: ("spill", f"{e['mib']} MiB restored from disk so far"),
+    "store.fallback": lambda _: ("spill", "The object store is full and writes to disk"),
+    "disk.over_threshold": lambda e: ("spill", f"The disk is over {e['percent']}% full"),
+    "object.out_of_disk": lambda _: ("spill", "An object does not fit on the disk"),
+    "spill.failed": lambda _: ("spill", "Spilling fails"),
+    "autoscaler.resized": lambda e: ("start", one_line(e.message)[:80]),
+    "autoscaler.launch_failed": lambda _: ("sign", "A node could not be launched"),
+}
+"""Kinds of events that are marks by themselves."""
+
+
+def _mark_simple(draft: _Draft) -> None:
+    for event in draft.case.of(*_SIMPLE):
+        kind, text = _SIMPLE[event.kind](event)
+        draft.mark(_lane_of(draft, event), kind, text, event, count=event.count)
+
+
+def _mark_silences(draft: _Draft) -> None:
+    """Failed health checks of a node, as periods."""
+    by_node: dict[str, list[Event]] = {}
+    for event in draft.case.of("node.health_failed"):
+        if event.at is not None and event["node"] in draft.lanes:
+            by_node.setdefault(event["node"], []).append(event)
+    for node, failed in by_node.items():
+        begin: Event | None = None
+        for event, following in zip(failed, [*failed[1:], None], strict=True):
+            begin = begin or event
+            draft.by_event[id(event)] = len(draft.marks)
+            if following is None or (following.at or 0) - (event.at or 0) > _SILENCE:
+                text = "does not reply to the health checks of the GCS"
+                draft.marks.append(TimelineMark(node, "silent", text, begin.at or 0, event.at))
+                begin = None
+
+
+def _mark_restarts(draft: _Draft) -> None:
+    """Every further attempt of a task, and every placement of an actor but its first."""
+    again = draft.case.of("task.resubmitted")
+    places = {(e.source, e.line) for e in again if e["task"]}
+    names = {(e.source, e.line): e["function"] for e in again if e["function"]}
+    for event in again:
+        if (event.source, event.line - 1) in places:
+            continue  # the line before it records the same attempt
+        name = event["function"] or names.get((event.source, event.line + 1)) or "A task"
+        draft.mark(_lane_of(draft, event), "restart", f"{name} is submitted again", event)
+    placed: set[str] = set()
+    for event in draft.case.of("actor.placed"):
+        actor = event["actor"]
+        if actor in placed:
+            name = draft.case.actor(actor).class_name or f"actor {short_id(actor)}"
+            draft.mark(_lane_of(draft, event), "restart", f"{name} restarts here", event)
+        placed.add(actor)
+
+
+def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
+    """The evidence of a diagnosis: marks that exist already, or new ones."""
+    for link in diagnosis.chain:
+        event = link.event
+        number = draft.by_event.get(id(event))
+        if number is None:
+            draft.mark(
+                _lane_of(draft, event), "sign", one_line(link.shows), event, count=event.count
+            )
+            number = draft.by_event.get(id(event))
+        if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
+            mark = draft.marks[number]
+            draft.marks[number] = replace(mark, diagnoses=(*mark.diagnoses, diagnosis.id))
+
+
+# ---------------------------------------------------------------- readings
+
+
+def _readings(case: Case) -> list[UsageReading]:
+    nodes = list(case.ledger.node_ips)
+    only = nodes[0] if len(nodes) == 1 else ""
+    found = [*_memory(case, only), *_store(case, only), *_disks(case, only), *_now(case, only)]
+    return sorted(dict.fromkeys(found), key=lambda r: (r.node, r.what, r.scope, r.at))
+
+
+def _memory(case: Case, only: str) -> Iterator[UsageReading]:
+    for report in kills.reports(case):
+        if report.event.at is not None:
+            used, limit = report.used_gb * _GIB, report.limit_gb * _GIB
+            threshold, node = report.threshold_gb * _GIB, report.node or only
+            yield UsageReading(node, "memory", "", report.event.at, used, limit, threshold)
+    for event in case.of("usage.memory"):
+        used, limit, threshold = (float(event[k]) for k in ("used", "limit", "threshold"))
+        node = case.node_of(event.source) or only
+        yield UsageReading(node, "memory", "", event.at or 0, used, limit, threshold)
+    for kill in kernel.kills(case):
+        for event in kill.evidence:
+            if event.kind == "kernel.oom_limit" and event.at is not None:
+                nodes = kernel.nodes_beside(case, event)
+                used, limit = float(event["usage"]) * 1024, float(event["limit"]) * 1024
+                node = nodes.pop() if len(nodes) == 1 else only
+                scope = f"cgroup {kill.memcg}" if kill.memcg else ""
+                yield UsageReading(node, "memory", scope, event.at, used, limit)
+
+
+def _store(case: Case, only: str) -> Iterator[UsageReading]:
+    for event in case.of("usage.store"):
+        node = case.node_of(event.source) or only
+        capacity = store.capacity_of(case, node)
+        used = capacity - float(event["available"])
+        # With a disk as fallback, more than its capacity may be in use, and no room is left.
+        if capacity and used >= -0.01 * capacity:
+            yield UsageReading(node, "object store", "", event.at or 0, max(used, 0.0), capacity)
+
+
+def _disks(case: Case, only: str) -> Iterator[UsageReading]:
+    for event in case.of("disk.over_threshold"):
+        if event.at is None or not event["capacity"] or event["gb"] not in (" GB", " GiB"):
+            continue
+        capacity, free = float(event["capacity"]) * _GIB, float(event["free"]) * _GIB
+        threshold = capacity * float(event["percent"]) / 100
+        node = store.node_of(case, event) or only
+        used = capacity - free
+        yield UsageReading(node, "disk", event["dir"], event.at, used, capacity, threshold)
+
+
+def _now(case: Case, only: str) -> Iterator[UsageReading]:
+    """The readings of a live collection: gauges of all nodes, disks and memory of this machine."""
+    times = [e.at for e in case.of("live.table") if e.at is not None]
+    if not times:
+        return
+    at = max(times)
+    for gauge in gauges(case):
+        threshold = gauge.limit * gauge.threshold
+        yield UsageReading(
+            gauge.node, gauge.what, gauge.path, at, gauge.used, gauge.limit, threshold
+        )
+    measured = {row["node_id"] for row in live.rows(case, "gauges")}
+    for row in (*live.rows(case, "disks"), *live.rows(case, "memory")):
+        if (node := row["node_id"] or only) not in measured:
+            yield from _measured(row, node, at)
+
+
+def _measured(row: Event, node: str, at: float) -> Iterator[UsageReading]:
+    """A row of `disks` or `memory`, from collections without gauges."""
+    if row.kind == "live.disks":
+        limit, free = live.number(row, "capacity"), live.number(row, "free")
+        if limit and free is not None:
+            threshold = limit * (live.number(row, "threshold") or 0.0)
+            yield UsageReading(node, "disk", row["mount"], at, limit - free, limit, threshold)
+        return
+    limit, used = live.number(row, "limit"), live.number(row, "used")
+    if limit and used is not None:
+        scope = f"cgroup {row['path']}" if row["kind"] == "cgroup" else ""
+        yield UsageReading(node, "memory", scope, at, used, limit)

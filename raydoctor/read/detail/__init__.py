@@ -1,0 +1,1 @@
+"""What only a page for a browser shows: memory over time, and the lines around a record."""

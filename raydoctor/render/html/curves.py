@@ -1,0 +1,154 @@
+"""Memory, object stores and disks over time: a chart for each, and a table of the readings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from raydoctor.model.text import cut, moment, plural, size
+from raydoctor.model.timeline import Timeline, TimelineMark, UsageReading
+from raydoctor.render.html.axis import LEFT, RIGHT, WIDTH, Axis, axis
+from raydoctor.render.html.markup import Markup, el, folded, join, table
+from raydoctor.render.html.timeline import mark
+
+_CHARTS = 8
+"""Charts: the fullest ones; the table has all nodes."""
+_HEIGHT, _TOP = 132.0, 26.0
+_FULL = 0.5
+"""A resource that never held more than this share gets no chart."""
+_LISTED = 300
+"""Readings in the table; of more, each node's fullest and last one are listed."""
+
+
+_Level = Callable[[float], float]
+"""Bytes -> the height in the chart."""
+
+
+class _Curve(NamedTuple):
+    """The readings of one resource of one node, in time order."""
+
+    name: str
+    node: str
+    readings: Sequence[UsageReading]
+
+    @property
+    def fullest(self) -> UsageReading:
+        """The reading with the highest share of its limit."""
+        return max(self.readings, key=_share)
+
+
+def section(timeline: Timeline, shared: Axis | None) -> Markup | None:
+    """The charts and their table; None where nothing is known. `shared`: the axis of the timeline."""
+    curves = sorted(_curves(timeline), key=lambda c: (-_share(c.fullest), c.name))
+    if not curves:
+        return None
+    shown = [c for c in curves if _share(c.fullest) >= _FULL][:_CHARTS]
+    kills = [m for m in timeline.marks if m.kind == "kill"]
+    left = len(curves) - len(shown)
+    note = f"{plural(left, 'resource')} with lower peaks: see the table." if left else ""
+    if not shown:
+        note = "No recorded reading is above half of its limit."
+    return join([
+        el("p", "dim", "Between two readings the logs do not record how much was in use.") if shown else None,
+        *(_figure(curve, kills, shared, n) for n, curve in enumerate(shown)),
+        el("p", "dim", note) if note else None,
+        folded("Readings as a table", _table(curves)),
+    ])  # fmt: skip
+
+
+def _share(reading: UsageReading) -> float:
+    return reading.used / reading.limit if reading.limit else 0.0
+
+
+def _curves(timeline: Timeline) -> Iterator[_Curve]:
+    names = {lane.id: lane.name for lane in timeline.lanes}
+    found: dict[tuple[str, str, str], list[UsageReading]] = {}
+    for each in timeline.readings:
+        found.setdefault((each.node, each.what, each.scope), []).append(each)
+    for (node, what, scope), readings in found.items():
+        of = f" {scope}" if scope else ""
+        yield _Curve(f"{what.capitalize()} of {names.get(node, 'a node')}{of}", node, readings)
+
+
+def _figure(
+    curve: _Curve, kills: Iterable[TimelineMark], shared: Axis | None, number: int
+) -> Markup:
+    times = [r.at for r in curve.readings]
+    scale = (
+        shared if shared and any(shared.begin <= t <= shared.end for t in times) else axis(times)
+    )
+    assert scale is not None, "a curve has readings"
+    inside = [r for r in curve.readings if scale.begin <= r.at <= scale.end]
+    top = max(max(max(r.limit, r.used, r.threshold) for r in inside) * 1.06, 1.0)
+    title = f"curve-{number}"
+
+    def y(amount: float) -> float:
+        return _TOP + (_HEIGHT - _TOP) * (1 - amount / top)
+
+    peak = max(inside, key=_share)
+    outside = len(curve.readings) - len(inside)
+    said = f"{curve.name}: at most {size(peak.used)} of {size(peak.limit)} ({_share(peak):.0%})"
+    said += f"; {plural(outside, 'earlier reading')} in the table" if outside else ""
+    return el(
+        "figure", "",
+        el("figcaption", {"id": title}, said),
+        el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-labelledby": title},
+           el("svg", {
+               "viewBox": f"0 0 {WIDTH:.0f} {_HEIGHT + 8:.0f}", "role": "img", "aria-labelledby": title,
+           },
+              scale.draw(_HEIGHT), *_limits(inside[-1], y), *_line(inside, scale, y),
+              *(mark("kill", scale.x(m.at), _HEIGHT, el("title", "", m.text),
+                     el("path", {"class": "moment", "d": f"M{scale.x(m.at):.1f} {_TOP:.0f}V{_HEIGHT:.0f}"}))
+                for m in kills if m.lane == curve.node and curve.readings[0].what == "memory"
+                and scale.begin <= m.at <= scale.end))),
+    )  # fmt: skip
+
+
+def _limits(last: UsageReading, y: _Level) -> Iterator[Markup]:
+    """The limit, the threshold and zero, with their names in the margin."""
+    over = {"memory": "Ray kills at", "disk": "Ray stops writing at"}.get(last.what, "threshold")
+    where = "the cgroup's limit" if last.scope.startswith("cgroup") else "limit"
+    levels = [(last.limit, where, "limit"), (0.0, "", "zero")]
+    if 0 < last.threshold < last.limit:
+        levels.insert(1, (last.threshold, over, "threshold"))
+    lowest = 0.0
+    for amount, name, style in levels:
+        place = y(amount)
+        yield el("path", {"class": style, "d": f"M{LEFT:.0f} {place:.1f}H{WIDTH - RIGHT:.0f}"})
+        label = cut(f"{name} {size(amount)}".strip(), 34)
+        lowest = max(place + 4, lowest + 14)
+        if lowest <= _HEIGHT + 4:
+            yield el("text", {"class": f"name {style}-name", "x": 0, "y": lowest}, label)
+
+
+def _line(readings: Sequence[UsageReading], scale: Axis, y: _Level) -> Iterator[Markup]:
+    points = [(scale.x(r.at), y(r.used), r) for r in readings]
+    kept = [
+        p
+        for n, p in enumerate(points)
+        if not n or n == len(points) - 1 or p[0] - points[n - 1][0] > 0.4
+    ]
+    path = " ".join(f"{x:.1f} {level:.1f}" for x, level, _ in kept)
+    yield el("path", {"class": "usage", "d": f"M{path}"})
+    for x, level, reading in kept:
+        said = f"{moment(reading.at)}: {size(reading.used)} of {size(reading.limit)}"
+        yield el(
+            "circle", {"class": "reading", "cx": x, "cy": level, "r": 3}, el("title", "", said)
+        )
+
+
+def _table(curves: Sequence[_Curve]) -> Markup:
+    every = sum(len(c.readings) for c in curves) <= _LISTED
+    rows = [
+        (
+            moment(r.at),
+            c.name,
+            size(r.used),
+            size(r.limit),
+            size(r.threshold) if r.threshold else "–",
+        )
+        for c in curves
+        for r in (c.readings if every else dict.fromkeys((c.fullest, c.readings[-1])))
+    ]
+    caption = "All readings" if every else "The fullest and the last reading of each resource"
+    return table(caption, ("Time", "Resource", "In use", "Limit", "Ray's threshold"), rows)

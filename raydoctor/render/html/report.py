@@ -1,0 +1,374 @@
+"""Report -> page for a browser: the cause, its consequences, the timeline, the curves, then the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from raydoctor.model import text as _text
+from raydoctor.model.values import Diagnosis, Event, Gap, Link, Remedy, Report
+from raydoctor.render import markdown, status
+from raydoctor.render.html import curves, timeline
+from raydoctor.render.html.document import document
+from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
+from raydoctor.render.page import MAX_WIDTH, plain
+from raydoctor.render.report import gist, unlisted_gaps, verdict, zone_of
+
+_FULL = 40
+"""Incidents with their evidence; further ones take one row of a table each."""
+_ALIKE = 3
+"""Consequences of one rule that are listed one by one; more share a branch."""
+_RECORD_LINES, _RECORD_WIDTH = 60, 500
+_ROOM = 800_000
+"""Characters of records and consequences on a page; those beyond have their headlines and places only."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """The report, and what its page may still hold."""
+
+    report: Report
+    by_id: dict[str, Diagnosis]
+    room: int = _ROOM
+    shortened: int = 0
+    """Records and consequences without their text, because the page is full."""
+    seen: set[str] = field(default_factory=set)
+
+
+def render(report: Report) -> str:
+    """The whole report; its engine must have run with `detailed`, or it has no timeline."""
+    roots = report.roots or report.diagnoses
+    page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
+    findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
+    parts = [
+        _verdict(report, roots),
+        section("causes", "Cause and consequences", _tree(page, roots)),
+        *_charts(report),
+        section("findings", "Evidence and fixes", *_shortened(page), *findings),
+        section("also", "Also found", _brief(roots[_FULL:])),
+        section("unexplained", "Errors that no rule explains", _symptoms(report)),
+        section("gaps", "Missing evidence", gaps(unlisted_gaps(report))),
+    ]
+    if report.status is not None:
+        shown = plain(status.section(report.status, MAX_WIDTH)).rstrip()
+        parts.append(section("state", "State of the cluster", el("pre", "scroll", shown)))
+    return frame(_title(report, roots), markdown.name_of(report.capture.path), parts, _read(report))
+
+
+def frame(title: str, of: str, parts: Iterable[Child], read: str) -> str:
+    """A page with the search field, the landmarks and the foot that every page has."""
+    return document(
+        f"{title} – raydoctor",
+        timeline.symbols(),
+        el("a", {"class": "skip", "href": "#main"}, "Skip to the result"),
+        el("header", "", el("b", "", "raydoctor"), el("span", "dim", of), _search()),
+        el("main", {"id": "main"}, *parts),
+        el("footer", "", el("p", "", read), el("p", "", _CARE)),
+    )
+
+
+_CARE = (
+    "Values that look secret are replaced. The redaction is a safety net, not a proof: read this page "
+    "before you publish it."
+)
+
+
+def _search() -> Markup:
+    return el(
+        "div", {"role": "search", "id": "search", "hidden": True},
+        el("label", {"for": "q"}, "Search"),
+        el("input", {"id": "q", "type": "search", "placeholder": "words, ids, files", "autocomplete": "off"}),
+        el("output", {"id": "hits", "for": "q"}),
+    )  # fmt: skip
+
+
+def section(name: str, title: str, *content: Child) -> Markup | None:
+    """A landmark with a heading; None where it is empty."""
+    if not any(content):
+        return None
+    heading = el("h2", {"id": name}, title)
+    return el("section", {"aria-labelledby": name}, heading, *content)
+
+
+# ---------------------------------------------------------------- the result
+
+
+def _title(report: Report, roots: Sequence[Diagnosis]) -> str:
+    return roots[0].headline if roots else verdict(report)[0].capitalize()
+
+
+def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
+    """What happened in one sentence, and its first fix."""
+    if not roots:
+        state, style, sentence = verdict(report)
+        words = el("p", "", _badge(style, state))
+        said = sentence.replace("errors above", "errors below")
+        return el("div", f"verdict {style}", words, el("h1", "", said))
+    root = roots[0]
+    more = len(roots) - 1
+    others = f"{_text.plural(more, 'further incident')} below." if more else ""
+    fix = None
+    if root.remedies:
+        fix = el(
+            "p", "fix", el("b", "", "Fix: "), root.remedies[0].title, " ",
+            el("a", {"href": f"#{root.id}-fix"}, "How"),
+        )  # fmt: skip
+    return el(
+        "div", f"verdict {root.severity}",
+        _headed(root),
+        el("h1", "", root.headline),
+        fix,
+        el("p", "dim", others) if others else None,
+    )  # fmt: skip
+
+
+def _headed(root: Diagnosis, count: str = "") -> Markup:
+    badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
+    return el(
+        "p", "", badge, " ", _rule(root), el("span", "dim", count) if count else None, " ", when
+    )
+
+
+def _badge(style: str, word: str) -> Markup:
+    return el("span", f"badge {style}", word)
+
+
+def _rule(diagnosis: Diagnosis) -> Markup:
+    times = f" ×{diagnosis.count:,}" if diagnosis.count > 1 else ""
+    return join([el("code", "", diagnosis.rule), times])
+
+
+def _when(at: float | None, with_date: bool = False) -> Markup | None:
+    shown = _text.moment(at, "%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S")
+    return el("time", "", shown) if shown else None
+
+
+def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
+    if not roots:
+        return None
+    seen = {root.id for root in roots}
+    items = [_branch(page, root, seen) for root in roots[:_FULL]]
+    return el("ul", "tree", *items)
+
+
+def _branch(page: _Page, diagnosis: Diagnosis, seen: set[str]) -> Markup:
+    below = _below(page, diagnosis, seen)
+    head = el(
+        "a", {"href": f"#{diagnosis.id}"},
+        _badge(diagnosis.severity, diagnosis.severity), " ", el("code", "", diagnosis.rule),
+    )  # fmt: skip
+    said = el("span", "", _text.short_ids(diagnosis.headline))
+    items = [item for same in _by_rule(below) for item in _branches(page, same, seen)]
+    return el("li", "find", head, " ", said, el("ul", "", *items) if items else None)
+
+
+def _below(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Diagnosis]:
+    """The consequences that the page does not have yet."""
+    found = [i for i in dict.fromkeys(parent.consequences) if i in page.by_id and i not in seen]
+    seen.update(found)
+    return [page.by_id[i] for i in found]
+
+
+def _branches(page: _Page, same: Sequence[Diagnosis], seen: set[str]) -> Iterator[Markup]:
+    """Branches of one rule: each its own item, or all in one that can be unfolded."""
+    items = [_branch(page, each, seen) for each in same]
+    if len(items) <= _ALIKE:
+        yield from items
+        return
+    summary = join([f"{len(items):,} × ", el("code", "", same[0].rule)])
+    yield el("li", "", folded(summary, el("ul", "", *items)))
+
+
+def _by_rule(diagnoses: Iterable[Diagnosis]) -> Iterator[list[Diagnosis]]:
+    alike: dict[str, list[Diagnosis]] = {}
+    for each in diagnoses:
+        alike.setdefault(each.rule, []).append(each)
+    return iter(alike.values())
+
+
+def _charts(report: Report) -> Iterator[Markup | None]:
+    if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
+        return
+    chart, scale = timeline.section(report.timeline)
+    zone = el("p", "dim", f"Times: {zone_of(report.capture).strip('()')}.")
+    yield section("timeline", "Timeline", chart, zone)
+    yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
+
+
+# ---------------------------------------------------------------- incidents
+
+
+def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
+    count = f" {number}/{total}" if total > 1 else ""
+    return el(
+        "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
+        _headed(root, count),
+        el("h3", {"id": f"{root.id}-title"}, root.headline),
+        remedies(root.remedies, f"{root.id}-fix"),
+        *_evidence(page, root),
+        *_missing(root),
+        *_consequences(page, root),
+        el("p", "dim", "The rule's page: ", el("code", "", f"raydoctor explain {root.rule}")),
+    )  # fmt: skip
+
+
+def remedies(those: Sequence[Remedy], name: str = "") -> Markup | None:
+    """Fixes; the page's script adds a button to each block of lines to paste."""
+    if not those:
+        return None
+    items = []
+    for remedy in those:
+        risk = "" if remedy.risk == "safe" else f" ({remedy.risk})"
+        steps = [
+            el("pre", "code", "\n".join(group)) if is_code else join(el("p", "", s) for s in group)
+            for is_code, group in groupby(remedy.steps, key=_text.is_code)
+        ]
+        link = None
+        if remedy.doc.startswith("https://"):
+            link = el(
+                "p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc)
+            )
+        items.append(el("li", "", el("b", "", remedy.title), risk, *steps, link))
+    return el("div", {"id": name, "class": "remedies"}, el("h4", "", "Fix"), el("ol", "", *items))
+
+
+def _evidence(page: _Page, diagnosis: Diagnosis) -> Iterator[Markup]:
+    yield el("h4", "", "Evidence")
+    yield el("ol", "chain", *(_link(page, link) for link in diagnosis.chain))
+
+
+def _link(page: _Page, link: Link) -> Markup:
+    event = link.event
+    times = f" ×{event.count:,}" if event.count > 1 else ""
+    head = el(
+        "p", "",
+        el("code", "path", f"{event.source.path}:{event.line}"), " ", _when(event.at), " ",
+        el("span", "", _text.short_ids(_text.one_line(link.shows)) + times),
+    )  # fmt: skip
+    code = el("pre", "line", link.code) if link.code else None
+    return el("li", "find", head, code, _record(page, link))
+
+
+def _record(page: _Page, link: Link) -> Markup | None:
+    """The record, folded, between its neighbours."""
+    event, around = link.event, link.around
+    shown = _trimmed(event.text)
+    before, after = (around.before, around.after) if around else ("", "")
+    size = len(shown) + len(before) + len(after)
+    if page.room < size:
+        page.shortened += 1
+        return None
+    page.room -= size
+    block = el(
+        "pre", "scroll",
+        el("span", "dim", f"{before}\n") if before else None,
+        el("mark", "", shown),
+        el("span", "dim", f"\n{after}") if after else None,
+    )  # fmt: skip
+    summary = el("code", "", _text.cut(_text.short_ids(gist(event)), 200) or "record")
+    return folded(summary, block, _also(event), name="record")
+
+
+def _also(event: Event) -> Markup | None:
+    places = [f"{each.source.path}:{each.line}" for each in event.sightings]
+    return el("p", "dim", f"Also in {_text.join_names(places, 6)}") if places else None
+
+
+def _trimmed(record: str) -> str:
+    rows = [_text.cut(_text.printable(row), _RECORD_WIDTH) for row in record.rstrip().split("\n")]
+    if len(rows) > _RECORD_LINES:
+        left = len(rows) - _RECORD_LINES
+        rows[20 : 20 + left] = [f"… {_text.plural(left, 'line')} left out …"]
+    return "\n".join(rows)
+
+
+def _missing(diagnosis: Diagnosis) -> Iterator[Child]:
+    if diagnosis.gaps:
+        yield el("h4", "", "Missing evidence")
+        yield gaps(diagnosis.gaps)
+
+
+def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
+    """The consequences with their evidence, folded."""
+    below = _below(page, parent, page.seen)
+    if below:
+        yield el("h4", "", "Consequences")
+    for each in below:
+        summary = join([
+            _badge(each.severity, each.severity), " ", _rule(each), " ", _when(each.first_at), " ",
+            _text.short_ids(each.headline),
+        ])  # fmt: skip
+        given: dict[str, str | float | bool] = {"id": each.id, "class": "find consequence"}
+        if page.room <= 0:
+            page.shortened += 1
+            where = el("code", "path", _place(each))
+            yield el("div", given, summary, " ", where, *_consequences(page, each))
+            continue
+        body = join([*_evidence(page, each), remedies(each.remedies), *_missing(each)])
+        page.room -= len(body)
+        yield el("details", given, el("summary", "", summary), body, *_consequences(page, each))
+
+
+def _shortened(page: _Page) -> Iterator[Markup]:
+    if page.shortened:
+        yield el(
+            "p", "note",
+            f"The page is full: {page.shortened:,} records and consequences below are without their text. ",
+            el("code", "", "raydoctor diagnose -v"), " prints all of them.",
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _brief(roots: Sequence[Diagnosis]) -> Markup | None:
+    if not roots:
+        return None
+    rows = (
+        (
+            root.severity,
+            root.rule,
+            _text.moment(root.first_at),
+            _text.short_ids(root.headline),
+            _place(root),
+        )
+        for root in roots
+    )
+    caption = (
+        f"{_text.plural(len(roots), 'further incident')}; raydoctor diagnose -v prints them in full"
+    )
+    return table(caption, ("Severity", "Rule", "Time", "What happened", "Where"), rows)
+
+
+def _place(diagnosis: Diagnosis) -> str:
+    event = diagnosis.chain[0].event
+    return f"{event.source.path}:{event.line}"
+
+
+def _symptoms(report: Report) -> Markup | None:
+    if not report.unexplained:
+        return None
+    items = (
+        el("li", "find", el("code", "path", f"{s.file}:{s.line}"), f" ×{s.count:,} " if s.count > 1 else " ",
+           el("code", "", _text.cut(_text.first_line(s.text), _RECORD_WIDTH)))
+        for s in report.unexplained
+    )  # fmt: skip
+    return el("ul", "symptoms", *items)
+
+
+def gaps(those: Sequence[Gap]) -> Markup | None:
+    """Missing evidence, with hints how to get it."""
+    if not those:
+        return None
+    return el("ul", "gaps", *map(_gap, those))
+
+
+def _gap(gap: Gap) -> Markup:
+    hint = el("span", "hint", gap.hint) if gap.hint else None
+    return el("li", "find", el("b", "", gap.what), ": ", gap.why, hint)
+
+
+def _read(report: Report) -> str:
+    name, said = markdown.read(report)
+    return f"Read {name}: {said}."

@@ -1,0 +1,68 @@
+"use strict";
+(() => {
+  const all = (query, from = document) => [...from.querySelectorAll(query)];
+
+  for (const block of all("pre.code")) {
+    const lines = block.textContent;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(lines);
+        button.textContent = "Copied";
+      } catch {
+        const range = document.createRange();
+        range.selectNodeContents(block.firstChild);
+        getSelection().removeAllRanges();
+        getSelection().addRange(range);
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    block.append(button);
+  }
+
+  const unfold = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      if (each.tagName === "DETAILS") each.open = true;
+    }
+  };
+  const go = () => unfold(document.getElementById(location.hash.slice(1)));
+  addEventListener("hashchange", go);
+  go();
+
+  const search = document.getElementById("search");
+  const field = document.getElementById("q");
+  const items = all(".find").map((each) => [each, each.textContent.toLowerCase()]);
+  const folds = all("main details").map((each) => [each, each.open]);
+  const find = () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let hits = 0;
+    folds.forEach(([each, open]) => { each.open = open; });
+    for (const [each, text] of items) {
+      const found = words.every((word) => text.includes(word));
+      each.hidden = !found;
+      if (found && words.length && !each.querySelector(".find")) {
+        hits += 1;
+        unfold(each);
+        all("details", each).forEach((fold) => { fold.open = true; });
+      }
+    }
+    document.getElementById("hits").textContent =
+      words.length ? `${hits} ${hits === 1 ? "match" : "matches"}` : "";
+  };
+  let timer = 0;
+  field.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(find, 120);
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key === "/" && document.activeElement !== field) {
+      event.preventDefault();
+      field.focus();
+    }
+  });
+  search.hidden = false;
+})();

@@ -1,0 +1,340 @@
+"""The timeline as a chart: one lane per node, process and rank, and a table of the same marks.
+
+A large cluster is aggregated, not cut: lanes without a failure share one, marks that would overlap are one
+mark with a count, and the table lists what the chart merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from raydoctor.model import text as _text
+from raydoctor.model.patterns import pattern
+from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark
+from raydoctor.render.html.axis import LEFT, RIGHT, WIDTH, Axis, axis
+from raydoctor.render.html.markup import Markup, el, folded, join, table
+
+WORDS: Mapping[MarkKind, str] = {
+    "kill": "killed for memory",
+    "death": "failed exit",
+    "silent": "no reply",
+    "spill": "spill or full disk",
+    "restart": "restart or retry",
+    "sign": "other evidence",
+    "start": "start",
+    "end": "expected end",
+}
+_SHAPES: Mapping[MarkKind, str] = {
+    "kill": "M-6-5H6L0 6Z",
+    "death": "M-5-5L5 5M-5 5L5-5",
+    "silent": "M-6-2H-2M2-2H6M-6 2H-2M2 2H6",
+    "spill": "M-4.5-4.5h9v9h-9Z",
+    "restart": "M4.5-1.5A4.7 4.7 0 1 0 4.5 2M5-5V-1H1",
+    "sign": "M0-4.5A4.5 4.5 0 1 1 0 4.5A4.5 4.5 0 1 1 0-4.5Z",
+    "start": "M-3-5L5 0L-3 5Z",
+    "end": "M0-6V6",
+}
+_GRAVE: tuple[MarkKind, ...] = ("kill", "death", "silent", "restart", "sign", "spill")
+_NODES, _PROCESSES = 12, 36
+"""Nodes and processes with a lane of their own."""
+_TOP, _ROW = 26.0, 22.0
+_NEAR = 11.0
+"""Distance within which marks of one kind are one mark."""
+_LETTER = 6.1
+"""Width of a letter beside a mark, at most."""
+_CLAUSE = pattern(r"[,:;] ")
+_NAMED = 5
+"""Texts that a merged mark lists."""
+
+
+class _LaneRow(NamedTuple):
+    """A lane of the chart: one component, or several that share it."""
+
+    name: str
+    marks: Sequence[TimelineMark]
+    begin: float | None = None
+    end: float | None = None
+    is_process: bool = False
+    missing: str = ""
+    is_shared: bool = False
+
+
+class _Spot(NamedTuple):
+    """A drawn mark: one or several of a kind."""
+
+    x: float
+    kind: MarkKind
+    marks: tuple[TimelineMark, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(mark.count for mark in self.marks)
+
+    @property
+    def text(self) -> str:
+        said = list(dict.fromkeys(_text.one_line(mark.text) for mark in self.marks))
+        more = f"; {len(said) - _NAMED:,} more texts" if len(said) > _NAMED else ""
+        return "; ".join(said[:_NAMED]) + more
+
+    @property
+    def when(self) -> str:
+        ends = [_clock(m.at) for m in self.marks] + [_clock(m.until) for m in self.marks if m.until]
+        return " to ".join(dict.fromkeys((min(ends), max(ends))))
+
+
+def section(timeline: Timeline) -> tuple[Markup, Axis | None]:
+    """The chart with its table, and its axis, which other charts share."""
+    begin = _first_shown(timeline.marks)
+    shown = [mark for mark in timeline.marks if mark.at >= begin]
+    scale = axis([m.at for m in shown] + [m.until for m in shown if m.until])
+    if scale is None:
+        return el("p", "dim", "No record of this incident has a time."), None
+    rows = list(_rows(timeline.lanes, shown))
+    spots = [(row, _spots(row.marks, scale)) for row in rows]
+    earlier = [mark for mark in timeline.marks if mark.at < begin]
+    note = ""
+    if not any(mark.kind in _GRAVE for mark in shown):
+        note = "Only starts and expected ends have a recorded time."
+    elif earlier:
+        note = f"{_text.plural(len(earlier), 'earlier mark')} before the first sign: see the table."
+    return join([
+        el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
+           _chart(scale, spots)),
+        _legend({spot.kind for _, those in spots for spot in those}),
+        el("p", "dim", note) if note else None,
+        folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
+    ]), scale  # fmt: skip
+
+
+def symbols() -> Markup:
+    """The shapes of marks, which charts refer to."""
+    shapes = (
+        el("symbol", {"id": f"k-{kind}", "overflow": "visible"}, el("path", {"d": shape}))
+        for kind, shape in _SHAPES.items()
+    )
+    return el("svg", {"class": "symbols", "width": 0, "height": 0, "aria-hidden": "true"}, *shapes)
+
+
+def mark(kind: MarkKind, x: float, y: float, *children: Markup) -> Markup:
+    """One mark of a chart."""
+    shape = el("use", {"href": f"#k-{kind}", "x": x, "y": y})
+    return el("g", f"mark {kind}", *children, shape)
+
+
+def _clock(at: float | None) -> str:
+    return _text.moment(at, "%Y-%m-%d %H:%M:%S")
+
+
+def _first_shown(marks: Iterable[TimelineMark]) -> float:
+    """The begin of the chart: a little before the first sign of the incident."""
+    marks = list(marks)
+    signs = [m.at for m in marks if m.diagnoses or m.kind in ("kill", "death", "silent")]
+    if not signs:
+        return float("-inf")
+    last = max(mark.until or mark.at for mark in marks)
+    return min(signs) - max(0.25 * (last - min(signs)), 30.0)
+
+
+# ---------------------------------------------------------------- lanes
+
+
+def _rows(lanes: Sequence[Lane], marks: Sequence[TimelineMark]) -> Iterator[_LaneRow]:
+    """The cluster, drivers, then each node with its processes; those without a failure share lanes."""
+    of_lane: dict[str, list[TimelineMark]] = {}
+    for each in marks:
+        of_lane.setdefault(each.lane, []).append(each)
+    processes = [lane for lane in lanes if lane.kind == "process"]
+    nodes = [lane for lane in lanes if lane.kind == "node"]
+    own = _with_own_lane(processes, of_lane)
+    ranked = sorted(nodes, key=lambda n: _weight(n, of_lane, (p for p in own if p.node == n.id)))
+    chosen = ranked[:_NODES]
+    for lane in lanes:
+        if lane.kind == "cluster" and lane.id in of_lane:
+            yield _row(lane, of_lane)
+    known = {node.id for node in nodes}
+    for lane in (p for p in own if p.node not in known):
+        yield _row(lane, of_lane)
+    rest = [p for p in processes if p not in own]
+    for node in chosen:
+        yield _row(node, of_lane)
+        yield from (_row(p, of_lane) for p in own if p.node == node.id)
+        yield from _shared([p for p in rest if p.node == node.id], "other process", of_lane)
+    yield from _shared(ranked[_NODES:], "other node", of_lane)
+    left = {node.id for node in chosen}
+    far = [p for p in (*own, *rest) if p.node in known - left]
+    yield from _shared(far, "process", of_lane, "on these nodes")
+    yield from _shared(
+        [p for p in rest if p.node not in known], "process", of_lane, "of unknown nodes"
+    )
+
+
+def _row(lane: Lane, of_lane: Mapping[str, list[TimelineMark]]) -> _LaneRow:
+    marks = of_lane.get(lane.id, [])
+    return _LaneRow(lane.name, marks, lane.begin, lane.end, lane.kind == "process", lane.missing)
+
+
+def _shared(
+    lanes: Sequence[Lane], noun: str, of_lane: Mapping[str, list[TimelineMark]], where: str = ""
+) -> Iterator[_LaneRow]:
+    if lanes:
+        many = noun.replace("process", "processes") if "process" in noun else ""
+        name = f"{_text.plural(len(lanes), noun, many)} {where}".strip()
+        marks = [mark for lane in lanes for mark in of_lane.get(lane.id, ())]
+        is_process = lanes[0].kind == "process"
+        yield _LaneRow(name, marks, is_process=is_process, is_shared=True)
+
+
+def _with_own_lane(
+    processes: Sequence[Lane], of_lane: Mapping[str, list[TimelineMark]]
+) -> list[Lane]:
+    """The processes that the incident is about, in the order of their starts."""
+    concerned = [p for p in processes if _severity(of_lane.get(p.id, ())) < 2 or _is_named(p)]
+    best = sorted(concerned, key=lambda p: (_severity(of_lane.get(p.id, ())), p.begin or 0.0))
+    kept = {id(p) for p in best[:_PROCESSES]}
+    return sorted((p for p in processes if id(p) in kept), key=lambda p: (p.begin or 0.0, p.name))
+
+
+def _is_named(process: Lane) -> bool:
+    return process.name.startswith(("driver of", "rank "))
+
+
+def _severity(marks: Iterable[TimelineMark]) -> int:
+    """0: evidence of a diagnosis, 1: a failure, 2: neither."""
+    found = 2
+    for each in marks:
+        if each.diagnoses:
+            return 0
+        if each.kind in _GRAVE:
+            found = 1
+    return found
+
+
+def _weight(
+    node: Lane, of_lane: Mapping[str, list[TimelineMark]], processes: Iterable[Lane]
+) -> tuple[int, float, str]:
+    lanes = [node, *processes]
+    grave = [m.at for lane in lanes for m in of_lane.get(lane.id, ()) if m.kind in _GRAVE]
+    severity = min(_severity(of_lane.get(lane.id, ())) for lane in lanes)
+    return (severity, min(grave, default=float("inf")), node.name)
+
+
+def _spots(marks: Iterable[TimelineMark], scale: Axis) -> list[_Spot]:
+    """Marks of one kind that would overlap, as one."""
+    by_kind: dict[MarkKind, list[TimelineMark]] = {}
+    for each in sorted(marks, key=lambda m: m.at):
+        by_kind.setdefault(each.kind, []).append(each)
+    spots = []
+    for kind, those in by_kind.items():
+        near: list[TimelineMark] = []
+        for each in those:
+            if near and scale.x(each.at) - scale.x(near[0].at) > _NEAR:
+                spots.append(_Spot(scale.x(near[0].at), kind, tuple(near)))
+                near = []
+            near.append(each)
+        spots.append(_Spot(scale.x(near[0].at), kind, tuple(near)))
+    return sorted(spots, key=lambda s: (s.x, s.kind))
+
+
+# ---------------------------------------------------------------- the chart
+
+
+def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, list[_Spot]]]) -> Markup:
+    bottom = _TOP + _ROW * len(rows) + 10
+    drawn = [
+        _lane(row, spots, _TOP + _ROW * (n + 0.5) + 6, scale) for n, (row, spots) in enumerate(rows)
+    ]
+    return el(
+        "svg",
+        {"viewBox": f"0 0 {WIDTH:.0f} {bottom:.0f}", "role": "img", "aria-labelledby": "timeline-title"},
+        el("title", {"id": "timeline-title"},
+           f"Timeline from {_clock(scale.begin)} to {_clock(scale.end)}; the table below has its marks"),
+        scale.draw(bottom),
+        *drawn,
+    )  # fmt: skip
+
+
+def _lane(row: _LaneRow, spots: Sequence[_Spot], y: float, scale: Axis) -> Markup:
+    indent = 14 if row.is_process else 0
+    name = _text.cut(_text.one_line(row.name), 37 - indent // 6)
+    begin = scale.x(row.begin) if row.begin is not None else LEFT
+    end = scale.x(row.end) if row.end is not None else WIDTH - RIGHT
+    bar = "bar unknown" if row.missing or row.is_shared else "bar"
+    return el(
+        "g", "lane process" if row.is_process else "lane",
+        el("title", "", row.name + (f": {row.missing}" if row.missing else "")),
+        el("text", {"class": "name", "x": indent, "y": y + 4}, name),
+        el("path", {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}"}),
+        el("text", {"class": "word", "x": LEFT + 6, "y": y - 3}, row.missing) if row.missing else None,
+        *_marks(spots, y, scale),
+    )  # fmt: skip
+
+
+def _marks(spots: Sequence[_Spot], y: float, scale: Axis) -> Iterator[Markup]:
+    """The marks, moved apart where kinds overlap, with words where there is room."""
+    taken = LEFT - 20
+    placed = []
+    for spot in spots:
+        x = min(max(spot.x, taken + 13), WIDTH - 7)
+        placed.append((spot, x))
+        taken = x + (9 + 7 * len(f"{spot.total:,}") if spot.total > 1 else 0)
+    for n, (spot, x) in enumerate(placed):
+        room = (placed[n + 1][1] - 8 if n + 1 < len(placed) else WIDTH) - x - 10
+        yield _mark(spot, x, y, room, scale)
+
+
+def _mark(spot: _Spot, x: float, y: float, room: float, scale: Axis) -> Markup:
+    count = f"×{spot.total:,}" if spot.total > 1 else ""
+    said = spot.text if spot.kind in _GRAVE else ""
+    end = max(x, scale.x(max(m.until or m.at for m in spot.marks)))
+    # The whole text, its first clause, or the count alone: whatever fits.
+    choices = [f"{count} {words}".strip() for words in (said, _CLAUSE.split(said)[0], "")]
+    fits = (each for each in choices if len(each) * _LETTER <= room - (end - x))
+    words = next(fits, "")
+    about = f"{spot.when} {WORDS[spot.kind]} {count}".rstrip()
+    return mark(
+        spot.kind,
+        x,
+        y,
+        el("title", "", f"{about}: {spot.text}"),
+        el("path", {"class": "period", "d": f"M{x:.1f} {y:.1f}H{end:.1f}"})
+        if end > x + 6
+        else Markup(),
+        el("text", {"class": "word", "x": end + 9, "y": y + 4}, words) if words else Markup(),
+    )
+
+
+def _legend(kinds: set[MarkKind]) -> Markup:
+    items = (
+        el("li", "",
+           el("svg", {"viewBox": "-8 -8 16 16", "width": 16, "height": 16, "aria-hidden": "true"},
+              mark(kind, 0, 0)), " ", word)
+        for kind, word in WORDS.items() if kind in kinds
+    )  # fmt: skip
+    return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
+
+
+def _table(
+    rows: Sequence[tuple[_LaneRow, list[_Spot]]],
+    lanes: Sequence[Lane],
+    earlier: Sequence[TimelineMark],
+) -> Markup:
+    names = {lane.id: lane.name for lane in lanes}
+    found: list[tuple[str, str, _Spot]] = [
+        (spot.when, row.name, spot) for row, spots in rows for spot in spots
+    ]
+    before: dict[tuple[str, MarkKind], list[TimelineMark]] = {}
+    for each in earlier:
+        shared = names.get(each.lane, each.lane) if len(lanes) < _PROCESSES else "earlier"
+        before.setdefault((shared, each.kind), []).append(each)
+    for (name, kind), marks in before.items():
+        spot = _Spot(0.0, kind, tuple(marks))
+        found.append((spot.when, name, spot))
+    return table(
+        "Marks of the timeline",
+        ("Time", "Where", "What", "Count", "Text"),
+        (
+            (when, name, WORDS[spot.kind], f"{spot.total:,}", spot.text)
+            for when, name, spot in sorted(found, key=lambda row: row[:2])
+        ),
+    )

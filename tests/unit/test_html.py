@@ -1,0 +1,377 @@
+"""Pages for a browser: hostile text stays text, references resolve, and a large cluster stays readable."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydoctor.case import Case
+from raydoctor.cli import execute
+from raydoctor.cluster.samples import SampledFrame
+from raydoctor.diagnosis import timeline as course
+from raydoctor.model.entities import Entity
+from raydoctor.model.text import printable
+from raydoctor.model.timeline import Lane, Neighbours, Timeline, UsageReading
+from raydoctor.model.values import CaptureInfo, Event, Gap, Report, Source
+from raydoctor.read.clock import NodeClocks
+from raydoctor.read.detail import neighbours, usage
+from raydoctor.render.html import axis, curves, document, flame, markup, timeline
+from raydoctor.render.html.report import render
+from tests.helpers import hostile_text
+from tests.helpers.hostile_pages import AT, HOSTILE, hostile_report
+from tests.helpers.pages import Page
+
+
+def test_there_are_enough_hostile_texts() -> None:
+    assert len(set(HOSTILE)) >= 200
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_hostile_text_stays_text(part: int) -> None:
+    for text in HOSTILE[part::8]:
+        page = Page(render(hostile_report(text)))
+        assert page.problems == [], text
+        assert page.counts["script"] == page.counts["style"] == page.counts["body"] == 1
+        shown = " ".join(printable(text).split())
+        assert len(shown) > 150 or shown in page.text
+
+
+@given(st.text())
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_escaped(text: str) -> None:
+    page = Page(markup.el("p", {"class": text}, text))
+    assert page.problems == []
+    assert page.counts == {"p": 1}
+
+
+def test_a_page_admits_its_own_style_and_script_alone() -> None:
+    source = document.document("a title")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', source)
+    assert policy
+    assert policy[1].replace("&#x27;", "'").startswith("default-src 'none'; ")
+    for name in ("style", "script"):
+        content = re.search(rf"<{name}>(.*)</{name}>", source, re.DOTALL)
+        assert content
+        digest = base64.b64encode(hashlib.sha256(content[1].encode()).digest()).decode()
+        assert f"{name}-src &#x27;sha256-{digest}&#x27;" in policy[1]
+    assert not re.search(r"url\(|@import|https?://", document.document("")), "nothing is fetched"
+
+
+def test_colours_and_shapes_differ_for_each_kind_of_mark() -> None:
+    """No information by colour alone."""
+    shapes = re.findall(r' d="([^"]+)"', timeline.symbols())
+    assert len(set(shapes)) == len(timeline.WORDS)
+
+
+# ---------------------------------------------------------------- the axis
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_the_axis_keeps_the_order_and_stays_in_the_chart(seconds: list[float]) -> None:
+    times = sorted(AT + each for each in seconds)
+    scale = axis.axis(times)
+    assert scale is not None
+    places = [scale.x(each) for each in times]
+    assert places == sorted(places)
+    assert axis.LEFT <= places[0] <= places[-1] <= axis.WIDTH - axis.RIGHT + 0.01
+    assert all(p.right >= p.left for p in scale.pieces)
+
+
+def test_the_axis_leaves_out_a_quiet_night() -> None:
+    scale = axis.axis([AT, AT + 5, AT + 36_000, AT + 36_004])
+    assert scale is not None
+    assert [piece.is_break for piece in scale.pieces] == [False, True, False]
+    assert scale.x(AT + 5) - scale.x(AT) > 300
+    assert "⋯ 9 h 59 min" in scale.draw(100)
+
+
+def test_the_axis_draws_a_short_run_in_full() -> None:
+    scale = axis.axis([AT, AT + 1, AT + 50])
+    assert scale is not None
+    assert not any(piece.is_break for piece in scale.pieces)
+
+
+# ---------------------------------------------------------------- scale
+
+NODES, WORKERS = 1_000, 3_000
+
+
+def _id(number: int, digits: int = 56) -> str:
+    return f"{random.Random(number).getrandbits(4 * digits):0{digits}x}"
+
+
+def large_case() -> Case:
+    """10,000 events: a thousand nodes, of which five die, and three thousand workers."""
+    gcs = Source("logs/gcs_server.out", "gcs-out")
+    events = []
+
+    def add(kind: str, at: float, fields: dict[str, str], *entities: Entity) -> None:
+        line = len(events) + 1
+        events.append(
+            Event(
+                kind, gcs, line, 0, kind, kind, AT + at, fields=fields, entities=frozenset(entities)
+            )
+        )
+
+    for n in range(NODES):
+        ip = f"10.0.{n // 250}.{n % 250}"
+        add("node.registered", n * 0.01, {"node": _id(n), "ip": ip}, Entity("node", _id(n)))
+        for at in range(5):
+            if n < 5 or at < 2:
+                add("node.health_failed", 900 + at, {"node": _id(n)}, Entity("node", _id(n)))
+    for n in range(5):
+        add("node.dead", 1000 + n, {"node": _id(n), "reason": "UNEXPECTED"}, Entity("node", _id(n)))
+    for n in range(WORKERS):
+        worker = _id(10_000 + n)
+        fields = {"worker": worker, "worker_pid": str(1000 + n), "node": _id(n % NODES)}
+        add("worker.started", 20 + n * 0.01, fields, Entity("worker", worker))
+        kind = "SYSTEM_ERROR" if n % NODES < 5 else "INTENDED_USER_EXIT"
+        died = {
+            **fields,
+            "exit_type": kind,
+            "detail": "Worker unexpectedly exits",
+            "ip": "10.0.0.1",
+        }
+        add("worker.exit", 1000 + n * 0.02, died, Entity("worker", worker))
+    for n in range(995):
+        add("task.resubmitted", 1100 + n * 0.1, {"function": "train"})
+    assert 9_900 <= len(events) <= 10_100
+    return Case(events)
+
+
+def test_ten_thousand_events_of_a_thousand_nodes() -> None:
+    case = large_case()
+    began = time.process_time()
+    found = course.timeline(case, ())
+    source = render(Report(CaptureInfo("big", "tree"), timeline=found))
+    seconds = time.process_time() - began
+    assert len(source) <= 3_000_000
+    assert seconds <= 2.0
+    page = Page(source)
+    assert page.problems == []
+    assert page.text.count("988 other nodes") >= 1
+    deaths = [mark for mark in found.marks if mark.kind == "death"]
+    assert len(deaths) == 5 + 5 * WORKERS // NODES
+    # Nothing is cut: the table's counts add up to the marks.
+    counts = re.findall(r"<td>([^<]*)</td><td>([\d,]+)</td>", source)
+    listed = sum(int(count.replace(",", "")) for _, count in counts)
+    assert listed == sum(mark.count for mark in found.marks)
+
+
+def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
+    lanes = tuple(Lane(str(n), "node", f"node {n}") for n in range(NODES))
+    readings = tuple(
+        UsageReading(str(n), "memory", "", AT + at, 6e9 + n * 1e6, 8e9, 7e9)
+        for n in range(NODES)
+        for at in range(10)
+    )
+    section = curves.section(Timeline(lanes, (), readings), None)
+    assert section is not None
+    assert section.count("<figure>") == 8
+    assert section.count("<tr>") >= NODES
+    assert "992 resources with lower peaks" in section
+
+
+def test_deep_and_wide_stacks_are_drawn() -> None:
+    stacks = [
+        tuple(SampledFrame(f"f{depth} <b>", "a.py", depth, "user") for depth in range(200 + n))
+        for n in range(50)
+    ]
+    drawn = flame.draw(stacks, "flame")
+    assert drawn is not None
+    assert Page(drawn).problems == []
+    assert flame.draw([], "flame") is None
+
+
+# ---------------------------------------------------------------- what charts read
+
+DUMP = (
+    "[2026-11-21 08:53:45,899 I 292 292] (raylet) node_manager.cc:525: [state-dump] NodeManager:\n"
+    "[state-dump] Node ID: abc\n[state-dump] PullManager:\n"
+    "[state-dump] - num bytes available for pulled objects: 400\n"
+)
+OVER = (
+    "[2026-11-21 08:52:57,779 I 292 328] (raylet) threshold_memory_monitor.cc:128: Node memory usage above "
+    "threshold, used: 4154732544, threshold_bytes: 4080218880, total bytes: 4294967296, threshold fraction: 0.95\n"
+)  # fmt: skip
+OTHER = "[2026-11-21 08:52:58,000 I 292 328] (raylet) a.cc:1: another line\n"
+
+
+def usage_in(path: Path, text: str) -> list[Event]:
+    path.write_text(text)
+    return usage.read({Source("logs/raylet.out", "raylet-out"): str(path)}, NodeClocks(), [])
+
+
+def test_readings_have_the_time_of_their_record(tmp_path: Path) -> None:
+    found = usage_in(tmp_path / "raylet.out", OTHER + OVER + OTHER + DUMP + OTHER)
+    at = {event.kind: time.strftime("%H:%M:%S", time.localtime(event.at)) for event in found}
+    assert at == {"usage.store": "08:53:45", "usage.memory": "08:52:57"}
+    assert [e["used"] for e in found if e.kind == "usage.memory"] == ["4154732544"]
+
+
+def test_readings_are_read_from_json_logs_as_well(tmp_path: Path) -> None:
+    record = {
+        "asctime": "2026-11-21 08:53:45,899",
+        "levelname": "I",
+        "message": DUMP.partition("525: ")[2],
+    }
+    found = usage_in(tmp_path / "raylet.out", OTHER + json.dumps(record) + "\n")
+    assert [event["available"] for event in found] == ["400"]
+
+
+def test_a_reading_without_a_time_is_left_out(tmp_path: Path) -> None:
+    assert usage_in(tmp_path / "raylet.out", DUMP.partition("\n")[2]) == []
+    assert usage_in(tmp_path / "raylet.out", "") == []
+
+
+def test_a_log_that_is_gone_is_a_gap_that_hides_nothing() -> None:
+    gaps: list[Gap] = []
+    assert (
+        usage.read({Source("raylet.out", "raylet-out"): "/nowhere/raylet.out"}, NodeClocks(), gaps)
+        == []
+    )
+    assert [gap.optional for gap in gaps] == [True]
+
+
+@pytest.mark.parametrize(
+    ("number", "before", "after"),
+    [(0, "", "1\n2\n3"), (5, "2\n3\n4", "6\n7\n8"), (9, "6\n7\n8", "")],
+)
+def test_the_neighbours_of_the_first_and_last_record(
+    number: int, before: str, after: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "driver.log"
+    path.write_text("".join(f"{n}\n" for n in range(10)))
+    source = Source("driver.log", "driver")
+    event = Event("x", source, number + 1, 2 * number, str(number))
+    assert neighbours.around({source: str(path)}, event) == Neighbours(before, after)
+    assert neighbours.around({}, event) is None
+
+
+def test_a_node_without_logs_says_so_in_its_lane() -> None:
+    gcs, raylet = Source("logs/gcs_server.out", "gcs-out"), Source("logs/raylet.out", "raylet-out")
+    case = Case(
+        [
+            *(
+                Event(
+                    "node.registered",
+                    gcs,
+                    n,
+                    0,
+                    "",
+                    at=AT,
+                    fields={"node": f"n{n}", "ip": f"10.0.0.{n}"},
+                )
+                for n in (1, 2)
+            ),
+            Event(
+                "raylet.started", raylet, 1, 0, "", at=AT, fields={"node": "n1", "ip": "10.0.0.1"}
+            ),
+        ]
+    )
+    found = course.timeline(case, ())
+    assert {lane.name: bool(lane.missing) for lane in found.lanes} == {
+        "node 10.0.0.1, head": False,
+        "node 10.0.0.2": True,
+    }
+    section, _ = timeline.section(found)
+    assert "its logs are not in the capture" in section
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_open_prints_the_path_where_there_is_no_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    log = tmp_path / "driver.log"
+    log.write_text("ray.exceptions.OutOfMemoryError: x\n")
+    for _ in range(12):
+        execute(["diagnose", str(log), "--open", "--fail-on", "never"])
+    out, err = capsys.readouterr()
+    path = Path(out.splitlines()[-1])
+    assert path.parent == tmp_path / "state" / "raydoctor" / "reports"
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert len(list(path.parent.iterdir())) == 10
+    assert Page(path.read_text()).problems == []
+    assert "no screen for a browser" in err
+
+
+def test_open_starts_the_browser_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setattr("webbrowser.open", lambda uri: not opened.append(uri))
+    log, page = tmp_path / "driver.log", tmp_path / "a b.html"
+    log.write_text("hello\n")
+    execute(["diagnose", str(log), "--open", "-o", str(page), "--fail-on", "never"])
+    assert opened == [page.as_uri()]
+    assert capsys.readouterr().out.strip() == str(page)
+
+
+@pytest.mark.parametrize(
+    "more", [["--format", "json"], ["--json"], ["-o", "-"], ["--session", "all"]], ids=" ".join
+)
+def test_open_contradicts_other_outputs(more: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    log.write_text("hello\n")
+    assert execute(["diagnose", str(log), "--open", *more]) == 2
+
+
+# ---------------------------------------------------------------- many findings
+
+
+def findings(count: int, below: Callable[[int], Sequence[int]], text: str) -> Report:
+    """A report with `count` diagnoses, of which each has these numbers as its consequences."""
+    report = hostile_text.report("train failed on node 10.0.0.2")
+    first = report.diagnoses[0]
+    chain = tuple(replace(link, event=replace(link.event, text=text)) for link in first.chain)
+    return replace(
+        report,
+        diagnoses=tuple(
+            replace(first, id=f"d{n}", chain=chain, consequences=tuple(f"d{m}" for m in below(n)))
+            for n in range(count)
+        ),
+    )
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_every_reference_resolves_whatever_follows_from_what(below: list[list[int]]) -> None:
+    assert Page(render(findings(len(below), lambda n: below[n], "a"))).problems == []
+
+
+@pytest.mark.parametrize("below", [lambda n: (), lambda n: range(1, 2_000) if not n else ()])
+def test_thousands_of_findings_are_all_named_on_a_page_of_limited_size(
+    below: Callable[[int], Sequence[int]],
+) -> None:
+    text = "a line of a log that says much, and for the most part nothing new\n" * 30
+    report = findings(2_000, below, text)
+    began = time.process_time()
+    source = render(report)
+    assert time.process_time() - began <= 2.0
+    assert len(source.encode()) <= 3_000_000
+    page = Page(source)
+    assert page.problems == []
+    shortened = ("records and consequences below are without their text", "1,960 further incidents")
+    assert any(words in page.text for words in shortened)
+    headline = report.diagnoses[0].headline
+    assert page.text.count(headline) >= 2_000
