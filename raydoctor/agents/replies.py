@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import printable
@@ -73,7 +74,7 @@ class Shelf:
         if found is None or found.tool != tool:
             raise RaydoctorError(
                 f"this server keeps no result {name!r} of {tool}",
-                f"Call {tool} again, without cursor.",
+                paste.text("Call {tool} again, without cursor.", tool=tool),
             )
         return found
 
@@ -82,7 +83,9 @@ class Shelf:
         for name, result in reversed(self._results.items()):
             if result.tool == tool:
                 return name
-        raise RaydoctorError(f"{tool} was not called yet", f"Call {tool} first.")
+        raise RaydoctorError(
+            f"{tool} was not called yet", paste.text("Call {tool} first.", tool=tool)
+        )
 
     def page(self, name: str, tool: str, start: int = 0) -> Row:
         """A page of a result, from this item on. Raises RaydoctorError if there is no such result."""

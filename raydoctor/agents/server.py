@@ -16,6 +16,7 @@ from mcp.types import ToolAnnotations
 from raydoctor.agents import child
 from raydoctor.agents.acts import Acts
 from raydoctor.agents.tools import Desk, refused
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.version import __version__
 
@@ -89,7 +90,7 @@ def _refusing_unknown_fields(tools: Iterable[Callable[..., Any]]) -> Any:
                 return refused(
                     RaydoctorError(
                         f"unknown: {', '.join(sorted(given.keys() - fields))}",
-                        f"The tool has: {', '.join(sorted(fields))}",
+                        paste.text("The tool has: {fields}", fields=", ".join(sorted(fields))),
                     )
                 )
         return await call_next(context)

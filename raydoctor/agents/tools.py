@@ -14,6 +14,7 @@ from pydantic import Field
 
 from raydoctor.agents import child, schemas, shapes
 from raydoctor.agents.replies import Row, Shelf, ToolResult, as_text, untrusted
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 
 _AT_ONCE = 4
@@ -67,8 +68,10 @@ class Desk:
         if address not in here:
             raise RaydoctorError(
                 f"no cluster of this machine has the address {address!r}",
-                f"It has: {', '.join(here) or 'none'}. For a cluster elsewhere, a person starts the server "
-                "with raydoctor mcp --address.",
+                paste.text(
+                    "It has: {here}. For a cluster elsewhere, a person starts the server with raydoctor mcp --address.",
+                    here=", ".join(here) or "none",
+                ),
             )
         return [*_named("address", address), "--found"]
 
@@ -132,7 +135,9 @@ class Desk:
         found = shapes.finding(document, id, await anyio.to_thread.run_sync(_meanings))
         if found is None:
             known = ", ".join(str(each["id"]) for each in document["diagnoses"][:50]) or "none"
-            raise RaydoctorError(f"the report has no finding {id!r}", f"It has: {known}")
+            raise RaydoctorError(
+                f"the report has no finding {id!r}", paste.text("It has: {known}", known=known)
+            )
         return self.first(found)
 
     async def evidence(
