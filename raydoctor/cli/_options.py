@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+REPORT_FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "prometheus")
+"""Formats of a diagnosis. All but `text` are modules of `raydoctor/render/`."""
 SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 }

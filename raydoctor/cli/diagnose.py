@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from raydoctor.model.values import Report
 
 FOUND, INCOMPLETE = 1, 3
+_SUMMARY = 1_000_000
+"""Bytes that a step's summary may have: GitHub drops the whole summary above 1 MiB."""
 
 _HELP = """Diagnose a Ray session: what broke, why, the evidence and the fix.
 
@@ -31,6 +35,8 @@ Examples:
   raydoctor diagnose logs.tar.gz --since 2h
   raydoctor diagnose logs/ --format markdown -o issue.md
   raydoctor diagnose logs/ --format json --fail-on critical
+  raydoctor diagnose logs/ --format junit -o raydoctor.xml
+  raydoctor diagnose --format github     # in a workflow: annotations and the step's summary
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
   kubectl logs HEAD_POD | raydoctor diagnose --driver-log -
 
@@ -55,7 +61,7 @@ Exit code:
     help="Of several sessions in PATH the one to read; by default the newest. all: one report on "
     "each.",
 )
-@options.format_option("text", "json", "markdown")
+@options.format_option(*options.REPORT_FORMATS)
 @click.option(
     "--since",
     metavar="TIME",
@@ -106,7 +112,7 @@ def command(
             capture = options.opened(path, rest["driver_log"], name)
         with capture, read_with_progress(capture):
             report = run(capture, since=since, until=until, catalogue=catalogue())
-        emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
+        emit(report, rest["form"], rest["output"], verbose=rest["verbose"], fail_on=fail_on)
         # What was found matters more than what is missing.
         code = min({code, exit_code(report, fail_on)} - {0}, default=0)
     return code
@@ -134,19 +140,22 @@ def exit_code(report: Report, fail_on: str) -> int:
     return 0 if report.complete else INCOMPLETE
 
 
-def emit(
+def emit(  # noqa: PLR0913 - one keyword per option
     report: Report,
     form: str,
     output: str | None = None,
     *,
     verbose: bool = False,
     onward: bool = True,
+    fail_on: str = "error",
 ) -> None:
     """Print the report, or write it to a file; `onward`: with suggestions for the next command."""
+    if form == "github":
+        summarize(report)
     if output is not None and output != "-":
         from raydoctor.cli._files import write_atomically
 
-        write_atomically(output, as_text(report, form, verbose))
+        write_atomically(output, as_text(report, form, verbose, fail_on))
         options.note(f"report written to {output}")
     elif form == "text":
         from raydoctor.render import terminal
@@ -155,16 +164,37 @@ def emit(
         width = terminal.width_of(sys.stdout)
         options.print_page(render(report, width, verbose, onward))
     else:
-        options.print_text(as_text(report, form, verbose))
+        options.print_text(as_text(report, form, verbose, fail_on))
 
 
-def as_text(report: Report, form: str, verbose: bool = False) -> str:
+def as_text(report: Report, form: str, verbose: bool = False, fail_on: str = "error") -> str:
     """The report in one of the formats, without colour."""
-    from raydoctor.render import json, markdown, page
-    from raydoctor.render.report import render
+    if form == "text":
+        from raydoctor.render import page
+        from raydoctor.render.report import render
 
-    if form == "json":
-        return json.render(report)
-    if form == "markdown":
-        return markdown.render(report)
-    return page.plain(render(report, verbose=verbose))
+        return page.plain(render(report, verbose=verbose))
+    if form == "junit":
+        from raydoctor.render import junit
+
+        return junit.render(report, fail_on)
+    text: str = import_module(f"raydoctor.render.{form}").render(report)
+    return text
+
+
+def summarize(report: Report) -> None:
+    """Append the report to the summary of the current step of GitHub Actions, if there is one."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    from raydoctor.render import markdown
+
+    text = markdown.render(report).encode("utf-8", "backslashreplace")
+    if len(text) > _SUMMARY:
+        options.note(f"the step's summary lacks the report: it has more than {_SUMMARY:,} bytes")
+        return
+    try:
+        with open(path, "ab") as summary:
+            summary.write(text)
+    except OSError as error:
+        options.note(f"the step's summary lacks the report: {path}: {error.strerror}")

@@ -80,7 +80,7 @@ class _RunOptions(NamedTuple):
 )
 @options.grace_option("Time between SIGTERM and SIGKILL.")
 @click.option("--log", metavar="FILE", help="Keep the driver's output in this file.")
-@options.format_option("text", "json", "markdown")
+@options.format_option(*options.REPORT_FORMATS)
 @click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
 @options.address_option("The cluster to diagnose if raydoctor cannot find the driver's own.")
 @click.option(
@@ -303,5 +303,7 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
             render(report, terminal.width_of(sys.stderr), run_options.verbose), sys.stderr
         )
     else:
+        if run_options.form == "github":
+            diagnose.summarize(report)
         text = diagnose.as_text(report, run_options.form, run_options.verbose)
         sys.stderr.write(terminal.encodable(text, sys.stderr))

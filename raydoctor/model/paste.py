@@ -335,7 +335,9 @@ def _hex(char: str) -> str:
     # Without quotes and backslashes, a shell that lacks `$'…'` reads an ordinary quoted word.
     if char.isascii() and (char.isalnum() or char in " _./-"):
         return char
-    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+    # A byte of a path that is no UTF-8, or half a character from JSON (`\ud800`).
+    errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", errors))
 
 
 def literal(value: str) -> str:

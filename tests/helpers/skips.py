@@ -20,6 +20,7 @@ EXPECTED = (
     Skip("gdb is not installed", "gdb is an optional backend of `attach`"),
     Skip("gdb cannot restore registers here", "gdb 13 on processors with AMX"),
     Skip("tmux is not installed", "a terminal to drive `watch` in"),
+    Skip("promtool is not installed", "Prometheus' own tool checks metrics and alerts"),
     Skip("no memory cgroup", "containers without cgroup controllers"),
     Skip("no right to make a cgroup", "containers with read-only cgroups"),
     Skip("the memory controller is not handed on", "containers without a delegated controller"),

@@ -88,7 +88,7 @@ def _cluster_options(command: _Command) -> _Command:
 
 @click.command("diagnose", short_help="What broke, why, and how to fix it.", **options.SETTINGS)
 @_cluster_options
-@options.format_option("text", "json", "markdown")
+@options.format_option(*options.REPORT_FORMATS)
 @click.option(
     "--since",
     metavar="TIME",
