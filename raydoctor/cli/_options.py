@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-REPORT_FORMATS = ("text", "json", "markdown", "sarif", "junit", "github", "prometheus")
-"""Formats of a diagnosis. All but `text` are modules of `raydoctor/render/`."""
+REPORT_FORMATS = {
+    "text": "",
+    "json": "raydoctor.render.json",
+    "markdown": "raydoctor.render.markdown",
+    "sarif": "raydoctor.render.machine.sarif",
+    "junit": "raydoctor.render.machine.junit",
+    "github": "raydoctor.render.machine.github",
+    "prometheus": "raydoctor.render.machine.prometheus",
+}
+"""Formats of a diagnosis, and the module whose `render` makes each."""
 SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 }

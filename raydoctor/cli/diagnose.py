@@ -175,10 +175,10 @@ def as_text(report: Report, form: str, verbose: bool = False, fail_on: str = "er
 
         return page.plain(render(report, verbose=verbose))
     if form == "junit":
-        from raydoctor.render import junit
+        from raydoctor.render.machine import junit
 
         return junit.render(report, fail_on)
-    text: str = import_module(f"raydoctor.render.{form}").render(report)
+    text: str = import_module(options.REPORT_FORMATS[form]).render(report)
     return text
 
 

@@ -96,7 +96,7 @@ Exit code:
     metavar="FILE",
     help="Write a profile of the culprit: a flame graph (.svg) or speedscope (.json).",
 )
-@options.format_option("text", "json")
+@options.format_option("text", "json", "prometheus")
 @options.live_options
 @options.verbose_option
 def command(path: str | None, save: str | None, form: str, verbose: bool, **given: Any) -> int:
@@ -109,7 +109,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
     with capture:
         sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
         view = _view(capture, given["min_age"], verbose, sampled_after)
-    _show(view, as_json=form == "json")
+    _show(view, form)
     if save is not None:
         _save(view, save)
     return _code(view)
@@ -118,7 +118,7 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
 def report(capture: Capture, min_age: float, form: str, verbose: bool) -> int:
     """Report on a capture that a caller has opened, and return the exit code."""
     view = _view(capture, min_age, verbose)
-    _show(view, as_json=form == "json")
+    _show(view, form)
     return _code(view)
 
 
@@ -189,12 +189,14 @@ def _no_tasks(capture: Capture) -> RaydoctorError:
     )
 
 
-def _show(view: HungView, as_json: bool) -> None:
+def _show(view: HungView, form: str) -> None:
     from raydoctor.render import hung as render
     from raydoctor.render import terminal
 
-    if as_json:
+    if form == "json":
         options.print_text(render.to_json(view))
+    elif form == "prometheus":
+        options.print_text(render.to_metrics(view))
     else:
         options.print_page(render.render(view, terminal.width_of(sys.stdout)))
 

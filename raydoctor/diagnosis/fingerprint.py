@@ -35,25 +35,7 @@ _KEPT = (
 """Numbers that belong to the cause, written as a part of a word."""
 _WORD = pattern(r"[\w.+-]*\w")
 _PLURAL = {"was": "be", "were": "be", "is": "be", "are": "be", "has": "have", "its": "their"}
-_PLAIN = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "at",
-        "least",
-        "most",
-        "about",
-        "up",
-        "to",
-        "more",
-        "than",
-        "and",
-        "each",
-        "later",
-        "unchanged",
-    ]
-)
+_PLAIN = frozenset(["a", "an", "the", "and", "each", "at", "about", "up", "to", "least", "later"])
 """Words that belong to a number, or that only connect others."""
 
 

@@ -49,6 +49,7 @@ from raydoctor.watch.rounds import Watch
 from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE
 
 SIZE = (24, 80)
@@ -160,6 +161,7 @@ def until(watch: subprocess.Popen[str], event: str, *names: str) -> list[dict[st
     lines: list[dict[str, Any]] = []
     for text in watch.stdout:
         line = json.loads(text)
+        assert faults(line) == []
         assert line["schema"] == "raydoctor/watch/1"
         assert line["at"]
         lines.append(line)
