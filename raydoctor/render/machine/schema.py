@@ -396,7 +396,8 @@ _WATCH: _Schema = {
     "properties": {
         "event": _TEXT,
         "at": _NUMBER,
-        "level": _one("ok", "info", "warning", "error"),
+        # The level of a `gauge` is that of the memory or disk.
+        "level": _one("ok", "info", "warning", "error", "near", "over"),
         "text": _TEXT,
     },
     "required": ["schema", "event", "at"],
