@@ -21,6 +21,7 @@ EXPECTED = (
     Skip("gdb cannot restore registers here", "gdb 13 on processors with AMX"),
     Skip("tmux is not installed", "a terminal to drive `watch` in"),
     Skip("promtool is not installed", "Prometheus' own tool checks metrics and alerts"),
+    Skip("IPython is not installed", "notebooks are optional"),
     Skip("no memory cgroup", "containers without cgroup controllers"),
     Skip("no right to make a cgroup", "containers with read-only cgroups"),
     Skip("the memory controller is not handed on", "containers without a delegated controller"),

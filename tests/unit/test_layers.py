@@ -34,6 +34,7 @@ FLOORS = (
     "watch",
     "render",
     "demo",
+    "integrations",
     "cli",
     "__main__",
 )
