@@ -42,11 +42,11 @@ def _show(since: float) -> None:
     """Show the report on the cluster of this machine, as the notebook shows any value."""
     from importlib import import_module
 
-    import raydoctor
+    from raydoctor.model.errors import RaydoctorError
 
     try:
-        report = raydoctor.diagnose(since=since)
-    except raydoctor.RaydoctorError as problem:
+        report = import_module("raydoctor").diagnose(since=since)  # the package offers this module
+    except RaydoctorError as problem:
         print(f"raydoctor: no diagnosis: {problem.message}")
         return
     import_module("IPython.display").display(report)
