@@ -157,6 +157,22 @@ def found_option() -> Callable[[_Command], _Command]:
     return click.option("--found", "is_found", is_flag=True, hidden=True)
 
 
+def complete_running(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Completions: the tasks and actors that run on this machine."""
+    from raydoctor.observe.processes import titles
+
+    return [name for name in titles.names() if name.startswith(incomplete)]
+
+
+def complete_rule(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completions: the names of rules."""
+    from raydoctor import rules
+
+    return [name for name in rules.names() if name.startswith(incomplete)]
+
+
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None means a default that depends on the machine's load."""
     default = "[default: 5s, up to 30s on a busy machine]"
