@@ -1,11 +1,13 @@
-"""Attacks every signal with lines and records of 1 MB, in every form that a log has, and diagnoses them.
+"""Attacks every signal and every other pattern with texts of 1 MB, in every form that a log has.
 
-    python -m benchmarks.attack_patterns                       # everything: some ten minutes
-    python -m benchmarks.attack_patterns --every 10 --first 3  # each tenth signal, from the fourth on
+    python -m benchmarks.attack_patterns                       # everything: half an hour
+    python -m benchmarks.attack_patterns --every 10 --first 3  # each tenth of them, from the fourth on
 
 Of the attacks on a signal's pattern (`attacks.py`) the slowest ones are written to a file of one of the
 signal's roles: plain, behind a C++ header, behind a driver's prefix, as JSON, coloured, and as a record of
-many lines. Prints the slowest diagnoses in processor seconds of this process; above two is a failure.
+many lines. The patterns that are no signal's come from a walk over all modules (`all_patterns.py`): they
+are diagnosed in files of several kinds, or redacted. Prints the slowest in processor seconds of this process;
+above two is a failure.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.all_patterns import Known, all_patterns
 from benchmarks.attacks import Attack, attacks
 from raydoctor import rules
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.layout import SHAPES
 from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
 from raydoctor.case.rule import Signal
 from raydoctor.diagnosis import engine, unexplained
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.redact.redactor import Redactor
 
 SIZE = 1_000_000
 MOST_S = 2.0
@@ -51,15 +58,25 @@ def all_signals() -> list[Signal]:
     return sorted(found | set(unexplained.signals(())), key=lambda s: (s.kind, s.find, s.pattern))
 
 
-def slowest(signal: Signal) -> list[Attack]:
-    """The attacks that its pattern takes longest for, and its literal repeated."""
+def slowest(
+    tries: Callable[[str], object], tried: Iterable[Attack], count: int = SLOWEST
+) -> list[Attack]:
+    """The attacks that a pattern takes longest for."""
     timed = []
-    for attack in attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample):
+    for attack in tried:
         began = time.thread_time()
-        signal.regex.search(attack.text(2000))
+        with suppress(CpuTimeSpent), cpu_limit(MOST_S):
+            tries(attack.text(2000))
         timed.append((time.thread_time() - began, attack))
     timed.sort(key=lambda each: -each[0])
-    return [Attack("literal repeated", "", signal.find), *(a for _, a in timed[:SLOWEST])]
+    return [attack for _, attack in timed[:count]]
+
+
+def of_signal(signal: Signal) -> list[Attack]:
+    """The literal repeated, and the attacks that the pattern takes longest for."""
+    tried = attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample)
+    repeated = Attack("literal repeated", "", signal.find)
+    return [repeated, *slowest(signal.regex.search, tried)]
 
 
 def name_of(signal: Signal) -> str:
@@ -74,7 +91,8 @@ def cost(name: str, text: str) -> float:
     try:
         (folder / name).write_text(text)
         began = time.process_time()
-        with open_capture(str(folder)) as capture:
+        # Of a file that is no log of Ray's, the refusal is measured.
+        with suppress(RaydoctorError), open_capture(str(folder)) as capture:
             engine.run(capture)
         return time.process_time() - began
     finally:
@@ -84,13 +102,53 @@ def cost(name: str, text: str) -> float:
 def costs(signal: Signal) -> Iterator[tuple[float, str, str]]:
     """(seconds, form, attack) of each attack in each form."""
     echo = ECHOED.get(signal.roles[0], "")
-    for number, attack in enumerate(slowest(signal)):
+    for number, attack in enumerate(of_signal(signal)):
         text = attack.text(SIZE)
         for form, wrap in FORMS.items():
             if number > 1 and form not in ("plain", "lines"):
                 continue
             line = echo + text if echo and form == "plain" else wrap(text)
             yield cost(name_of(signal), line + "\n"), form, attack.name
+
+
+FILES = (
+    "driver.log",
+    "raylet.out",
+    f"worker-{'a' * 56}-01000000-503.err",
+    "pods.yaml",
+    "sacct.txt",
+)
+
+
+def costs_of_pattern(known: Known) -> Iterator[tuple[float, str, str]]:
+    """(seconds, file, attack): the redactor's are redacted, others diagnosed in files of several kinds."""
+    for attack in slowest(known.tries, attacks(known.text, known.flags), 2):
+        text = attack.text(SIZE) + "\n"
+        if known.name.startswith("redact"):
+            began = time.process_time()
+            Redactor().redact(text)
+            yield time.process_time() - began, "redacted", attack.name
+            continue
+        for name in FILES:
+            yield cost(name, text), name, attack.name
+
+
+def costs_of_repeats() -> Iterator[tuple[float, str, str]]:
+    """(seconds, file, text): a million short lines."""
+    for head in ("", f"{HEADER}x\n"):
+        for fill in ("", "x", " ", "}", "\r"):
+            for name in FILES:
+                yield cost(name, head + f"{fill}\n" * 1_000_000), name, repr(head + fill)
+
+
+def tries(first: int, every: int) -> Iterator[tuple[str, Iterator[tuple[float, str, str]]]]:
+    """What is attacked, and the costs of the attacks on it."""
+    yield "a million short lines", costs_of_repeats()
+    for signal in all_signals()[first::every]:
+        yield f"{signal.kind} {signal.find!r}", costs(signal)
+    for known in all_patterns()[first::every]:
+        if not known.name.startswith("rules"):  # they meet records of the signals above
+            yield known.name, costs_of_pattern(known)
 
 
 def main() -> None:
@@ -102,13 +160,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
     given = parser.parse_args()
     ends, found, tried = time.monotonic() + given.seconds, [], 0
-    for signal in all_signals()[given.first :: given.every]:
+    cost("driver.log", "loads what a process loads once\n")
+    for what, made in tries(given.first, given.every):
         if time.monotonic() > ends:
-            print(f"stopped before {signal.kind}")
+            print(f"stopped before {what}")
             break
-        for seconds, form, attack in costs(signal):
+        for seconds, form, attack in made:
             tried += 1
-            found.append((seconds, f"{signal.kind} {signal.find!r}, {form}: {attack}"))
+            found.append((seconds, f"{what}, {form}: {attack}"))
             if seconds > MOST_S:
                 print(f"{seconds:7.2f} s  {found[-1][1]}", flush=True)
     found.sort(reverse=True)

@@ -1,4 +1,4 @@
-"""Damages captures and archives of the fixtures, and diagnoses each: no crash, no disabled rule, no giant.
+"""Damages captures, archives, exports and examples, and diagnoses each: no crash, no disabled rule, no giant.
 
     python -m benchmarks.fuzz --count 2500 --seed 1
     python -m benchmarks.fuzz --seed 1 --only 417          # one of these again
@@ -34,14 +34,17 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from raydoctor import rules
 from raydoctor.capture.open import open_capture
+from raydoctor.case.rule import Example
 from raydoctor.diagnosis import engine
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Report
 from raydoctor.render import json as as_json
 from raydoctor.render import markdown, page
 from raydoctor.render.report import render
-from tests.helpers import FIXTURES
+from tests.helpers import sinks
+from tests.helpers.captures import capture_of, fixtures
 
 SECONDS, MEGABYTES = 30.0, 500.0
 _LINE = 1 << 20
@@ -256,29 +259,48 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 @cache
-def _names() -> list[Path]:
-    return sorted(path.parent for path in FIXTURES.glob("*/fixture.toml"))
+def _examples() -> list[Example]:
+    """Of every rule: they have what no fixture has, such as documents of Kubernetes and tables of Slurm."""
+    return [example for each in rules.load() for example in each.examples]
 
 
-@cache
-def _fixture(folder: Path) -> Files:
-    packed = folder / "capture.tar.gz"
-    if packed.exists():
-        with tarfile.open(packed) as tar:
-            return {m.name.removeprefix("./"): tar.extractfile(m).read() for m in tar if m.isfile()}  # type: ignore[union-attr]
-    inside = folder / "capture"
-    return {str(p.relative_to(inside)): p.read_bytes() for p in inside.rglob("*") if p.is_file()}
+def _seed(rng: random.Random) -> tuple[str, Files]:
+    """The name and the files of something to damage: a fixture, its export by a log store, an example."""
+    kind = rng.choice((_fixture, _fixture, _export, _example))
+    return kind(rng)
+
+
+def _fixture(rng: random.Random) -> tuple[str, Files]:
+    folder = rng.choice(fixtures())
+    return folder.name, _content(capture_of(folder))
+
+
+def _export(rng: random.Random) -> tuple[str, Files]:
+    folder = rng.choice(fixtures("*--1-node"))
+    form = rng.choice((*sinks.FILES, *sinks.TREES))
+    with tempfile.TemporaryDirectory() as into:
+        made = sinks.export(capture_of(folder), form, Path(into))
+        files = _content(made) if made.is_dir() else {made.name: made.read_bytes()}
+    return f"{folder.name} as {form}", files
+
+
+def _example(rng: random.Random) -> tuple[str, Files]:
+    example = rng.choice(_examples())
+    return example.title, {name: text.encode() for name, text in example.files.items()}
+
+
+def _content(folder: Path) -> Files:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def make(seed: int, number: int, into: Path) -> tuple[Path, str]:
     """Write the input of a case; where it is, and what was done to what."""
     rng = random.Random(f"{seed}/{number}")
-    folder = rng.choice(_names())
-    files = dict(_fixture(folder))
+    name, files = _seed(rng)
     done = rng.choices(MUTATIONS, k=rng.choice((1, 1, 2, 4)))
     for mutation in done:
         mutation(files, rng)
-    made = f"{folder.name}: {', '.join(each.__name__ for each in done)}"
+    made = f"{name}: {', '.join(each.__name__ for each in done)}"
     if rng.random() < 0.35:
         return _as_archive(files, into, rng, made)
     for name, content in files.items():

@@ -9,6 +9,7 @@ Prints what a paste would run, and exits 1 if there is any. The suite tries a pa
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ def harm_of(lines: Sequence[str], kind: str) -> list[str]:
             place.mkdir()
             comments = name == "bash"
             harm += tainted.harm_in_bash(some, place, comments=comments, prose=is_prose)
+        if not is_prose and shutil.which("zsh"):
+            (place := Path(folder, "prompt")).mkdir()
+            harm += tainted.harm_in_zsh(lines, place)
     return harm
 
 

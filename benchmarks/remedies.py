@@ -198,8 +198,8 @@ def _direct(t: Trial) -> None:
     t.swap("ray.get(me.look_up.remote())", "self.look_up()")
 
 
-def _two_threads(t: Trial) -> None:
-    step = _code(t.step("actor-deadlock", "max_concurrency=2"))
+def _more_threads(t: Trial) -> None:
+    step = _code(t.step("actor-deadlock", "max_concurrency="))
     name = step.partition(".")[0]
     t.swap(f"{name}.remote()", step.replace("...", ""))
 
@@ -378,7 +378,7 @@ KINDS: dict[str, Kind] = {
     "nested-get-return": Kind(_returned, 45),
     "nested-get-without": Kind(_without_resource, 45),
     "nested-get-actors": Kind(_decorated("nested-get-deadlock", "Planner", "num_cpus=0"), 45),
-    "actor-deadlock-threads": Kind(_two_threads, 60),
+    "actor-deadlock-threads": Kind(_more_threads, 60),
     "actor-self-call": Kind(_direct, 60),
     "async-blocked": Kind(_awaiting, 120),
     "name-in-other-namespace": Kind(_namespace),

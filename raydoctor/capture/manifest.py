@@ -31,22 +31,18 @@ def gaps_of(file: str) -> list[Gap]:
             document = json.loads(stream.read(_LIMIT))
         if not str(document["schema"]).startswith("raydoctor/capture/"):
             raise ValueError(document["schema"])
-        return [
-            Gap(
-                str(g["what"]),
-                str(g["why"]),
-                _hint(g.get("hint")),
-                g.get("optional") is True,
-                str(g.get("about", "")),
-            )
-            for g in document["gaps"]
-        ]
+        return [_gap(g, optional=g.get("optional") is True) for g in document["gaps"]]
     except OSError as error:
         return [Gap(NAME, f"could not be read: {error.strerror}")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return [Gap(NAME, "is damaged, so the gaps of the collection are unknown")]
 
 
-def _hint(hint: object) -> str:
-    """The collector's hint as prose: an archive may come from anyone, so it must not be a line to paste."""
-    return paste.text("The collector advised: {hint}", hint=str(hint)) if hint else ""
+def _gap(row: Mapping[str, Any], *, optional: bool) -> Gap:
+    """A gap. Its hint becomes prose: an archive may come from anyone, so it must not be a line to paste.
+
+    The hint of optional evidence is omitted: it is about the collector's machine, not the reader's.
+    """
+    hint = "" if optional else str(row.get("hint") or "")
+    advice = paste.text("The collector advised: {hint}", hint=hint) if hint else ""
+    return Gap(str(row["what"]), str(row["why"]), advice, optional, str(row.get("about", "")))

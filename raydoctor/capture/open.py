@@ -454,6 +454,10 @@ def _one_session(
     }
     capture.sessions.update(sessions)
     if capture.session:
+        for entry in entries:
+            owner = entry.stat(follow_symlinks=False).st_uid if entry.name == capture.session else 0
+            if owner and owner not in owners.trusted():
+                capture.notes.append(f"{entry.path} belongs to user {owners.user(owner)}")
         return entries
     choice = session.latest_in(Path(folder), is_named=True) if len(sessions) > 1 else None
     if choice is None or choice.path.name not in sessions:

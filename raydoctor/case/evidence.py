@@ -26,7 +26,7 @@ def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
     for event in sightings(exit_):
         shows = {
             "worker.exit": f"the GCS records the exit of {exit_.label}: {exit_.exit_type}",
-            "worker.died": f"the raylet reports {exit_.label} as died: {exit_.exit_type}",
+            "worker.died": f"the raylet reports that {exit_.label} died: {exit_.exit_type}",
             "worker.disconnected": f"{exit_.label} disconnected from its raylet ({exit_.exit_type})",
             "driver.exception": f"the driver got {event['type']}",
         }[event.kind]

@@ -27,6 +27,7 @@ SECTIONS = {
     "Look live": ("status", "hung", "stack", "attach", "watch"),
     "Clean up": ("zombies", "cancel"),
     "Prepare": ("check", "run", "demo"),
+    "For agents": ("mcp", "skill"),
 }
 """The commands in the order of the general help."""
 CANNOT_RUN = 2

@@ -53,7 +53,7 @@ def session_option(command: _Command) -> _Command:
         "--session",
         metavar="NAME",
         default="",
-        help="Of several sessions in PATH the one to read; by default the newest.",
+        help="The session to read if PATH has several; by default the newest.",
     )(command)
 
 
@@ -145,8 +145,8 @@ def verbose_option(command: _Command) -> _Command:
 
 
 def address_option(
-    text: str = "The cluster, if several run here or it runs elsewhere: its GCS's host:port; auto is this "
-    "machine's.",
+    text: str = "The cluster's GCS as host:port, needed if several clusters run here or it runs "
+    "elsewhere; auto is this machine's.",
 ) -> Callable[[_Command], _Command]:
     """`--address`."""
     return click.option("--address", metavar="ADDRESS", help=text)
@@ -171,6 +171,22 @@ def complete_rule(context: click.Context, parameter: click.Parameter, incomplete
     from raydoctor import rules
 
     return [name for name in rules.names() if name.startswith(incomplete)]
+
+
+def only_option() -> Callable[[_Command], _Command]:
+    """`--only`, for raydoctor's own calls: act only on the identities that an earlier plan showed."""
+    return click.option("--only", metavar="IDENTITIES", default="", hidden=True)
+
+
+def check_only(only: str, identity: str) -> None:
+    """Raise RaydoctorError if a plan was about something else than what would be acted on now."""
+    from raydoctor.model.errors import RaydoctorError
+
+    if only and only != identity:
+        raise RaydoctorError(
+            "nothing was done: the plan showed another attempt or process than the one of now",
+            "Make a new plan.",
+        )
 
 
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
@@ -256,6 +272,7 @@ def collect_options(
         since=given.get("since"),
         signals=signals,
         anonymize=given.get("anonymize", False),
+        is_typed=not given.get("is_found"),
     )
 
 

@@ -30,12 +30,12 @@ _NEAR = ("127.0.0.1", "::1", "localhost")
 _HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
 
 WHAT is the id of a task (or its first digits), the name of a task, the id, class or
-name of an actor, or a pid, as reports print them. Without WHAT, raydoctor lists the tasks that wait at a
+name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
 breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
-client of its user or of root. The port stays open until --close; a second attach reuses
-it. If the process is on another node, a small task there opens the port.
+client that the same user or root runs. The port stays open until --close; a second attach reuses
+it. On another node, a small Ray task opens the port there, and raydoctor prints how to reach it.
 
 \b
 Without an IDE, and without a port that stays open:
@@ -69,7 +69,7 @@ Exit code:
     is_flag=False,
     flag_value=_OWN_FRAME,
     metavar="[FRAME]",
-    help="Show the variables of a frame: its number, its function, or your innermost frame.",
+    help="Show the variables of a frame: its number or function; by default your innermost frame.",
 )
 @click.option(
     "--eval", "evaluate", metavar="EXPR", default="", help="Evaluate an expression in the frame."
@@ -104,10 +104,17 @@ Exit code:
     default=_LOOPBACK,
     help="Listen on this address instead of loopback.",
 )
-@click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
+@click.option(
+    "--vscode",
+    is_flag=True,
+    help="Write a launch configuration for the port into .vscode/launch.json.",
+)
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
+@click.option("--dry-run", is_flag=True, help="Show the process, and attach to nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
+@options.found_option()
+@options.only_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(
@@ -120,7 +127,8 @@ def command(
     if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
         raise click.UsageError("--close cannot be combined with other options of a process")
     pid = target_names.pid_of(what or "")
-    cluster = _cluster_of(pid) if pid is not None and not address else _cluster(address)
+    is_of_pid = pid is not None and not address
+    cluster = _cluster_of(pid) if pid and is_of_pid else _cluster(address, not given["is_found"])
     if what is None:
         return _print_waiting(cluster, form == "json")
     found = _found(cluster, what)
@@ -129,12 +137,12 @@ def command(
     return _Call(cluster, found[0], given, form == "json").run()
 
 
-def _cluster(address: str | None) -> Cluster:
+def _cluster(address: str | None, is_typed: bool) -> Cluster:
     from raydoctor.cli._progress import patience
     from raydoctor.observe import live
 
     with patience("looking for the cluster"):
-        cluster, notes = live.find(address)
+        cluster, notes = live.find(address, is_typed)
     for each in notes:
         options.note(each)
     return cluster
@@ -199,6 +207,11 @@ class _Call:
     def run(self) -> int:
         """Attach, and print the result."""
         given = self.given
+        identity = self._identity()
+        options.check_only(given["only"], identity)
+        if given["dry_run"]:
+            self._show_plan(identity)
+            return 0
         if given["listen"] not in _NEAR:
             options.note(
                 f"anyone who can reach {given['listen']} can run code in the process: "
@@ -212,6 +225,25 @@ class _Call:
         errors = [row for row in (reply.get("seen") or {}).values() if isinstance(row, dict)]
         bad = "failed" in reply or any("error" in row for row in errors)
         return NOT_DONE if bad else 0
+
+    def _identity(self) -> str:
+        """The task in this process: it differs once the process runs another task, or is another one."""
+        from raydoctor.observe.processes import proc
+
+        found = self.found
+        process = proc.read(found.pid) if self.is_here else None
+        own = (
+            proc.identity(found.pid, process.started_at, proc.boot_time()) if process else found.pid
+        )
+        return f"{found.id}:{found.worker}:{own}"
+
+    def _show_plan(self, identity: str) -> None:
+        from raydoctor.render import attach as render
+
+        if self.as_json:
+            options.print_text(render.plan_to_json(self.found, self.given["execute"], identity))
+        else:
+            options.print_page(render.planned(self.found, self.given["execute"]))
 
     def _inside(self) -> dict[str, Any]:
         given = self.given

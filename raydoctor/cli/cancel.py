@@ -22,7 +22,7 @@ _HELP = """Cancel one task of a live cluster, step by step, no matter who submit
 
 TASK is a task id (from `ray list tasks` or an ObjectRef), at least six of its first
 digits, the task's name, its actor's class or its pid. raydoctor takes a step only if
-the task is still running --grace after the previous one, and verifies each result:
+the task still runs 5 s (--grace) after the previous one, and verifies each result:
 
 \b
   cancel      its owner cancels it, as ray.cancel does
@@ -35,7 +35,7 @@ the task is still running --grace after the previous one, and verifies each resu
   job-stop    only with --job-stop: ends the whole job
 
 The subprocesses of the task end with it, also those in sessions of their own. Ray does
-not retry the task. On another node, a small task takes the steps there.
+not retry the task. On another node, raydoctor submits a small task that takes the steps.
 
 \b
 Examples:
@@ -76,6 +76,7 @@ Exit code:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
 @options.found_option()
+@options.only_option()
 @options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -91,6 +92,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     yes: bool,
     address: str | None,
     is_found: bool,
+    only: str,
     form: str,
     verbose: bool,
 ) -> int:
@@ -111,6 +113,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         targets = _targets(owners, task)
         if len(targets) > 1:
             return _print_several(targets, task, form == "json")
+        options.check_only(only, targets[0].identity)
         backend = backend_for(owners, cluster, cancel_options, targets[0])
         return _cancel(backend, targets[0], dry_run, yes, form == "json")
 

@@ -19,7 +19,7 @@ _HELP = """Collect the logs and state of a running cluster and its machines into
 
 Secrets are replaced (`<secret:aws-key-1>`), and only the owner can read the archive.
 raydoctor.json in it lists what could not be collected. Nothing in the cluster changes;
-on other nodes, tasks that reserve no CPU read the logs.
+raydoctor reads the logs of other nodes with tasks of its own that reserve no CPU.
 
 \b
 Examples:

@@ -38,7 +38,7 @@ Examples:
   raydoctor diagnose logs/ --format junit -o raydoctor.xml
   raydoctor diagnose --format github     # in a workflow: annotations and the step's summary
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
-  kubectl logs HEAD_POD | raydoctor diagnose --driver-log -
+  kubectl logs SUBMITTER_POD | raydoctor diagnose --driver-log -
 
 \b
 Exit code:
@@ -58,8 +58,7 @@ Exit code:
     "--session",
     metavar="NAME",
     default="",
-    help="Of several sessions in PATH the one to read; by default the newest. all: one report on "
-    "each.",
+    help="The session to read if PATH has several; by default the newest. all: one report on each.",
 )
 @options.format_option(*options.REPORT_FORMATS)
 @click.option(
@@ -80,6 +79,7 @@ Exit code:
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
 @options.live_options
+@options.found_option()
 @options.rules_option
 @options.verbose_option
 def command(

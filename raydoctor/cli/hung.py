@@ -32,21 +32,21 @@ _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and 
 
 A task is reported as hung if its stack does not change and finished tasks of the same
 function took far less time. A task without finished peers counts as hung after --min-age
-of idle time. Other long waits are listed with what may end them: a peer, a timer, a call.
+of idle time. Other long waits are listed with what may end them: a message, a timer, a call.
 
 raydoctor samples the stacks of all tasks that run for more than a few seconds, without
 pausing them, and reads which objects each process waits for. Cycles are deadlocks; a
 chain ends at the process that blocks all others, which is listed first.
 
 A CPU-bound task is listed as busy, not hung, unless finished peers took far less time.
-A coroutine at an await is judged by its actor's pending calls, as it has no stack.
-PATH is a capture made by raydoctor during the hang; the default is the live cluster.
+A coroutine at an await is judged by its actor's pending calls: it is on no thread's stack.
+PATH is an archive of `raydoctor collect`, made during the hang; the default is the live cluster.
 
 \b
 Examples:
   raydoctor hung
   raydoctor hung --min-age 10m --format json
-  raydoctor hung --save flame.svg   # a profile of the culprit, or .speedscope.json
+  raydoctor hung --save flame.svg   # a profile of the culprit, as .json for speedscope
   raydoctor hung capture.tar.gz
 
 \b
@@ -54,7 +54,7 @@ Exit code:
   0  nothing hangs
   1  at least one task, method or driver hangs
   2  could not run
-  3  inconclusive: some evidence is missing, a wait is younger than --min-age, or
+  3  inconclusive: some evidence is missing, a wait is shorter than --min-age, or
      what may end a wait is not known
 """
 
@@ -98,6 +98,7 @@ Exit code:
 )
 @options.format_option("text", "json", "prometheus")
 @options.live_options
+@options.found_option()
 @options.verbose_option
 def command(path: str | None, save: str | None, form: str, verbose: bool, **given: Any) -> int:
     """Find hung work."""

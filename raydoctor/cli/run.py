@@ -31,8 +31,8 @@ driver's own cluster, then reads its logs. If the driver is interrupted or reach
 time limit, raydoctor queries the cluster first. The report goes to standard error.
 
 In every case raydoctor ends everything that the driver started, including its own
-cluster. A cluster that the driver only joined keeps running, without the subprocesses
-that its tasks started on this machine.
+cluster. A cluster that the driver only joined keeps running; raydoctor ends only
+the subprocesses that the driver's tasks started on this machine.
 
 \b
 Examples:

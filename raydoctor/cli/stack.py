@@ -25,7 +25,7 @@ Examples:
   raydoctor stack 10.0.0.9              all workers of a node
   raydoctor stack 812 --native          with C and C++ frames
 
-Local variables are redacted and stored nowhere.
+Secrets in local variables are replaced. raydoctor does not store the variables.
 
 \b
 Exit code:

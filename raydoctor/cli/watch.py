@@ -15,8 +15,8 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.cli._lines import LineWriter
-    from raydoctor.cli._screen import Signals
+    from raydoctor.cli.screen.lines import LineWriter
+    from raydoctor.cli.screen.screen import Signals
     from raydoctor.watch.event import WatchEvent
     from raydoctor.watch.guard import GuardLimits
     from raydoctor.watch.rounds import Watch
@@ -31,16 +31,16 @@ it, sort, filter; ? lists the keys, q or Ctrl-C ends the watch. Otherwise, or wi
 round and each event is one JSON line. The watch uses less than 1 % of
 one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
-With --timeout the watch enforces a time limit on every task of a job whose code you cannot
-change. Only running time counts, and each retry gets the full limit. --on-timeout sets what
+With --timeout the watch checks every task against a time limit, without a change to the
+program. Only running time counts, and each retry gets the full limit. --on-timeout sets what
 happens to a task over its limit:
 
 \b
   report  report the task and change nothing (the default)
   cancel  ask its owner to cancel it, then raise KeyboardInterrupt in it; its worker keeps running
-  force   as cancel, then end its worker, at last with SIGKILL; an actor only with --kill-actor
+  force   as cancel, then end its worker, finally with SIGKILL; an actor only with --kill-actor
 
-Drivers and Ray's own actors (Serve, submitted jobs) are never touched. Every action is
+Drivers and Ray's own actors (of Serve, supervisors of jobs) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.
 
 --serve offers the state to Prometheus, and --notify sends each new diagnosis, hung task, lost
@@ -58,7 +58,7 @@ Examples:
 \b
 Exit code:
   0    ended by q, --for or SIGTERM
-  2    could not run: no cluster, or the cluster refused the token
+  2    could not run: no cluster, or the cluster refused RAY_AUTH_TOKEN
   130  ended by Ctrl-C
 """
 _SPAN = options.Duration(0.001)
@@ -105,7 +105,7 @@ def _pattern(
     "--timeout",
     type=_SPAN,
     metavar="DURATION",
-    help="Time limit of each task, from its start (in other commands: of a query).",
+    help="Time limit of each task, from the moment it starts to run.",
 )
 @click.option(
     "--on-timeout",
@@ -117,7 +117,7 @@ def _pattern(
     "names",
     multiple=True,
     metavar="GLOB",
-    help="Only functions with a matching name; repeatable.",
+    help="Apply --timeout only to functions with a matching name; repeatable.",
 )
 @click.option(
     "--exclude",
@@ -192,14 +192,14 @@ def command(
 
 def _watched(watch: Watch, span: float | None, form: str) -> int:
     """Show the rounds until the end, and return the exit code."""
-    from raydoctor.cli._screen import Signals
+    from raydoctor.cli.screen.screen import Signals
     from raydoctor.render.terminal import is_terminal
 
     until = None if span is None else time.monotonic() + span
     is_screen = form != "json" and is_terminal(sys.stdout)
     with Signals() as signals:
         if is_screen:
-            from raydoctor.cli._watch_screen import show
+            from raydoctor.cli.screen.watch_screen import show
 
             show(watch, signals, until)
         else:
@@ -263,7 +263,7 @@ def _limits(
 
 def _print_events(watch: Watch, signals: Signals, until: float | None) -> None:
     """Print the rounds and events as lines."""
-    from raydoctor.cli._lines import LineWriter
+    from raydoctor.cli.screen.lines import LineWriter
 
     sys.stdout.flush()
     with LineWriter(sys.stdout.fileno()) as lines:

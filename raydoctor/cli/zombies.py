@@ -21,9 +21,9 @@ OUT_OF_SIGHT = 3
 
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
-Without --kill or --clean this is a dry run; both show the plan and ask for confirmation.
+Without --kill or --clean this is a dry run. With them, raydoctor shows its plan and asks.
 By default raydoctor searches only this machine. --node and --all-nodes start a small
-Ray task on each of those nodes to search there, and to end leftovers with --kill.
+Ray task on each of those nodes to search there and, with --kill, to end leftovers there.
 
 raydoctor establishes ownership from what a process inherited or holds open: environment,
 output, log, object store, process group, session. The plan shows this for each process.
@@ -40,7 +40,7 @@ Examples:
   raydoctor zombies
   raydoctor zombies --kill
   raydoctor zombies --kill --yes --leaked --session session_2026-11-21_14-03-00_000000_812
-  raydoctor zombies --clean   # dead sessions' folders and shared memory
+  raydoctor zombies --clean   # folders and shared memory of dead sessions
   sudo raydoctor zombies --kill --all-users
   raydoctor zombies --all-nodes --kill
   raydoctor zombies --node 10.0.0.7 --node 3f2a90c1
@@ -60,7 +60,9 @@ Exit code:
 @click.option(
     "--kill", is_flag=True, help="End the leftovers: show the plan, ask, end them, verify."
 )
-@click.option("--clean", is_flag=True, help="Remove the files of dead sessions.")
+@click.option(
+    "--clean", is_flag=True, help="Remove the files of dead sessions, including their logs."
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option(
     "-y",
@@ -92,8 +94,9 @@ Exit code:
 )
 @click.option("--all-nodes", is_flag=True, help="Search all nodes of the cluster and this machine.")
 @options.address_option(
-    "The cluster of these nodes, if several run here or it runs elsewhere: its GCS's host:port."
+    "For --node and --all-nodes: the cluster's GCS as host:port, if several run here or it runs elsewhere."
 )
+@options.only_option()
 @options.format_option("text", "json", "prometheus")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -110,6 +113,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     nodes: tuple[str, ...],
     all_nodes: bool,
     address: str | None,
+    only: str,
     form: str,
     verbose: bool,
 ) -> int:
@@ -130,6 +134,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
     places = field.look(deed.options, with_disk=is_dry or clean or not yes)
+    if only:
+        places = [p._replace(view=p.view and sweep.only(p.view, only)) for p in places]
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
     if is_dry:
         _show(places, form)

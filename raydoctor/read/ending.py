@@ -117,7 +117,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         stream.seek(begin)
         data = stream.read(_TAIL)
         first = _line_number(stream, begin) if size <= _COUNTED else 0
-        writers = _own_lines(source, data, begin)
+        writers, with_workers = _own_lines(source, data, begin)
         own = writers.get("", [])
         started = _last_traceback(_of_started(own), source.is_excerpt)
         block = started or _last_traceback(own, source.is_excerpt)
@@ -125,7 +125,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
             block = _first_of(writers, source.is_excerpt) or block
         ended_by = "traceback" if block else ""
         if not block and source.is_excerpt:
-            block = _at_the_end(_own_lines(source, data, begin, _OF_WORKERS))
+            block = _at_the_end(with_workers)
             ended_by = "excerpt" if block else ""
     shown = block or own[-1:]
     if shown:
@@ -133,7 +133,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
         fields = {"ended_by": ended_by}
         yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
-    for writer, line in _last_outputs(_own_lines(source, data, begin, _OF_WORKERS), block):
+    for writer, line in _last_outputs(with_workers, block):
         number = first and first + data.count(b"\n", 0, line.offset - begin)
         who, _, pid = writer.rpartition(" ")
         yield Event(
@@ -147,13 +147,14 @@ _OF_WORKERS = (*_OF_PROGRAM, "worker")
 
 
 def _own_lines(
-    source: Source, data: bytes, offset: int, echoes: tuple[str, ...] = _OF_PROGRAM
-) -> dict[str, list[_Own]]:
+    source: Source, data: bytes, offset: int
+) -> tuple[dict[str, list[_Own]], dict[str, list[_Own]]]:
     """Lines in the tail by writer, without a partial first line: `` is the program without a prefix.
 
-    `echoes`: the kinds of processes whose lines count.
+    Those of the program, and those of the program and its workers.
     """
     writers: dict[str, list[_Own]] = {}
+    with_workers: dict[str, list[_Own]] = {}
     quoting: dict[str, str] = {}
     for number, raw in enumerate(data.splitlines(keepends=True)):
         whole = number > 0 or offset == 0
@@ -161,10 +162,13 @@ def _own_lines(
         writer, text = (f"{line.who} {line.pid}", line.message) if line.echo else ("", line.text)
         quoting[writer] = _quoting(quoting.get(writer, ""), text)
         is_own = text.strip() and not quoting[writer] and not _is_rays(text)
-        if whole and line.echo in echoes and is_own:
-            writers.setdefault(writer, []).append(_Own(offset, text))
+        if whole and is_own and line.echo in _OF_WORKERS:
+            own = _Own(offset, text)
+            with_workers.setdefault(writer, []).append(own)
+            if line.echo in _OF_PROGRAM:
+                writers.setdefault(writer, []).append(own)
         offset += len(raw)
-    return writers
+    return writers, with_workers
 
 
 def _quoting(state: str, text: str) -> str:

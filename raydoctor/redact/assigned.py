@@ -17,7 +17,7 @@ _BARE = (
     _OPEN + rb"(?:" + _OPEN + rb"|[<>]|\\(?![nrtx0u\"'\\])"
     rb"|[,;&|)\]}\"'](?![\w.-]+\\*[\"']?\s*[=:])(?=" + _OPEN + rb"))*"
 )
-_SCHEME = rb"(?:(?i:bearer|basic|token|apikey|digest|negotiate)(?:\s|%20)+)?"
+_SCHEME = rb"(?:(?i:bearer|basic|token|apikey|digest|negotiate)(?:\s|%20){1,8})?"
 VALUE = (
     rb"(?:[bBrRuUfF]{0,2}(?P<vq>'{3}|\"{3}|" + QUOTE + rb")" + _SCHEME + rb"(?P<quoted>.*?)"
     rb"(?:(?<!\\)(?P=vq)|$)|" + _SCHEME + rb"(?P<bare>" + HELD + rb"|" + _BARE + rb"))"

@@ -307,6 +307,15 @@ def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
     ]
 
 
+def planned(found: FoundProcess, statement: str) -> Page:
+    """The process of a dry run, and the statement that would run in it."""
+    return [
+        line(("Nothing was done. It would attach to:", "strong")),
+        *columns([_row(found)], 2),
+        *(line((each, "code"), indent=4) for each in statement.splitlines()),
+    ]
+
+
 # ------------------------------------------------------------------ JSON
 
 
@@ -338,6 +347,12 @@ def to_json(made: AttachResult) -> str:
 def several_to_json(found: Sequence[FoundProcess], wanted: str) -> str:
     """Processes of which the user has to choose one."""
     return _dumped(wanted=wanted, candidates=[_process(each) for each in found])
+
+
+def plan_to_json(found: FoundProcess, statement: str, identity: str) -> str:
+    """The process of a dry run, and the statement that would run in it."""
+    target = {**_process(found), "identity": identity}
+    return _dumped(plan={"statement": statement or None}, target=target)
 
 
 def waiting_to_json(found: Sequence[FoundProcess]) -> str:

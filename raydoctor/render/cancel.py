@@ -165,6 +165,7 @@ def _target(target: CancelTarget) -> dict[str, object]:
         "owner_id": target.owner or None,
         "job_id": target.job,
         "actor_id": target.actor or None,
+        "identity": target.identity,
     }
 
 

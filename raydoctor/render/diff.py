@@ -127,7 +127,7 @@ def _step(change: Change) -> str:
 
 def _more(total: int, rows: int | None) -> Page:
     left_out = total - rows if rows is not None else 0
-    return [line((f"… and {left_out:,} more, see -v", "dim"), indent=2)] if left_out > 0 else []
+    return [line((f"… and {left_out:,} more with -v", "dim"), indent=2)] if left_out > 0 else []
 
 
 def _same(changes: Sequence[Change], width: int) -> Page:

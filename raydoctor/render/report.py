@@ -134,7 +134,7 @@ def _evidence(view: _View, diagnosis: Diagnosis) -> Page:
     quoted = 2 if len(chain) <= 3 else 1
     for n, link in enumerate(chain):
         if left_out and n == _LINKS - 1:
-            page.append(line((f"… {left_out} more, see -v", "dim"), indent=4))
+            page.append(line((f"… {left_out} more with -v", "dim"), indent=4))
         if not left_out or n < _LINKS - 1 or n == len(chain) - 1:
             page += _link(view, link, quoted)
     return page
@@ -288,7 +288,15 @@ def _fix(view: _View, root: Diagnosis) -> Page:
     for number, remedy in enumerate(shown, 1):
         page += _remedy(view, remedy, number if len(remedies) > 1 else 0)
     if len(remedies) > len(shown):
-        page.append(line((f"… {len(remedies) - len(shown)} more, see -v", "dim"), indent=4))
+        page.append(
+            line(
+                (
+                    f"… {_text.plural(len(remedies) - len(shown), 'more fix', 'more fixes')} with -v",
+                    "dim",
+                ),
+                indent=4,
+            )
+        )
     return page
 
 
@@ -311,7 +319,7 @@ def _remedy(view: _View, remedy: Remedy, number: int) -> Page:
         page += _step(step, view.width, 4 + len(lead) + 2)
     if len(steps) < len(remedy.steps):
         left_out = len(remedy.steps) - len(steps)
-        page.append(line((f"… {left_out} more, see -v", "dim"), indent=6 + len(lead)))
+        page.append(line((f"… {left_out} more with -v", "dim"), indent=6 + len(lead)))
     if remedy.doc and view.verbose:
         page.append(line((remedy.doc, "dim"), indent=4 + len(lead)))
     return page
@@ -416,7 +424,7 @@ def _not_seen(view: _View) -> Page:
     title = "Not collected (optional)" if all(gap.optional for gap in gaps) else "Missing evidence"
     page = [line((title, "strong")), *_gaps(shown, view.width, 2, hints)]
     if len(gaps) > len(shown):
-        page.append(line((f"… and {len(gaps) - len(shown)} more, see -v", "dim"), indent=2))
+        page.append(line((f"… and {len(gaps) - len(shown)} more with -v", "dim"), indent=2))
     return [*page, ()]
 
 

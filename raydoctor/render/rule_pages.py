@@ -79,7 +79,7 @@ causes: `raydoctor diagnose` decides between them by evidence.
 
 ## By name
 
-Tiers: a *root* is where an incident starts. A *cause* explains symptoms, and may have a root of its own.
+Tiers: a *root* is where an incident starts. A *cause* explains symptoms, and may itself have a root.
 A *symptom* is what the program saw.
 
 {rules}"""

@@ -64,7 +64,7 @@ def catalogue(rules: Sequence[Rule], width: int) -> Page:
 
 TIERS = {
     "root": "where an incident starts",
-    "cause": "explains symptoms, and may have a root of its own",
+    "cause": "explains symptoms, and may itself have a root",
     "symptom": "what the program saw",
 }
 
@@ -186,7 +186,7 @@ def commands(signals: Iterable[Signal]) -> Iterator[tuple[str, str]]:
     for literal, files in by_literal.items():
         shown = [*files][:_FILES]
         yield (
-            f"grep -rF -e {shlex.quote(literal)} logs/",
+            f"grep -rF -e {shlex.quote(literal)} /tmp/ray/session_latest/logs/",
             ", ".join([*shown, *(["…"] if len(files) > len(shown) else [])]),
         )
 

@@ -10,6 +10,7 @@ from raydoctor.act.zombies.leftovers import KINDS, Leftover
 from raydoctor.act.zombies.sweep import SweepReport, SweptMachine
 from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
+from raydoctor.observe.processes import proc
 from raydoctor.render.json import dumps
 from raydoctor.render.machine import prometheus
 from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
@@ -235,6 +236,7 @@ def _row(each: Leftover, view: SweepReport) -> dict[str, object]:
     return {
         "pid": each.pid,
         "started_at": each.identity.started_at,
+        "identity": proc.identity(*each.identity, view.boot),
         "kind": each.kind,
         "inherited_only": each.is_inherited_only,
         "why": each.why,

@@ -1,16 +1,16 @@
-"""Calls of an actor are submitted faster than the actor executes them.
+"""Calls to an actor are submitted faster than the actor executes them.
 
 ## What you see
 `ray.exceptions.PendingCallsLimitExceeded` if the actor has `max_pending_calls`. Otherwise a warning in the driver's output,
 `More than 5000 tasks are pending submission to actor …`, and the memory of the driver grows.
 
 ## Why
-An actor runs one method at a time. A loop that calls it without waiting keeps every call and its arguments in the caller's
+By default an actor runs one method at a time. A loop that calls it without waiting keeps every call and its arguments in the caller's
 memory until the actor executes it.
 
 ## Confirm
-- `ray list tasks --filter state=PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later), or `ray summary tasks`, shows
-  how many calls wait for this actor.
+- `ray summary tasks` counts the calls by method and state: `SUBMITTED_TO_WORKER` or
+  `PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later).
 
 ## Fix
 Wait for some calls before submitting more (`ray.wait`), or spread the calls over several actors (`ray.util.ActorPool`).

@@ -230,9 +230,9 @@ def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
 
 
 def _shows(worker: calls.Worker) -> str:
-    behind = f", {worker.queued} more queued behind it" if worker.queued else ""
+    behind = f", has {evidence.many(worker.queued, 'more call')} queued" if worker.queued else ""
     return (
-        f"{worker.label} is in a method{behind}, and waits for {evidence.many(worker.calling, 'call')} of its own, "
+        f"{worker.label} is running a method{behind}, and waits for {evidence.many(worker.calling, 'call')} that it made, "
         f"unchanged for {worker.unmoved:.0f} s"
     )
 
@@ -245,14 +245,14 @@ def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
             f"Or make the methods of {first} async: while one awaits, others can run",
             (
                 paste.python("class {actor:name}:", actor=first),
-                "    async def method(self, ...):",
-                "        answer = await self.other.look_up.remote(...)   # not ray.get",
+                "    async def method(self, item):",
+                "        answer = await self.other.look_up.remote(item)   # not ray.get",
             ),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
         Remedy(
-            f"Or run {first} with 2 threads (its state must be thread-safe)",
-            (paste.python("{actor:name}.options(max_concurrency=2).remote(...)", actor=first),),
+            f"Or run {first} with more threads than calls that it runs at once (its state must be thread-safe)",
+            (paste.python("{actor:name}.options(max_concurrency=10).remote(...)", actor=first),),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
     )
@@ -268,8 +268,14 @@ def _break_cycle(first: str, last: str) -> Remedy:
     return Remedy(
         f"Break the cycle: let the caller call {last} first, and pass the result to {first} as an argument",
         (
-            "answer = other.look_up.remote(...)           # in the caller, without ray.get",
-            "result = actor.method.remote(answer)         # Ray sends the call when the argument is ready",
+            paste.python(
+                "answer = {last:name}_handle.look_up.remote(...)   # in the caller, without ray.get",
+                last=last,
+            ),
+            paste.python(
+                "result = {first:name}_handle.method.remote(answer)   # Ray sends the call when the argument is ready",
+                first=first,
+            ),
         ),
         doc="https://docs.ray.io/en/latest/ray-core/actors.html",
     )

@@ -4,7 +4,7 @@
 `ActorDiedError` (`RayActorError` up to Ray 2.10) on a later call:
 `The actor died because of an error raised in its creation task, ray::ModelServer.__init__() …`. The error often appears
 far from its cause: a task that received the handle fails with `RayTaskError(ActorDiedError)`. If the program never calls
-the actor, no error appears in the driver.
+the actor, no exception is raised in the driver.
 
 ## Why
 `.remote()` returns a handle at once, and `__init__` runs later in another process. An exception in it ends that process
@@ -12,14 +12,14 @@ the actor, no error appears in the driver.
 help: Ray does not repeat an `__init__` that raised (measured with 2.9.3 and 2.60, `max_restarts=2`).
 
 ## Confirm
-- The diagnosis names the exception, the innermost line of your own code, and the exception that it was raised from.
+- The diagnosis names the exception, the innermost line of your own code and, after `raise … from`, the original exception.
 - `raylet.out` of the actor's node has the whole traceback below `Formatted creation task exception:`, even if the program
   caught the exception and did not print it.
 - If the constructor works on your machine, compare its arguments, files and environment: run the same constructor on the
   actor's node.
 
 ## Fix
-Fix the line that raised. To fail at creation instead of at the first call, wait for the actor:
+Fix the line that raised, or its input. To get the exception at creation instead of at the first call, wait for the actor:
 `ray.get(handle.__ray_ready__.remote())`.
 
 ## Not this when
@@ -302,7 +302,7 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
         return (install,)
     place = raised.place if raised else None
     where = f" at {place.file}:{place.line}" if place else ""
-    fix = f"Fix the code that raises {raised.name if raised else 'the exception'}{where}"
+    fix = f"Fix the code, or its input, that makes __init__ raise {raised.name if raised else 'the exception'}{where}"
     if ended.is_of_library(name):
         return (Remedy(fix, doc=_DOC),)
     return (
@@ -310,15 +310,15 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
             fix,
             (
                 paste.python(
-                    "# reproduce it without Ray: remove @ray.remote from the class, call {actor}(…) with the same arguments,",
+                    "# reproduce it without Ray: remove @ray.remote from the class and call {actor}(…)",
                     actor=name,
                 ),
-                "# on the actor's node and in its environment",
+                "# with the same arguments, on the node of the actor and in its environment",
             ),
             doc=_DOC,
         ),
         Remedy(
-            f"Fail where {name} is created, not at its first call",
+            f"To get the exception where {name} is created, wait for the actor there",
             (
                 paste.python("handle = {actor:name}.remote(ARGUMENTS)", actor=name),
                 "ray.get(handle.__ray_ready__.remote())",

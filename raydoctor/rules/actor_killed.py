@@ -256,7 +256,7 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
             f"Keep the handle that created {cls} as long as the actor is in use",
             (
                 paste.python(
-                    "{handle:name} = {actor:name}.remote(ARGUMENTS)   # at the top level of the driver's module, or",
+                    "{handle:name} = {actor:name}.remote(ARGUMENTS)   # at the top level of the module of the driver, or",
                     handle=name,
                     actor=cls,
                 ),

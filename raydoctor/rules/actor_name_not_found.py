@@ -6,19 +6,19 @@ didn't create. 2. The named actor died. 3. You did not use a namespace matching 
 
 ## Why
 A name belongs to a namespace. A driver that sets none in `ray.init` gets an anonymous namespace with a random name, so two
-such drivers never find each other's actors. A name also ends with its actor: unless the actor is detached, Ray frees the
-name when the process that created it ends.
+such drivers never find each other's actors. Ray frees the name when the actor ends, and an actor that is not detached ends
+with the process that created it.
 
 ## Confirm
-- On a live cluster: `ray.util.list_named_actors(all_namespaces=True)`.
+- On a live cluster: `ray.init("auto")`, then `ray.util.list_named_actors(all_namespaces=True)`.
 - `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name ended.
-- Ray's logs do not contain namespaces. Only the text of `ActorDiedError` contains one.
+- Of Ray's texts only `ActorDiedError` names the namespace; the log files do not.
 - The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates any
   named actor.
 
 ## Fix
-Set the same namespace in both programs, make the actor detached if it must outlive its creator, or create it if it is
-missing with `get_if_exists=True`.
+Set the same namespace in both programs, make the actor detached if it must outlive its creator, or create it with
+`get_if_exists=True`, which reuses an existing actor.
 
 ## Not this when
 The program expects that the actor may be missing and catches the error.

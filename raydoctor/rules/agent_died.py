@@ -7,8 +7,8 @@ it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedErr
 
 ## Why
 Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime environment
-agent. If one of them ends, the raylet ends itself and its node. Ray's message lists three possible causes: an incompatible
-`grpcio` version crashes the agent, a port is in use, or the kernel killed the agent.
+agent. If one of them ends, the raylet ends itself and its node. Usual causes: an incompatible `grpcio` version
+crashes the agent, a port is in use, or the kernel killed the agent.
 
 ## Confirm
 - The end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback means that the
@@ -240,7 +240,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     again = Remedy(
         "Install the versions of grpcio and other packages that Ray requires, and start the node again",
         (
-            "pip install -U 'ray[default]==VERSION'   # the cluster's Ray version",
+            "pip install -U 'ray[default]==VERSION'   # the Ray version of the cluster",
             "ray start   # plus your other options",
         ),
         risk="disruptive",

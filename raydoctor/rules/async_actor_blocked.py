@@ -194,7 +194,7 @@ def _finding(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> Find
     subject = f"Actor {name}" if name else "An async actor"
     links = list(blocked.links)
     if worker and hangs:
-        shows = f"{worker.label} has {evidence.many(served, 'unfinished call')} and waits for {worker.calling} of its own"
+        shows = f"{worker.label} has {evidence.many(served, 'unfinished call')} and waits for {evidence.many(worker.calling, 'call')} that it made"
         links.append(Link(worker.event, f"{shows}, unchanged for {worker.unmoved:.0f} s"))
     return Finding(
         f"{subject} (pid {blocked.pid}) {blocked.call}{took} and block{'ed' if past else 's'} its event loop: its other "
@@ -235,7 +235,7 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Log every step that takes longer than 0.1 s",
+            "Log blocking code: asyncio then logs each callback of more than 0.1 s when it returns",
             (
                 paste.python(
                     '{actor:name}.options(runtime_env={{"env_vars": {{"PYTHONASYNCIODEBUG": "1"}}}}).remote(...)',

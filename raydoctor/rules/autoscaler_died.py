@@ -6,8 +6,8 @@ after `Error in monitor loop`. The autoscaler v2 writes only `monitor.log`.
 
 ## Why
 The autoscaler is the process `monitor.py` on the head. Running tasks continue, but requests that need another node wait
-without end, and idle nodes are not removed. A provider that refuses requests, a changed configuration file or a lost GCS are
-usual reasons. The autoscaler reports `Terminated with signal 15` if a person or a service manager
+without end, and idle nodes are not removed. A provider that refuses requests, or a changed configuration file, is the usual
+reason. The autoscaler reports `Terminated with signal 15` if a person or a service manager
 ended it.
 
 ## Confirm
@@ -16,7 +16,8 @@ ended it.
   the restarts and the last state of the container `autoscaler`.
 
 ## Fix
-Fix what the exception names (credentials, configuration, quota), then restart the head: Ray does not restart the autoscaler.
+Fix what the exception names (credentials, configuration, quota), then restart the head when no
+job is running: Ray does not restart the autoscaler. On KubeRay, Kubernetes restarts its container.
 
 ## Not this when
 `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues. The cloud refused one

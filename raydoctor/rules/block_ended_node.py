@@ -114,7 +114,7 @@ def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
     scope = " and ended the cluster" if is_head else ""
     severity: Severity = "critical" if is_head or not nodes else "error"
     return Finding(
-        f"On {where}, {ends}, so ray start --block killed all other processes of the node{scope}",
+        f"On {where}, {ends}, so ray start --block killed all other processes of Ray on it{scope}",
         (Link(event, f"{daemons[0].name} {daemons[0].end}, and ray start --block killed the rest"), *_seen_by_others(case, event)),
         explains=(
             Entity("block", event.source.node or event.source.path),
@@ -144,7 +144,12 @@ def _is_head(case: Case, event: Event) -> bool:
 def _seen_by_others(case: Case, event: Event) -> Iterator[Link]:
     """A process that reported the loss of its raylet at that moment."""
     for seen in case.near(event, "raylet.seen_dead", "gcs.lost", before=3, after=30)[:1]:
-        yield Link(seen, "another process of the cluster reports the loss of the raylet or GCS")
+        yield Link(
+            seen,
+            "another process reports the loss of the GCS"
+            if seen.kind == "gcs.lost"
+            else "another process reports the loss of its raylet",
+        )
 
 
 def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
@@ -158,13 +163,13 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
             (
                 paste.shell("tail -50 /tmp/ray/session_latest/logs/{log}", log=log),
                 paste.shell(
-                    "dmesg -T | grep -iE {words}   # SIGKILL mostly comes from the kernel's OOM killer",
+                    "dmesg -T | grep -iE {words}   # SIGKILL usually comes from the OOM killer of the kernel",
                     words=f"killed process|{name}",
                 ),
             ),
         ),
         Remedy(
-            "Keep tasks off the head to leave memory for its daemons",
+            "If it was the OOM killer, keep tasks off the head to leave memory for its daemons",
             (
                 'ray start --head --num-cpus=0 --block   # plus your other options. KubeRay: rayStartParams: {num-cpus: "0"}',
             ),

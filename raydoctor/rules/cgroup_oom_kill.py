@@ -1,4 +1,4 @@
-"""A worker was killed, its cgroup counts processes killed for lack of memory, and the kernel log is not readable.
+"""A worker was killed, its cgroup recorded a kill for lack of memory, and the kernel log is not readable.
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a container
@@ -9,17 +9,18 @@ A process needed memory that its cgroup, or the machine, no longer had, and the 
 which process. The cgroup also counts such kills, and every process can read that counter.
 
 ## Confirm
-- `cat /sys/fs/cgroup/memory.events` in the container (cgroup v2: `oom_kill`), or `memory.oom_control` (v1).
-- Kubernetes: `kubectl describe pod` shows `OOMKilled`. On the host: `dmesg -T | grep -i 'killed process'`.
-- The counter starts with the container and has no times. Check whether it grows when the next worker ends.
+- `cat /sys/fs/cgroup/memory.events` in the container (cgroup v2: `oom_kill`), or
+  `/sys/fs/cgroup/memory/memory.oom_control` (v1).
+- Kubernetes: `kubectl describe pod` shows `OOMKilled` if the container's main process was killed. On the host: `dmesg -T | grep -i 'killed process'`.
+- The counter starts with the container and has no timestamps. Check whether it grows when the next worker ends.
 
 ## Fix
-Run fewer tasks of the function that needs most memory at once (`memory=`), make its batches smaller, or raise the cgroup's
+Run fewer tasks at once of the function that needs the most memory (`memory=`), make its batches smaller, or raise the cgroup's
 limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold=0.85` for `ray start`).
 
 ## Not this when
 The kernel log is readable: then `kernel-oom-kill` decides. Ray's memory monitor, a crash, or the death of the owner process
-explains the worker's end. No worker ended: an earlier kill in the container alone is not reported.
+explains the worker's end. No worker ended: the counter alone is not reported.
 """
 
 from __future__ import annotations

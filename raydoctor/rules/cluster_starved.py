@@ -1,4 +1,4 @@
-"""Requests that would fit wait forever because actors, or tasks that wait themselves, hold the resources.
+"""Requests that an idle cluster could place wait forever: actors, or tasks that are waiting too, hold the resources.
 
 ## What you see
 Nothing moves, or `GetTimeoutError`. raylet.out contains once: `… cannot be scheduled right now. You can ignore this message if
@@ -12,7 +12,7 @@ CPU to be placed and holds none.) If actors hold all of a resource, tasks wait u
 
 ## Confirm
 - `ray status` shows that everything is used, and lists `Pending Demands`.
-- `ray list actors --filter state=ALIVE --detail` shows which actors are alive, and since when. Actors of other jobs count.
+- `ray list actors --filter state=ALIVE --detail` shows which actors are alive, also those of other jobs.
 - `Resource usage {` in debug_state.txt, and in raylet.out right after the message, lists the holders and their amounts.
 - On a live cluster, `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows which tasks wait for what.
 
@@ -26,7 +26,7 @@ work is done, or add nodes. Leave resources free for the tasks that actors wait 
 - A placement group waits (`placement-group-pending`).
 - The holders wait for these very tasks (`nested-get-deadlock`).
 
-Actors that are busy are reported only after a minute, as a warning.
+If the holders are busy actors, raydoctor reports the wait only after a minute, as a warning.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ def _rounded(amount: float, resource: str) -> float:
 _NESTED_GET = Remedy(
     "Do not let tasks wait for child tasks that need the same resource (nested ray.get)",
     (
-        "# return the child's ObjectRef and let the caller ray.get it, or",
+        "# return the ObjectRef of the child and let the caller ray.get it, or",
         "# request the GPU (memory, custom resource) only for the child, not for the task that waits for it",
     ),
     doc=_NESTED,

@@ -172,7 +172,7 @@ def _headline(case: Case, seconds: int, actors: list[str], wanted: list[Event]) 
 def _remedies(
     seconds: int, setting: str, actors: list[str], wanted: list[Event]
 ) -> Iterator[Remedy]:
-    listing = "ray list actors --detail   # state, pid and node of the graph's actors"
+    listing = "ray list actors --detail   # state, pid and node of the actors of the graph"
     yield Remedy(
         "Find out what the actor is doing while the call waits",
         (

@@ -14,15 +14,15 @@ process. The dashboard exits by itself in two cases:
 - A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err` records
   why.
 
-The dashboard is usually the largest of Ray's processes on a head, and the first that the kernel's OOM killer ends. Ray does
-not restart it.
+The dashboard is usually the largest of Ray's daemons on a head, and the kernel's OOM killer ends it first where no worker
+is larger. Ray does not restart it.
 
 ## Confirm
 - The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.
 - `pgrep -af dashboard/dashboard.py` on the head prints nothing; `dmesg -T | grep -i 'killed process'`.
 
 ## Fix
-Give the head more free CPU and memory, and then restart it. Until then, use `ray status`, `ray memory` and `raydoctor
+Give the head more free CPU and memory, and restart it when no job is running: that ends the cluster. Until then, use `ray status`, `ray memory` and `raydoctor
 diagnose`, which need no dashboard.
 
 ## Not this when

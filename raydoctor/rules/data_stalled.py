@@ -13,7 +13,7 @@ A progress bar that does not move, or one of these messages:
 - No resources are free: actors of the same program, of another job, or of the pipeline's own pools hold the CPUs or
   GPUs.
 - One operator requests more than the cluster has: `num_gpus=1` without a GPU, or more shuffle aggregators than CPUs.
-- A task is hung or slow: a UDF waits for a service, a block is huge, or Ray kills tasks for memory and retries them.
+- A task is hung or slow: a UDF waits for a service, or a block is huge.
 - Nothing consumes the output, and the object store is full: backpressure.
 - The connection to an actor of the pool broke, and the pipeline sends the same call again. The actor has already run it,
   and cancels it as stale. Up to Ray 2.44 a call that is sent again keeps its number, so that this may never end.
@@ -34,8 +34,8 @@ function needs that long, raise the timeout (Ray 2.58 and later).
 
 ## Not this when
 A function of the pipeline raised an exception (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
-`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average. The
-note becomes a warning if a console repeats it to its end.
+`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average. It
+becomes a warning if the driver's output repeats the message until it ends.
 """
 
 from __future__ import annotations

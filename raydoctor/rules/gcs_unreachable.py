@@ -555,7 +555,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
             "Find what interrupts the network between that node and the head",
             (
                 paste.shell(
-                    "nc -vz {head:address} 6379   # from that node. 6379: the port of the head's ray start",
+                    "nc -vz {head:address} 6379   # from that node. 6379: the port of ray start on the head",
                     head=head,
                 ),
                 paste.shell("ray health-check --address {head:address}:6379", head=head),

@@ -441,7 +441,7 @@ def _address(ip: str) -> Remedy:
         (
             "ray list nodes   # the addresses that Ray registered",
             paste.shell(
-                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options, with the node's own address",
+                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options, with the address of the node",
                 ip=ip,
             ),
         ),

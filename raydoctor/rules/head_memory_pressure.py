@@ -1,23 +1,23 @@
 """A driver or one of Ray's own daemons, not a task, used up the node's memory.
 
 ## What you see
-Ray kills small tasks or idle workers for memory (`OutOfMemoryError`, `NODE_OUT_OF_MEMORY`) again and again, and the
-memory use stays high. In the report's `Top 10 memory users` the first is the driver's script, `gcs_server`,
+Ray kills small tasks or idle workers to free memory (`OutOfMemoryError`, `NODE_OUT_OF_MEMORY`) again and again, and the
+memory use stays high. In Ray's message `Top 10 memory users` the first is the driver's script, `gcs_server`,
 `dashboard.py`, an agent or the raylet. Or Ray finds no worker to kill: `Worker killer did not select any workers to
 kill even though memory usage is high.`
 
 ## Why
 Ray's memory monitor kills only workers. Drivers share the node's memory with them, and so do the GCS and the dashboard
-on the head. A driver collects results with `ray.get`, or loads data before it passes the data on. The GCS keeps task
-events, dead actors and dead workers. The dashboard caches events.
+on the head. A driver grows when it collects results with `ray.get` or loads data before it passes the data on. The GCS
+grows with task events, dead actors and dead workers, and the dashboard with the events that it caches.
 
 ## Confirm
-- The report in that node's `raylet.out`: the first process, and how much all workers together hold.
+- Ray's message in the `raylet.out` of that node: the first process, and how much all workers together hold.
 - `ray memory` for references that a driver keeps; `ps -eo pid,rss,args --sort=-rss | head` on the node.
 
 ## Fix
 Keep data out of the driver: pass references instead of values, and write results from tasks. Run the driver on another
-node, keep tasks off the head (`--num-cpus=0`), or give that node more memory.
+node, keep tasks off the head (`--num-cpus=0`), or give the full node more memory.
 
 ## Not this when
 Workers hold most of the memory (`ray-oom-kill`), or the kernel's OOM killer acted first (`kernel-oom-kill`).

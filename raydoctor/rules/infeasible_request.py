@@ -249,7 +249,7 @@ def _finding(
         (
             *(Link(e, f"Ray must run {e['function']} again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in reports),
-            *(Link(e, "the autoscaler still reports the request later") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
+            *(Link(e, "the autoscaler reports it again") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
             *(Link(e, f"{live_rows.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, f"{e['name']} was cancelled while it waited, before it was created") for e in cancelled[:1]),
         ),

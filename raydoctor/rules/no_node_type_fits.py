@@ -86,7 +86,7 @@ def _finding(
         f"The autoscaler has no node type that can hold {wanted}: its types are {evidence.join_names(str(t) for t in types)}",
         (
             Link(shown[0], f"no node type can hold {wanted}"),
-            *(Link(e, "the last report of the same") for e in shown[-1:] if len(shown) > 1),
+            *(Link(e, "the autoscaler reports it again") for e in shown[-1:] if len(shown) > 1),
         ),
         explains=(Entity("node-types", wanted),),
         severity=waiting.severity(case),
@@ -96,7 +96,11 @@ def _finding(
                 _type_lines(needs),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
-            Remedy(f"Or request less {evidence.join_names(short)}" if short else "Or request less"),
+            Remedy(
+                f"Or lower the request for {evidence.join_names(short)}"
+                if short
+                else "Or lower the request"
+            ),
         ),
         covers=tuple(reports),
     )

@@ -4,21 +4,21 @@
 `TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or
 `… the put value …`, with a block `Checking Serializability of …` that ends in `FailTuple(…)`; for a task's result
 `RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt
-appears as `RaySystemError: System error: Failed to unpickle serialized exception`. Ray passes on a `PicklingError: Can't pickle
-<…>: it's not the same object as …` as it is.
+appears as `RaySystemError: System error: Failed to unpickle serialized exception`. A `PicklingError: Can't pickle
+<…>: it's not the same object as …` reaches the program unchanged.
 
 ## Why
 Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks,
-sockets, database and GPU handles, open files, generators and running frames cannot be pickled. A function includes
-every global and local variable that it uses, a method its whole object.
+sockets, database and GPU handles, open files, generators and running frames cannot be pickled. Pickling a
+function includes every global and local variable that it uses; pickling a method includes its whole object.
 
 ## Confirm
 - `FailTuple(name [path=…, obj=…, parent=…])`: the object that cannot be pickled, and the object that holds it.
 - `ray.util.inspect_serializability(obj, name=…)` prints the same for any object.
 
 ## Fix
-Create such an object where it is used: inside the task, or in an actor's `__init__`. Or define how pickle leaves it
-out (`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
+Create such an object where it is used: inside the task, or in an actor's `__init__`. Or leave it out of the
+pickle (`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
 
 ## Not this when
 A line of your own program is directly above `cannot pickle`: then your code pickled something itself
@@ -353,7 +353,7 @@ def _by_name() -> Remedy:
     return Remedy(
         "Make the name in the message lead to this very function or class: pickle stores only the name",
         (
-            "# do not wrap or define it again under the same name. Restart a notebook's kernel after editing a class",
+            "# do not wrap or define it again under the same name. Restart the kernel of a notebook after editing a class",
             "ray.cloudpickle.register_pickle_by_value(module)   # a module that the workers cannot import",
             "class Actor:   # around a compiled (Cython) class, in a plain Python module\n    def __init__(self, *args):\n"
             "        self.inner = Compiled(*args)",

@@ -4,7 +4,8 @@
 Ray works, but slowly, and one of these messages appears:
 
 - When Ray starts: `The object store is using /tmp/ray instead of /dev/shm because /dev/shm has only 67108864 bytes
-  available. This will harm performance!` Ray refuses to start with a store of more than 10 GB: `The configured object store
+  available. This will harm performance!` If the store is larger than 10 GB, Ray
+  does not start then: `The configured object store
   size (… GB) exceeds /dev/shm size`.
 - When the raylet starts: `System memory request exceeds memory available in /dev/shm`. The raylet then makes the store
   smaller.
@@ -19,7 +20,7 @@ to the disk.
 ## Confirm
 - `df -h /dev/shm` on the node, or in the container.
 - raylet.out: `Starting object store with directory /tmp/ray` (it should be /dev/shm).
-- `ray memory --stats-only`; files named `plasma…` below the session directory.
+- `ray memory --stats-only`; `lsof +L1 | grep plasma` lists the files, which Ray has unlinked.
 - On a live cluster, raydoctor compares `df` with the raylet's `--object_store_memory`.
 
 ## Fix

@@ -160,7 +160,7 @@ def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
     ]
     return Finding(
         f"Generator task {name} yielded {made} when Ray ran it again to replace lost objects, but {first['expected']} in the "
-        "first run, so Ray gave it up",
+        "first run, so Ray stopped reconstructing it",
         (
             *objects.recovery(case),
             Link(first, f"the second run yielded {made}, the first {first['expected']}"),

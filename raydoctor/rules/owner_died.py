@@ -7,18 +7,17 @@
 Every object has one owner: the worker or driver that called `.remote()` or `ray.put()`. The owner records where
 the copies are and how to make the object again. When the owner exits, Ray can neither find nor rebuild the
 object, even if a copy still exists. The root cause is whatever ended the owner. If the logs record it, the report
-lists this finding as its consequence.
+lists `owner-died` as a consequence of that cause.
 
 ## Confirm
-- The object's id names its creator: the first 48 digits are the task, an index from `01e1f505` on means
-  `ray.put`.
+- The object's id names its creator: the first 48 digits are the task, the last 8 an index (little-endian).
+  100000001 (`01e1f505`) or more means `ray.put`.
 - The message has the owner's WorkerID; `raydoctor story OWNER_ID` shows how the owner ended.
 - A WorkerID made of a JobID followed by 48 `f` belongs to a driver: the script that created the object had ended.
 
 ## Fix
-Keep the owner running, or let a long-lived process own the data. Return values instead of references made by
-`ray.put` inside a task, create the objects in a detached actor, and do not pass on references from a script
-that ends. If the owner crashed, fix that crash first.
+Keep the owner running, or let a long-lived process own the data. For example, return values instead of references
+made by `ray.put` inside a task, create the objects in a detached actor, or keep the script that passes on references running. If the owner crashed, fix that crash first.
 
 ## Not this when
 All copies were lost with a node while the owner still runs (`object-lost`). Ray 2.3 to 2.57 also raises

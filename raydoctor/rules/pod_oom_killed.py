@@ -14,17 +14,17 @@ own daemons or what the tasks left in shared memory.
 
 ## Confirm
 - `kubectl get pod POD -o jsonpath='{.status.containerStatuses[*].lastState}'`.
-- `kubectl top pod POD --containers` shortly before; the metric `container_memory_working_set_bytes`.
-- The logs of the ended container: `kubectl logs POD -c ray-head --previous`.
+- The metric `container_memory_working_set_bytes` shortly before the kill.
+- The logs of the ended container: `kubectl logs POD -c ray-head --previous` (`-c ray-worker` on a worker).
 
 ## Fix
-Raise the limit of the group, or let fewer tasks run at once (`memory=`, `num_cpus=`). Keep tasks off the head
+Raise the memory limit of the group (`headGroupSpec` or `workerGroupSpecs`), or let fewer tasks run at once (`memory=`, `num_cpus=`). Keep tasks off the head
 (`num-cpus: "0"` in its `rayStartParams`). Give request and limit the same value, so that Ray plans with memory that exists.
 
 ## Not this when
 - A container ended with exit code 137 for another reason (`Error`): `kubectl delete`, a failed probe, a drain.
 - The pod was evicted because its machine ran out of memory (`pod-evicted`).
-- Ray's monitor killed a worker and the container lives (`ray-oom-kill`).
+- Ray's monitor killed a worker and the container is still running (`ray-oom-kill`).
 """
 
 from __future__ import annotations

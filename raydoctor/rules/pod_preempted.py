@@ -20,7 +20,8 @@ Put the head, and work that cannot restart, on machines that are not reclaimed (
 PodDisruptionBudget, `karpenter.sh/do-not-disrupt`). Let the rest restart: `max_retries`, `max_restarts`, checkpoints.
 
 ## Not this when
-- A person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): there is no disruption.
+- A person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): the pod has no condition
+  `DisruptionTarget`.
 - The pod was evicted for memory or disk (`pod-evicted`).
 """
 

@@ -139,7 +139,7 @@ def _remedies() -> tuple[Remedy, ...]:
             "Give the node a wider worker port range, and open it in the firewall",
             (
                 "ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'   # the current range",
-                "ray start --min-worker-port=10002 --max-worker-port=19999   # plus your other options. Ray's default: 9998 ports",
+                "ray start --min-worker-port=10002 --max-worker-port=19999   # plus your other options. Default: 9998 ports",
             ),
             risk="disruptive",
             doc=_DOC,

@@ -5,7 +5,7 @@
 - `raylet.out` and `gcs_server.out` contain `received SIGTERM`, or `Shutdown RPC has received`.
 
 ## Why
-A person or a program stopped Ray: `ray stop` (it ends every Ray on the machine, including other users' clusters), a
+A person or a program stopped Ray: `ray stop` (it ends all processes of Ray on the machine, including other users' clusters), a
 service manager, Kubernetes, or a cloud that ended the pod or the machine. All later errors are part of the shutdown.
 
 ## Confirm
@@ -224,8 +224,8 @@ def _finding(
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in running),
         remedies=(
             Remedy(
-                "Stop Ray only when no job is running: ray stop ends every Ray on the machine",
-                ("ray job list   # or: ray list jobs --filter status=RUNNING", "ray status"),
+                "Stop Ray only when no job is running: ray stop ends all processes of Ray on the machine",
+                ("ray job list   # or: ray list jobs --filter status=RUNNING",),
             ),
             Remedy(
                 "Find what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, or a scheduler's time limit"

@@ -318,7 +318,7 @@ def _addresses(case: Case, events: list[Event]) -> Finding:
                 (
                     "export VLLM_HOST_IP=ADDRESS_OF_THIS_NODE   # not the same value on all nodes, e.g. of a shared image",
                     "ray start --address=HEAD:6379 --node-ip-address=$VLLM_HOST_IP",
-                    "env | grep VLLM_HOST_IP; ip -br addr   # on each node, and in the driver's shell",
+                    "env | grep VLLM_HOST_IP; ip -br addr   # on each node, and in the shell of the driver",
                 ),
                 risk="disruptive",
                 doc=_DOC,

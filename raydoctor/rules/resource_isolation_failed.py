@@ -222,7 +222,7 @@ def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
     if "controllers" in why:
         return "Enable the cpu and memory controllers in all parent groups", (
             "cat /sys/fs/cgroup/cgroup.controllers",
-            "echo '+cpu +memory' | sudo tee /sys/fs/cgroup/cgroup.subtree_control   # also in each group down to Ray's",
+            "echo '+cpu +memory' | sudo tee /sys/fs/cgroup/cgroup.subtree_control   # also in each group down to that of Ray",
         )
     if "permissions" in why or "Permission" in why:
         return "Create a group for the user that runs Ray", (
@@ -236,7 +236,7 @@ def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
         )
     return "Configure the machine to use cgroup v2 only", (
         "stat -fc %T /sys/fs/cgroup   # must print cgroup2fs",
-        "systemd.unified_cgroup_hierarchy=1   # on the kernel's command line, then reboot",
+        "systemd.unified_cgroup_hierarchy=1   # on the command line of the kernel, then reboot",
     )
 
 

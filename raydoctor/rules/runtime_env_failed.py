@@ -143,7 +143,7 @@ EXAMPLES: tuple[Example, ...] = (
             "pip",
             "3 attempts",
             "acme-features==1.4.2",
-            "To retry within 10 minutes",
+            "To retry at once",
             "--index-url",
         ),
     ),

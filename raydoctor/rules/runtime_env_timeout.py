@@ -169,7 +169,7 @@ def _seconds(failure: SetupFailure) -> int:
     for event in failure.attempts:
         try:
             config = json.loads(event["env"]).get("config")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             continue
         if isinstance(config, dict) and isinstance(config.get("setup_timeout_seconds"), int):
             return int(config["setup_timeout_seconds"])

@@ -235,7 +235,7 @@ def _value(text: str) -> object:
     """The JSON value: a number, a boolean or a text."""
     try:
         return json.loads(text.lower()) if text.lower() in ("true", "false") else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

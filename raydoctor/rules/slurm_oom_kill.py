@@ -7,17 +7,18 @@
 
 ## Why
 Slurm gives each job a cgroup with the memory that it requests per node (`--mem`, `--mem-per-cpu`; without them a default that
-is often small). Ray's daemons, workers and object store all count. Ray reads the machine's memory, not always the job's limit,
+is often small). Ray's daemons, workers and object store all count. Ray may see the machine's memory instead of the job's limit,
 and then starts more than fits.
 
 ## Confirm
 - `sacct -j JOB --format=JobID,State,MaxRSS,ReqMem,NodeList,ExitCode`. `MaxRSS` is sampled every 30 s: it can miss the peak.
 
 ## Fix
-Request more memory, and tell Ray what it has (`--memory`, `--object-store-memory` for `ray start`).
+Request more memory, or start less at once: `--num-cpus`, `--object-store-memory` and `--memory` for `ray start`. The last one limits
+only tasks that declare `memory=`.
 
 ## Not this when
-Ray's memory monitor killed a worker, and the step lives (`ray-oom-kill`). The job ended at its time limit (`slurm-time-limit`).
+Ray's memory monitor killed a worker, and the step is still running (`ray-oom-kill`). The job ended at its time limit (`slurm-time-limit`).
 """
 
 from __future__ import annotations

@@ -11,16 +11,17 @@ full, read-only or not writable for Ray's user, if another process deletes the f
 are missing. Ray retries, and logs the error each time.
 
 ## Confirm
-- Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on that node, as Ray's user.
-- raylet.out: `Starting object store with directory …, fallback …` names the directory.
+- Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on the node of the error, as Ray's user.
+- raylet.out: `Starting object store with directory …, fallback …` names the directory after `fallback`, unless spilling is
+  configured.
 - For S3: `python -c 'import boto3, smart_open'` in Ray's environment, on every node.
 
 ## Fix
 Make the directory writable and large enough on every node, or set another one (`ray start
---object-spilling-directory=DIRECTORY`, Ray 2.45 and later). For S3, install `boto3` and `smart_open` on every node.
+--object-spilling-directory=DIRECTORY`, Ray 2.45 and later; before, `_system_config={"object_spilling_config": …}`). For S3, install `boto3` and `smart_open` on every node.
 
 ## Not this when
-The file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`). The store spills much, and
+The file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`). The store spills a lot,
 slowly (`spill-heavy`).
 """
 
@@ -236,7 +237,7 @@ _PACKAGES = Remedy(
 _CREDENTIALS = Remedy(
     "Give Ray's user on every node write access to the bucket",
     (
-        "aws sts get-caller-identity                 # on the node, as Ray's user: which identity?",
+        "aws sts get-caller-identity                 # on the node, as the user of Ray: which identity?",
         "aws s3 cp /etc/hostname s3://BUCKET/PATH/   # is writing allowed?",
     ),
     doc=store.SPILLING_DOC,

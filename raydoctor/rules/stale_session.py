@@ -108,11 +108,11 @@ def _finding(stale: list[_Stale], disk: RayDisk | None) -> Finding:
     one = len(stale) == 1
     return Finding(
         f"{evidence.many(len(stale), 'ended session')} {'holds' if one else 'hold'} "
-        f"{least}{size(_total(stale))} in {where}, {'unchanged' if one else 'the oldest unchanged'} for {oldest}{full}",
+        f"{least}{size(_total(stale))} in {where}, {'unchanged' if one else 'the oldest of them unchanged'} for {oldest}{full}",
         tuple(
             Link(
                 s.event,
-                f"{s.path} holds {size(s.bytes)}, last written {duration(s.age)} before",
+                f"{s.path} holds {size(s.bytes)}, last written {duration(s.age)} before this capture",
             )
             for s in stale[:3]
         )
@@ -124,7 +124,10 @@ def _finding(stale: list[_Stale], disk: RayDisk | None) -> Finding:
             Remedy(
                 f"Remove sessions that you no longer need"
                 f"{'' if len(stale) <= 5 else f' (the 5 largest of {len(stale)})'}",
-                tuple(paste.shell("rm -rf {session:path}", session=s.path) for s in stale[:5]),
+                tuple(
+                    paste.shell("rm -rf {session:path}   # with its logs", session=s.path)
+                    for s in stale[:5]
+                ),
                 risk="destructive",
             ),
         ),

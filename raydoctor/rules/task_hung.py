@@ -275,10 +275,10 @@ _ADVICE = {
     "collective": "# compare the stacks of all ranks: every rank must make the same calls in the same order, so the "
     "rank at another line is the cause",
     "lock": "# take every lock in a with block, never take one twice, and never hold one during ray.get",
-    "socket": "# give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
+    "socket": "# give every connection a timeout (requests.get(…, timeout=30), sock.settimeout(30))",
     "subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL)   # the subprocess may wait for input",
     "python-loop": "# give the loop an end condition, and print its progress",
-    "native": "# check the library's settings: threads, tolerance, number of iterations",
+    "native": "# check the settings of the library: threads, tolerance, number of iterations",
 }
 
 

@@ -229,7 +229,7 @@ def _of_shells(case: Case, shells: list[Event]) -> Finding:
                 "See which processes hold the threads, and end those of earlier runs",
                 (
                     "ps -eLo user,pid,comm | sort | uniq -c | sort -n | tail   # as another user, if no command starts",
-                    "ray stop   # ends this user's Ray processes on the node",
+                    "ray stop   # ends the Ray processes of this user on the node",
                 ),
                 risk="destructive",
             ),

@@ -264,7 +264,7 @@ def _reproduce(crash: Crash) -> Remedy:
         f"Reproduce the crash of {place.function} without Ray, with the same input",
         (
             paste.shell(
-                "python -X faulthandler your_script.py   # a script that calls what {function} calls at {file}:{line}, without Ray",
+                "python -X faulthandler your_script.py   # a script that runs line {line} of {file}, in {function}",
                 function=place.function,
                 file=place.file,
                 line=place.line,
@@ -303,7 +303,7 @@ def _library(crash: Crash) -> Remedy:
     top = crash.frames[0] if crash.frames else None
     if top and "/ctypes/" in top.file:
         return Remedy(
-            f"Check the ctypes call in {crash.place or top}: its pointers, argtypes and restype, and how long their memory lives"
+            f"Check the ctypes call in {crash.place or top}: its pointers, argtypes and restype, and whether the memory that they point to is still allocated"
         )
     blamed = [m for m in crash.modules if top and f"-packages/{m}/" in top.file]
     if not blamed:

@@ -5,7 +5,8 @@ The driver prints `(raylet) WARNING: 24 PYTHON worker processes have been starte
 `which is 4x the maximum expected startup concurrency (6)`.
 
 ## Why
-Ray starts one process per actor, and an additional one while a task that occupies a process waits in `ray.get`. With
+Ray starts one process per actor, and one more for each task that waits in `ray.get`: it releases its CPU but keeps
+its process. With
 `num_cpus=0`, a fraction, or nested tasks, the CPUs do not limit their number. Each process takes 60 MiB or more, and they
 compete for the cores.
 

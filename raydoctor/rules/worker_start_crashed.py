@@ -8,12 +8,12 @@ Before 2.55 nothing fails: tasks wait forever.
 
 ## Why
 A worker is a new Python process that imports Ray and then registers with its raylet. Something in its environment breaks
-the import: a module of yours that hides a standard one (`queue.py`, `types.py` on `PYTHONPATH`), another Ray or Python
-version than the raylet's, a missing library, or a limit on threads or files.
+the import: a module of yours that hides a standard one (`queue.py`, `types.py` on `PYTHONPATH`), a Ray or
+Python version other than the raylet's, a missing library, or a limit on threads or files.
 
 ## Confirm
 - `raylet.err` of that node contains what the process printed: a worker that fails this early has no `.err` file yet. The
-  headline names the exception.
+  headline of the report names the exception.
 - Start Python on that node with the same environment: `python -X importtime -c "import ray"`.
 
 ## Fix

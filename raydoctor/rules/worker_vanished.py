@@ -88,13 +88,13 @@ _KERNEL = Gap(
 _FIND = Remedy(
     "Find what ended the process",
     (
-        "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
+        "dmesg -T | grep -iE 'killed process|out of memory'   # on the node of the worker",
         "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
         "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
     ),
     doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
 )
-_UNTIL_THEN = "Until then, let Ray retry the work, unless it ends its process each time"
+_UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its worker on every attempt"
 
 
 @rule(
@@ -217,7 +217,7 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     }
     crash = ["a crash that Python or Ray reported"] if all(e.worker in own for e in exits) else []
     return [
-        "a kill by Ray's memory monitor", *crash, "an exit with an error code (except os._exit, which leaves no code)", "an earlier end of its node or of the process that owned its work",
+        "a kill by Ray's memory monitor", *crash, "an exit with an error code (except by os._exit, whose code Ray does not see)", "an earlier end of its node or of the process that owned its work",
     ]  # fmt: skip
 
 

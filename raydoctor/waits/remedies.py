@@ -25,11 +25,11 @@ class _Fix(NamedTuple):
 _OF_KIND: Mapping[Kind, _Fix] = {
     "socket": _Fix(
         "Set a timeout on the connection",
-        ("requests.get(url, timeout=30)            # or socket.settimeout(30), the client's own timeout=",),
+        ("requests.get(url, timeout=30)            # or sock.settimeout(30), the client's own timeout=",),
     ),
     "lock": _Fix(
         "Release every lock where it was acquired, acquire none twice, and hold none across ray.get",
-        ("with lock: ...                           # or lock.acquire(timeout=60), queue.get(timeout=60)",),
+        ("if not lock.acquire(timeout=60): raise TimeoutError(...)    # or queue.get(timeout=60)",),
     ),
     "sleep": _Fix(
         "Wait for the event itself, with a timeout, instead of sleeping",

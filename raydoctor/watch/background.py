@@ -199,7 +199,7 @@ class BackgroundProcess:
         self._out.seek(0)
         try:
             reply = json.load(self._out)
-        except ValueError:
+        except (ValueError, RecursionError):
             reply = None
         return reply if isinstance(reply, dict) else {"problem": "wrote an unreadable reply"}
 

@@ -19,6 +19,7 @@ EXPECTED = (
     Skip("this Python has a way of its own", "for Python 3.13 and older"),
     Skip("gdb is not installed", "gdb is an optional backend of `attach`"),
     Skip("gdb cannot restore registers here", "gdb 13 on processors with AMX"),
+    Skip("zsh is not installed", "a shell of which prompts are tried"),
     Skip("tmux is not installed", "a terminal to drive `watch` in"),
     Skip("promtool is not installed", "Prometheus' own tool checks metrics and alerts"),
     Skip("IPython is not installed", "notebooks are optional"),

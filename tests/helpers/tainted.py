@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import pty
 import re
+import select
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+import tty
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, NamedTuple
 
 from raydoctor.capture.open import open_capture
@@ -357,12 +364,66 @@ def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> lis
         timeout=300,
         check=True,
     )
-    calls = []
+    calls = [(int(number), tuple(words)) for number, *words in _rows(folder)]
+    return [Call(steps[number - 1], words) for number, words in sorted(calls)]
+
+
+_TYPED = r"""
+command_not_found_handler() {
+  printf '%s\x1f' "$number" "$@" $'\x1e' >>"$HOME/calls/${sysparams[pid]}"
+}
+for name in kill cd pushd source trap alias enable hash exit; do
+  functions[$name]="command_not_found_handler $name \"\$@\""
+done
+"""
+
+
+def in_zsh(steps: Sequence[str], folder: Path) -> list[Call]:
+    """What the steps would run if they are typed at the prompt of an interactive zsh without programs.
+
+    Raises TimeoutError if the shell does not come to the last step.
+    """
+    (folder / "cwd").mkdir()
+    (folder / "calls").mkdir()
+    (folder / ".zshrc").write_text("zmodload zsh/system; unsetopt zle\n" + _TYPED)
+    master, slave = pty.openpty()
+    tty.setraw(slave)  # no limit on a line, and no character that interrupts
+    shell = subprocess.Popen(
+        [shutil.which("zsh") or "zsh", "-i"],
+        cwd=folder / "cwd",
+        env={"PATH": "/nonexistent", "HOME": str(folder), "ZDOTDIR": str(folder), "LC_ALL": "C.UTF-8"},
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    typed = "".join(f"number={n}\n{step}\n" for n, step in enumerate(steps, 1))
+    unsent = f"{typed}number=end\nend-of-steps\n".encode("utf-8", "surrogateescape")
+    deadline = time.monotonic() + 120
+    try:
+        while not any(b"end-of-steps" in p.read_bytes() for p in (folder / "calls").iterdir()):
+            if time.monotonic() > deadline or shell.poll() is not None:
+                raise TimeoutError("zsh did not come to the last step")
+            writable = [master] if unsent else []
+            readable, writable, _ = select.select([master], writable, [], 0.2)
+            if readable:
+                os.read(master, 1 << 16)
+            if writable:
+                unsent = unsent[os.write(master, unsent[:512]) :]
+    finally:
+        os.killpg(shell.pid, SIGKILL)
+        shell.wait()
+        os.close(master)
+    return [
+        Call(steps[int(number) - 1], tuple(words))
+        for number, *words in _rows(folder)
+        if number.isdecimal()
+    ]
+
+
+def _rows(folder: Path) -> Iterator[list[str]]:
+    """The number of the step and the words of each call."""
     for path in (folder / "calls").iterdir():
         for row in path.read_bytes().decode("utf-8", "replace").split("\x1f\x1e\x1f")[:-1]:
-            number, *words = row.split("\x1f")
-            calls.append((int(number), Call(steps[int(number) - 1], tuple(words))))
-    return [call for _, call in sorted(calls)]
+            yield row.split("\x1f")
 
 
 def _opens(call: Call) -> bool:
@@ -379,8 +440,17 @@ def harm_in_bash(
 
     Of prose, the first word is always looked for as a program, and what follows are its arguments.
     """
+    return _harm(in_bash(steps, folder, comments=comments), folder, prose)
+
+
+def harm_in_zsh(steps: Sequence[str], folder: Path) -> list[str]:
+    """The same for what is typed at zsh's prompt."""
+    return _harm(in_zsh(steps, folder), folder, prose=False)
+
+
+def _harm(calls: Iterable[Call], folder: Path, prose: bool) -> list[str]:
     harm = []
-    for call in in_bash(steps, folder, comments=comments):
+    for call in calls:
         command, *words = call.words
         if "canary" in command and not (prose and _opens(call)):
             harm.append(f"runs {command!r}: {call.step!r}")

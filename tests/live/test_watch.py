@@ -28,7 +28,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 
 from raydoctor.cli import execute
-from raydoctor.cli._lines import LineWriter
+from raydoctor.cli.screen.lines import LineWriter
 from raydoctor.model import text as _text
 from raydoctor.model.status import Gauge
 from raydoctor.observe import live

@@ -11,28 +11,23 @@ from time import thread_time
 
 import pytest
 
+from benchmarks import all_patterns, attack_patterns
 from benchmarks.attacks import Attack, attacks
-from raydoctor import rules
 from raydoctor.capture.console import files
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import open_capture
-from raydoctor.case import Case, signals
+from raydoctor.case import Case
 from raydoctor.case.rule import Signal, rule
-from raydoctor.diagnosis import engine, plugins, unexplained
-from raydoctor.model import patterns as _pattern
+from raydoctor.diagnosis import engine
 from raydoctor.model.values import Event, Finding, Gap, Source
 from raydoctor.read import budget, keep, scan, stacks, structured
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import RECORD_BYTES
 from raydoctor.read.records import MAX_LINE, LogLine
+from raydoctor.redact.redactor import Redactor
 
-SIGNALS = sorted(
-    {s for r in rules.load() for s in r.looks_for}
-    | set(signals.FACTS)
-    | set(unexplained.signals(())),
-    key=lambda s: (s.kind, s.find, s.pattern),
-)
+SIGNALS = attack_patterns.all_signals()
 SMALL, QUICK_S, SLOWEST = 1024, 0.0002, 3
 """Of the attacks that take longer for so few characters, the slowest are tried with as many as a pattern can meet."""
 MOST_S = 1.0
@@ -86,23 +81,53 @@ def test_no_line_is_slow_for_a_signal() -> None:
     assert found == []
 
 
-def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    """The expressions that rules and readers use on records; `redact` has its own tests."""
-    assert plugins.catalogue().rules
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith(
-            ("raydoctor.rules", "raydoctor.read", "raydoctor.case.facts", "raydoctor.une")
-        ):
-            for key, value in vars(module).items():
-                if isinstance(value, _pattern._Late) and isinstance(value.late[0], str):
-                    yield f"{name}.{key}", re.compile(*value.late)
+NOT_HOSTILE = {
+    "capture.contents._SLURM": "tried at the beginning of a file only",
+    "capture.contents._YAML": "tried at the beginning of a file only",
+    "capture.console.shape._SRUN": "tried at the beginning of a line only",
+    "model.target_names._PID": "tried on a whole name that the user typed",
+    "observe/stacks/locks.py:175": "tried at the beginning of a line of the kernel",
+    "read.kubernetes.documents._IGNORED": "tried at one place only",
+    "read.prefilter._HITS": "the output of rg, which puts the numbers first",
+    "read/index.py:204": "the patterns of rules",
+    "render.rule_pages._SPAN": "the pages of rules",
+}
+"""Patterns that no text of another user meets as `slow` tries them, and why."""
 
 
-def test_no_record_is_slow_for_a_rule() -> None:
+def patterns() -> list[all_patterns.Known]:
+    """All of the package. Those of `redact` meet whole windows: they are tried through the redactor."""
+    return [each for each in all_patterns.all_patterns() if each.name not in NOT_HOSTILE]
+
+
+def test_the_walk_finds_patterns_however_they_are_held() -> None:
+    names = {each.name for each in all_patterns.all_patterns()}
+    assert {
+        "redact.places.PLACES",  # in a tuple of objects
+        "redact.shapes._shapes",  # made by a function at its first call
+        "act/attach/programs/look_inside.py:209",  # in a program that is never imported
+    } <= names
+    assert set(NOT_HOSTILE) <= names
+
+
+def test_no_record_is_slow_for_a_pattern() -> None:
     found = [
-        f"{name}: {attack}"
-        for name, regex in patterns()
-        for attack in slow(regex.search, attacks(regex.pattern, regex.flags), MAX_LINE)
+        f"{each.name}: {attack}"
+        for each in patterns()
+        if not each.name.startswith("redact")
+        for attack in slow(each.tries, attacks(each.text, each.flags), MAX_LINE)
+    ]
+    assert found == []
+
+
+def test_no_text_is_slow_to_redact() -> None:
+    """A tenth of the patterns; `benchmarks/attack_patterns.py` tries all with 1 MB."""
+    known = [each for each in patterns() if each.name.startswith("redact")]
+    found = [
+        f"{each.name}: {attack}"
+        for each in known[::10]
+        for attack in attack_patterns.slowest(each.tries, attacks(each.text, each.flags), 1)
+        if takes_too_long(Redactor().redact, attack.text(50_000))
     ]
     assert found == []
 
@@ -307,7 +332,9 @@ def test_groups_of_a_pattern(pattern: str, wanted: list[tuple[str, str]]) -> Non
 
 def test_what_a_group_takes_for_a_number_is_one() -> None:
     """Otherwise a single line of a program would end a rule. Fields of signals have their own limit on digits."""
-    every = [(name, regex, "9" * 400) for name, regex in patterns()]
+    read = ("rules.", "read.", "case.facts")
+    every = [(p.name, p.compiled, "9" * 400) for p in patterns() if p.name.startswith(read)]
+    every = [each for each in every if isinstance(each[1].pattern, str)]
     every += [(signal.kind, signal.regex, "1.2.3") for signal in SIGNALS]
     bad = [
         f"{name}: {group or inner}"

@@ -77,7 +77,23 @@ def test_times_of_all_stores(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "soon", -1, True, None, float("nan"), 1e30, "9" * 40, [], {}]
+    "value",
+    [
+        "",
+        "soon",
+        -1,
+        True,
+        None,
+        float("nan"),
+        1e30,
+        "9" * 40,
+        "9" * 19,
+        9999999999999999999,
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00Z",
+        [],
+        {},
+    ],
 )
 def test_what_is_no_time(value: object) -> None:
     assert nanoseconds(value) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import io
 import lzma
@@ -31,7 +32,9 @@ from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import structured
 from raydoctor.rules import placement_group_pending
 from raydoctor.rules.shared import serve, waiting
+from tests.helpers import ROOT
 
+PACKAGE = ROOT / "raydoctor"
 RECORD = b"[2026-11-21 07:34:50,741 I 8 8] (raylet) event.cc:234: Set ray event level to warning\n"
 
 
@@ -389,3 +392,21 @@ def test_a_damaged_dump_of_a_raylet_has_no_counts(tmp_path: Path) -> None:
     file.write_text("num_waiting_for_resource: bundles\nGrant queue length: 3\n")
     (state,) = structured.read({Source(file.name, "debug-state", size=1): str(file)}, [])
     assert (state["num_waiting_for_resource"], state["grant_queue_length"]) == ("", "3")
+
+
+def test_code_that_expects_damaged_json_expects_deep_json() -> None:
+    """`json` raises RecursionError for `[[[[…`, which is no ValueError: this disabled a rule."""
+    bad = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Try):
+                caught = [ast.unparse(each.type) for each in node.handlers if each.type]
+            elif isinstance(node, ast.With):
+                caught = [ast.unparse(each.context_expr) for each in node.items]
+            else:
+                continue
+            told = " ".join(caught)
+            body = " ".join(map(ast.unparse, node.body))
+            if "json.load" in body and "ValueError" in told and "RecursionError" not in told:
+                bad.append(f"{file.relative_to(PACKAGE)}:{node.lineno} {told}")
+    assert bad == []

@@ -33,8 +33,8 @@ def test_memory_makes_ray_start_fewer_tasks() -> None:
     """Ray counts 14 GiB of memory: the 0.68 GiB that a task held would let 20 start."""
     remedy = remedies([_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2)], _NODE)[0]
     assert remedy.title == (
-        "Limit train to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing, and the "
-        "other processes leave 2.24 GiB below Ray's threshold"
+        "Limit train to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing (1.36 GiB planned for "
+        "each), and the other processes leave 2.24 GiB below Ray's threshold"
     )
     assert "memory=9557 * 1024**2" in remedy.steps[0]
     assert "num_cpus=4)" in remedy.steps[1]
@@ -59,14 +59,14 @@ def test_survivors_of_a_kill_tell_how_large_a_task_grows() -> None:
 def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
     title = remedies([_report([1.77], 0.64, 2.4, actor=True)], _NODE)[0].title
     assert title == (
-        "Keep actor Cache below 1.76 GiB, the memory left for it: it had grown to 1.77 GiB"
+        "Keep actor Cache well below 1.76 GiB, the memory left for it: it had grown to 1.77 GiB"
     )
 
 
 def test_an_actor_at_the_limit_has_grown_beyond_it() -> None:
     title = remedies([_report([1.47], 0.93, 2.4, actor=True)], _NODE)[0].title
     assert title == (
-        "Keep actor Cache below 1.47 GiB, the memory left for it: it had grown beyond that"
+        "Keep actor Cache well below 1.47 GiB, the memory left for it: it had grown to that size"
     )
 
 

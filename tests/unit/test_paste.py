@@ -7,6 +7,7 @@ import copy
 import json
 import pickle
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -229,6 +230,23 @@ def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
     assert tainted.harm_in_bash([s for s in steps if "#" in s], folder, comments=False) == []
 
 
+ZSH = pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+
+
+@ZSH
+def test_no_rule_advises_to_type_a_name_at_the_prompt_of_zsh(tmp_path: Path) -> None:
+    assert tainted.harm_in_zsh(attacked().steps, tmp_path) == []
+
+
+@ZSH
+@pytest.mark.parametrize(
+    "step",
+    ["a; canary", "a `canary`", "a # b; canary", "echo a >canary", "a -canary", "a =(canary)"],
+)
+def test_the_prompt_of_zsh_is_seen_to_run_what_is_harmful(step: str, tmp_path: Path) -> None:
+    assert tainted.harm_in_zsh(["x 'y'", step, "z"], tmp_path)
+
+
 def test_no_headline_or_title_acts_when_pasted(tmp_path: Path) -> None:
     prose = attacked().prose
     assert len(prose) > 2500
@@ -359,7 +377,11 @@ def test_advice_of_ours_comes_back_as_written(hint: str) -> None:
 
 
 def test_no_comment_of_a_shell_s_line_acts_where_it_is_no_comment() -> None:
-    """Interactive zsh reads what follows `#` as further words, and acts on `;` and backticks among them."""
+    """Interactive zsh reads what follows `#` as further words, and acts on `;` and backticks among them.
+
+    An apostrophe opens a quotation there, which ends at the first one of the next pasted line: what that
+    line quotes is then code.
+    """
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text())
@@ -367,8 +389,11 @@ def test_no_comment_of_a_shell_s_line_acts_where_it_is_no_comment() -> None:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
                 continue
-            comment = re.search(r"(?:^| {2,})# .*[;`|&<>].*", node.value)
-            if comment and id(node) not in pages and not is_python(node.value):
+            comment = re.search(r"(?:^| {2,})# .*", node.value)
+            if not comment or id(node) in pages or is_python(node.value):
+                continue
+            is_open = any(comment[0].count(quote) % 2 for quote in "'\"")
+            if is_open or re.search(r"[;`|&<>]", comment[0]):
                 found.append(f"{path.name}:{node.lineno}: {comment[0]}")
     assert found == []
 

@@ -228,11 +228,11 @@ def test_the_length_of_a_header(text: str) -> None:
     ],
 )
 def test_hostile_lines_cost_nothing(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for role in ROLES:
         parse_line(text, role)
         message_of(text, role)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @given(value=st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.booleans()))

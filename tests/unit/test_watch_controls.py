@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raydoctor.cli import _watch_screen
-from raydoctor.cli._screen import Screen
+from raydoctor.cli.screen import watch_screen
+from raydoctor.cli.screen.screen import Screen
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import ReportedTask
@@ -118,7 +118,7 @@ def test_commands_get_the_watched_cluster(
 ) -> None:
     """Tasks of another cluster have the same ids. Its address is trusted only as far as the user typed it."""
     watch = SimpleNamespace(cluster=Cluster(gcs_address="127.0.0.1:6379", typed=typed))
-    screen = _watch_screen._WatchScreen(watch)  # type: ignore[arg-type]
+    screen = watch_screen._WatchScreen(watch)  # type: ignore[arg-type]
     started: list[list[str]] = []
     monkeypatch.setattr(screen.command, "start", lambda words, width: started.append(words))
     for what in ("stack", "cancel"):

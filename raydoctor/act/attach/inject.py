@@ -106,7 +106,7 @@ def _run_program(plan: str) -> Injection:
     )
     try:
         reply = json.loads(child.communicate(plan.encode(), timeout=_SECONDS)[0])
-    except (subprocess.TimeoutExpired, ValueError):
+    except (subprocess.TimeoutExpired, ValueError, RecursionError):
         return Injection("", "the injecting process ended early")
     finally:
         # It ends by itself, and is never killed: it may have set a breakpoint.

@@ -64,7 +64,7 @@ def _other_session(cluster: Cluster, address: str) -> str:
     """
     answer = dashboard.get(address, "/api/version", _TIMEOUT, cluster.access(True))
     name = ""
-    with suppress(ValueError, AttributeError):
+    with suppress(ValueError, AttributeError, RecursionError):
         name = str(json.loads(answer.body or b"{}").get("session_name") or "")
     ours = _session(cluster)
     return name if name and ours and name != ours else ""

@@ -101,7 +101,7 @@ class Owners:
             reply: Row = json.loads(self._line(deadline))
             while reply.get("n") != request.get("n"):
                 reply = json.loads(self._line(deadline))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise AskError(
                 "ENDED", f"the process that queries the cluster ended: {error}"
             ) from error

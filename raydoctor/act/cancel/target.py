@@ -61,6 +61,11 @@ class CancelTarget:
     parent: str
 
     @property
+    def identity(self) -> str:
+        """This attempt in this worker: it differs once the task has been retried, moved or started."""
+        return f"{self.task}:{self.attempt}:{self.worker}:{self.pid}"
+
+    @property
     def runs(self) -> bool:
         """Whether it runs."""
         return self.state == "running"

@@ -99,6 +99,13 @@ def inspect(options: SweepOptions, with_disk: bool) -> SweepReport:
     )
 
 
+def only(view: SweepReport, shown: str) -> SweepReport:
+    """The report with the leftovers that an earlier plan showed: their identities, separated by commas."""
+    known = set(shown.split(","))
+    kept = [e for e in view.leftovers if proc.identity(*e.identity, view.boot) in known]
+    return view._replace(leftovers=kept)
+
+
 def plan(view: SweepReport, deed: SweepRequest) -> Plan:
     """What the request would end and remove."""
     ending = [each for each in view.leftovers if each.identity not in view.spared]

@@ -387,7 +387,7 @@ def _nested(value: str, outer: _Head, depth: int) -> Iterator[str]:
 def _unescaped(text: str) -> list[str]:
     """A string literal's lines."""
     if "\\u" in text:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             value = json.loads(f'"{text}"', strict=False)
             return str(value).splitlines()[:_MOST_LINES]
     plain = text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "")

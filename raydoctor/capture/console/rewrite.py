@@ -51,15 +51,17 @@ class Rewriter:
         shown: list[RewrittenLine] = []
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, raw in lines:
-            text = tracebacks.unlinked(raw)
+            text = tracebacks.unlinked(raw) if "](file:" in raw else raw
             if (
-                not (drawn.form or deinterleaver.is_busy or self._role)
+                not (drawn.form or deinterleaver.waiting or self._role == "event")
                 and prefixes.is_bare(text)
-                and not exceptions.may_hold(text)
+                and (text[:1] != "(" if self._role else not exceptions.may_hold(text))
                 and not (self._roles and (text[:1] in _OPENS_RECORD or "[20" in text))
             ):
-                shown.append(("", number, text))
-                self._header, self._in_traceback = "", text[:1] in (" ", "\t")
+                shown.append((self._role, number, text))
+                self._header = ""
+                if not self._role:
+                    self._in_traceback = text[:1] in (" ", "\t")
                 continue
             line = prefixes.strip(text)
             if drawn.convert(line):

@@ -55,9 +55,10 @@ def unfolded(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
     ends: list[int] = []
     is_traceback = False
     for n, (_, text) in enumerate(lines):
-        if text[:1] == "╭":
+        edge = text[:1]
+        if edge == "╭":
             is_traceback = BEGIN[:9] in text and _BOX.match(text) is not None
-        elif text[:1] == "╰" and is_traceback:
+        elif edge == "╰" and is_traceback:
             ends.append(n)
             is_traceback = False
     if not ends:
@@ -98,8 +99,8 @@ _LINKED = pattern(
 
 
 def unlinked(text: str) -> str:
-    """A frame without the link of a notebook's viewer."""
-    if "](file:" in text and (frame := _LINKED.match(text)):
+    """A line that contains `](file:`; if it is a frame, without the link of a notebook's viewer."""
+    if frame := _LINKED.match(text):
         start = f'{frame["indent"]}File "{frame["file"]}", line {frame["line"]}, in '
         return start + text[frame.end() :]
     return text
@@ -159,14 +160,10 @@ class Deinterleaver:
     """Separates tracebacks of several processes that are interleaved line by line."""
 
     def __init__(self) -> None:
-        self._waiting: list[list[Placed]] = []
+        self.waiting: list[list[Placed]] = []
+        """Lines that are held back."""
         self._incomplete: dict[tuple[str, str], list[Placed]] = {}
         self._held = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether lines are held back."""
-        return bool(self._waiting)
 
     def add(self, number: int, line: Stripped) -> Iterable[Placed]:
         """Hold a line back, or return it after all lines that were held back."""
@@ -177,9 +174,9 @@ class Deinterleaver:
                 del self._incomplete[line.key]
         elif line.text.startswith(BEGIN) and line.key != ("", ""):
             self._incomplete[line.key] = [(number, line)]
-            self._waiting.append(self._incomplete[line.key])
+            self.waiting.append(self._incomplete[line.key])
         elif self._incomplete:
-            self._waiting.append([(number, line)])
+            self.waiting.append([(number, line)])
         else:
             return ((number, line),)
         self._held += 1
@@ -187,7 +184,7 @@ class Deinterleaver:
 
     def release(self) -> Iterable[Placed]:
         """Release all lines that are held back."""
-        held, self._waiting = self._waiting, []
+        held, self.waiting = self.waiting, []
         self._incomplete.clear()
         self._held = 0
         return list(chain.from_iterable(held))

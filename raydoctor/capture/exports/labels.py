@@ -236,7 +236,15 @@ def _time(data: Mapping[str, Any]) -> int:
 
 
 def nanoseconds(value: Any) -> int:
-    """A time as text (ISO 8601, or a number) or as a number of any unit; 0 for anything else."""
+    """A time as text (ISO 8601, or a number) or as a number of any unit; 0 for anything else.
+
+    Also 0 before 1970 and after 2262: streams keep times as 64 bits.
+    """
+    at = _nanoseconds(value)
+    return at if 0 < at < 1 << 63 else 0
+
+
+def _nanoseconds(value: Any) -> int:
     if isinstance(value, str):
         if value.isascii() and value.isdecimal() and 9 < len(value) < 20:
             return _scaled(int(value))

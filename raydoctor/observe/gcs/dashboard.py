@@ -234,7 +234,7 @@ def _table(address: str, access: Access, name: str, timeout: float) -> Reply:
         result = json.loads(answer.body)["data"]["result"]
         rows = [_without_big(row) for row in result["result"]]
         total, reached = int(result["total"]), int(result["num_after_truncation"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return Reply(name, [], why=f"the dashboard's reply has an unknown form: {error!r}"[:300])
     if result.get("partial_failure_warning"):
         return Reply(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])

@@ -118,7 +118,7 @@ class Child:
     def _reply(self, line: bytes) -> Reply | None:
         try:
             answer = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if "probe" in answer:
             self.probe = Probe(**answer["probe"])

@@ -21,7 +21,7 @@ from raydoctor.observe.gcs.dashboard import DashboardReply, get
 BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARGS")
 _NODES = 200
 """Nodes that are queried: a node's metrics are up to 1 MB."""
-_LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = pattern(rb'\b(\w+)="((?:[^"\\]|\\.)*)"')
 TASKS = "ray_tasks"
 WANTED = (
     *(TASKS, "ray_node_mem_used", "ray_node_mem_total"),

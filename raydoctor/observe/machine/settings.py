@@ -144,7 +144,7 @@ def _drivers(cluster: Cluster) -> list[int]:
 def _system_config(cluster: Cluster) -> dict[str, str]:
     """The head's settings for all nodes, as `RAY_<name>` -> value; empty if the GCS runs elsewhere."""
     for daemon in cluster.of("gcs_server"):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             words = Path(f"/proc/{daemon.pid}/cmdline").read_text("utf-8", "replace").split("\0")
             encoded = next(
                 (w.partition("=")[2] for w in words if w.startswith("--config_list=")), ""

@@ -69,7 +69,7 @@ def _option(word: str) -> tuple[str, str]:
 
 def _spill_folders(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """`{"type": "filesystem", "params": {"directory_path": …}}`; one folder or several."""
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
         config = json.loads(settings[_SPILLING])
         if config["type"] == "filesystem":
             folders = config["params"]["directory_path"]
@@ -92,7 +92,7 @@ def system_config(cluster: Cluster) -> dict[str, Any]:
     for daemon in cluster.of("gcs_server"):
         for word in proc.command(daemon.pid):
             if word.startswith("--config_list="):
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     config = json.loads(base64.b64decode(word.partition("=")[2]))
                     return config if isinstance(config, dict) else {}
     return {}

@@ -113,7 +113,7 @@ def _answers(frame: Frame, waiting: Collection[str]) -> list[RemoteReply]:
         return []
     if "problem" in head:
         return [RemoteReply(node, problem=str(head["problem"]), hint=_hint(head))]
-    with suppress(zlib.error, ValueError):
+    with suppress(zlib.error, ValueError, RecursionError):
         stream = zlib.decompressobj()
         text = stream.decompress(frame.data, _MOST_BYTES)
         return [RemoteReply(node, json.loads(text))]

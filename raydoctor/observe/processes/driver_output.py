@@ -132,7 +132,7 @@ def _is_about(file: str, session: str, pids: set[int | None]) -> bool:
     try:
         about = json.loads(owners.read_regular(file, _ABOUT_BYTES, owners.trusted()).data)
         return session in map(os.path.realpath, about["sessions"]) and pids <= {*about["pids"]}
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
 
 

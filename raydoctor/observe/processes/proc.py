@@ -84,6 +84,11 @@ def since_boot(started_at: float) -> float:
     return started_at - boot_time()
 
 
+def identity(pid: int, started_at: float, boot: float) -> str:
+    """A process as `812:5023.41`: its pid and its start in seconds since the boot of its machine."""
+    return f"{pid}:{started_at - boot:.2f}"
+
+
 def from_boot(seconds: float) -> float:
     """The inverse of `since_boot`: comparable with `Process.started_at` in this process."""
     return seconds + boot_time()

@@ -65,7 +65,7 @@ def dump(
     out, err = _run([program(), "dump", "--pid", str(pid), "--json", *options], timeout)
     try:
         output = json.loads(out)
-    except ValueError:
+    except (ValueError, RecursionError):
         cause: Cause = "forbidden" if any(each in err for each in _REFUSED) else "other"
         return Dump(problem=_reason(err), cause=cause)
     threads = tuple(each for each in output if isinstance(each, dict) and "frames" in each)

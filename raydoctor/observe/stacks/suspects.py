@@ -180,7 +180,7 @@ def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[l
     head, _, rest = data.partition(b"\n")
     try:
         at = float(json.loads(head + b"]}")["at"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return [], 0.0
     words = [b'"state":"RUNNING', *(worker.encode() for worker in silent)]
     found, waiting = [], 0

@@ -241,7 +241,7 @@ class Watcher:
         """The head's `--system-config`; empty if unknown."""
         # Ray 2.9 has it with the nodes, 2.40 to 2.60 with the key-value store.
         for service in ("InternalKVGcsService", "NodeInfoGcsService"):
-            with suppress(QueryError, ValueError):
+            with suppress(QueryError, ValueError, RecursionError):
                 config = json.loads(self._ask(service, "GetInternalConfig").config)
                 return config if isinstance(config, dict) else {}
         return {}

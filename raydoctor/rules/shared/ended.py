@@ -9,7 +9,7 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.model import ids, paste
 from raydoctor.model.values import Remedy
 
-TASK = "@ray.remote(max_retries=10)   # tasks: default 3, -1 means no limit"
+TASK = "@ray.remote(max_retries=10)   # tasks: the default is 3, -1 means no limit"
 ACTOR = "@ray.remote(max_restarts=3, max_task_retries=3)   # actors: both are 0 by default"
 NODE = (TASK, "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors: both are 0 by default")
 """What survives the loss of a node: an actor is restarted there without a limit."""
@@ -76,11 +76,11 @@ _RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Trai
 def _decorator(is_actor: bool, name: str) -> str:
     if is_actor:
         return paste.python(
-            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, both are 0 by default",
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}: both are 0 by default",
             name=name,
         )
     return paste.python(
-        "@ray.remote(max_retries=10)   # {name}, default 3, -1 means no limit", name=name
+        "@ray.remote(max_retries=10)   # {name}: the default is 3, -1 means no limit", name=name
     )
 
 

@@ -109,10 +109,19 @@ def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
     """`memory=`, and `num_cpus=` where a whole number does it, such that exactly `fit.most` run at once on the node."""
     plural = "" if fit.most == 1 else "s"
     return Remedy(
-        f"Limit {fit.name} to {fit.most} concurrent task{plural} instead of {fit.running}: the largest held {gib(fit.each)} and was "
-        f"still growing, and the other processes leave {gib(fit.room)} below Ray's threshold",
+        f"Limit {fit.name} to {fit.most} concurrent task{plural} instead of {fit.running}: {_plan(fit)}",
         (*_by_memory(fit, node.get("memory", 0.0)), *_by_cpus(fit, node.get("CPU", 0.0))),
         doc=DOC,
+    )
+
+
+def _plan(fit: Fit) -> str:
+    """Why `fit.most` processes fit, in numbers that a reader can divide."""
+    each = _GROWTH * fit.each
+    grows = f" ({gib(each)} planned for each)" if fit.most * each <= fit.room else ""
+    return (
+        f"the largest held {gib(fit.each)} and was still growing{grows}, and the other processes leave {gib(fit.room)} "
+        "below Ray's threshold"
     )
 
 
@@ -136,7 +145,7 @@ def _by_memory(fit: Fit, total: float) -> Iterator[str]:
     mebibytes = int(total / 2**20)
     if share := int(mebibytes / (fit.most + 0.5)):
         yield paste.python(
-            "@ray.remote(memory={share} * 1024**2)   # {name}: of the {total} MiB that Ray counts on this node; at most {most} at once",
+            "@ray.remote(memory={share} * 1024**2)   # {name}: Ray counts {total} MiB on this node, so it starts at most {most} at once",
             share=share,
             name=fit.name,
             total=mebibytes,
@@ -149,7 +158,7 @@ def _by_cpus(fit: Fit, total: float) -> Iterator[str]:
     num_cpus = int(total) // fit.most
     if num_cpus and int(total) // num_cpus == fit.most:
         yield paste.python(
-            "@ray.remote(num_cpus={num_cpus})   # or {name} by the {total:g} CPUs of this node: also at most {most}",
+            "@ray.remote(num_cpus={num_cpus})   # or limit {name} by CPUs: of the {total:g} of this node, also at most {most} at once",
             num_cpus=num_cpus,
             name=fit.name,
             total=total,
@@ -180,8 +189,7 @@ def _actors(fit: Fit, beside: str) -> Remedy:
     """Fewer or smaller actors: a restart repeats the kill, and with `memory=` the other actors never start."""
     if fit.most:
         return Remedy(
-            f"Start at most {fit.most} of the {fit.running} {fit.name} actors on this node: the largest held {gib(fit.each)} and was "
-            f"still growing, and the other processes leave {gib(fit.room)} below Ray's threshold",
+            f"Start at most {fit.most} of the {fit.running} {fit.name} actors on this node: {_plan(fit)}",
             (
                 paste.python(
                     "actors = [{actor:name}.remote() for _ in range({most})]",
@@ -194,13 +202,13 @@ def _actors(fit: Fit, beside: str) -> Remedy:
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
     else:
-        grown = f"to {gib(fit.each)}" if fit.each > fit.room + 0.005 else "beyond that"
-        title = f"Keep actor {fit.name} below {gib(fit.room)}, the memory left for it{beside}: it had grown {grown}"
+        grown = f"to {gib(fit.each)}" if fit.each > fit.room + 0.005 else "to that size"
+        title = f"Keep actor {fit.name} well below {gib(fit.room)}, the memory left for it{beside}: it had grown {grown}"
     return Remedy(
         title,
         (
             paste.python(
-                "# {name}: drop what is no longer needed. Keep large values in the object store (ray.put) or on disk",
+                "# {name}: delete values after their last use, or keep them on disk",
                 name=fit.name,
             ),
         ),
@@ -253,6 +261,6 @@ def _more_memory(worst: OomReport, needed: float) -> tuple[Remedy, ...]:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
         title = (
             f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB, "
-            "so that the same work fits"
+            "so that as many processes fit at twice their measured size"
         )
     return (Remedy(title, risk="disruptive"),)

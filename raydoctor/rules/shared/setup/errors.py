@@ -215,7 +215,7 @@ def tool_of(serialized: str) -> str:
     """Which part of a runtime environment's JSON needs setting up: `pip`, `working_dir and uv`, or empty."""
     try:
         env = json.loads(serialized)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     wanted = (
         "pip",

@@ -11,19 +11,19 @@ _DEBUGGING = f"{DOC}#debugging"
 
 IMAGE = Remedy(
     "Build the packages into the image or environment of the nodes, and drop them from runtime_env",
-    ("RUN pip install PACKAGE   # in the Dockerfile of the cluster's image",),
+    ("RUN pip install PACKAGE   # in the Dockerfile of the image of the cluster",),
     doc=DOC,
 )
 KEPT = (
     Remedy(
-        "To retry within 10 minutes, change the runtime environment: the agent caches a failure for that long",
+        "To retry at once, change anything in the runtime environment: the agent caches a failure for 10 minutes",
         (
-            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries, any change makes it a new environment',
+            'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries. Any change makes it a new environment',
         ),
         doc=_DEBUGGING,
     ),
     Remedy(
-        "Or keep failures for a shorter time",
+        "Or cache failures for a shorter time",
         (
             "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # before ray start, or before the program that calls ray.init(), on every node",
         ),
@@ -52,7 +52,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
     name = wanted.partition("=")[0].rstrip("<>~! ") or wanted
     field = "uv" if "uv" in tool else "pip"
     if wanted == field == "uv":
-        steps = ("RUN pip install uv   # in the Dockerfile of the cluster's image",)
+        steps = ("RUN pip install uv   # in the Dockerfile of the image of the cluster",)
         return (
             Remedy(
                 "Install uv on the nodes: Ray tried to download the tool itself", steps, doc=DOC
@@ -79,7 +79,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
             f"Correct the name and version of {wanted}, or set the index that has it",
             (
                 paste.shell(
-                    "pip download --no-deps {requirement}   # on the node, with its Python and its index",
+                    "pip download --no-deps {requirement}   # on the node, with the Python of Ray and the same index",
                     requirement=wanted,
                 ),
                 paste.python(
@@ -127,7 +127,7 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
         "Install a wheel instead of building, or install the build's dependencies on the node",
         (
             "pip wheel --no-deps PACKAGE   # once, on a machine with the compiler, then use the .whl",
-            "apt-get install -y build-essential python3-dev   # in the node's image",
+            "apt-get install -y build-essential python3-dev   # in the image of the node",
         ),
     ),
     "ray-version": (
@@ -144,6 +144,6 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     ),
     "other": (
         "Read the tool's whole output, and run its command by hand on that node",
-        ("less logs/runtime_env_setup-*.log   # in the session's folder",),
+        ("less logs/runtime_env_setup-*.log   # in the folder of the session",),
     ),
 }

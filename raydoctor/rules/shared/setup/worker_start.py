@@ -244,7 +244,7 @@ def search_path(case: Case) -> str:
     for event in case.of("runtime_env.created"):
         try:
             env = json.loads(event["env"])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         variables = env.get("env_vars") if isinstance(env, dict) else None
         if isinstance(variables, dict) and variables.get("PYTHONPATH"):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from raydoctor.cli._screen import Screen, Signals
+from raydoctor.cli.screen.screen import Screen, Signals
 from raydoctor.model.text import short_ids
 from raydoctor.render import watch as render
 from raydoctor.render.page import Page

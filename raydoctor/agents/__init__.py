@@ -1,0 +1,1 @@
+"""What agents use: the tools of `raydoctor mcp`, and the skill that describes the command line."""
