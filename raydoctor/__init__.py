@@ -64,6 +64,7 @@ _LATER = {
     "arm": "raydoctor.act.attach.arm:arm",
     "as_completed": "raydoctor.act.poll.poll:as_completed",
     "cancel": "raydoctor.act.cancel.cancel:cancel",
+    "load_ipython_extension": "raydoctor.integrations.notebook:load",
     "poll": "raydoctor.act.poll.poll:poll",
     "tracked": "raydoctor.act.tracking.tracking:tracked",
     "tracking": "raydoctor.act.tracking.tracking:tracking",

@@ -65,7 +65,9 @@ def usable_gdb() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite fixtures/*/report.json")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite golden reports and JSON schemas"
+    )
     parser.addoption(
         "--fail-on-skip",
         action="store_true",

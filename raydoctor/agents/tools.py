@@ -69,7 +69,7 @@ class Desk:
             raise RaydoctorError(
                 f"no cluster of this machine has the address {address!r}",
                 paste.text(
-                    "It has: {here}. For a cluster elsewhere, a person starts the server with raydoctor mcp --address.",
+                    "It has: {here}. For a cluster elsewhere, a person starts raydoctor mcp --address.",
                     here=", ".join(here) or "none",
                 ),
             )

@@ -51,7 +51,8 @@ Examples:
   raydoctor demo                             break a real Ray, and diagnose it
 
 `raydoctor PATH` is short for `raydoctor diagnose PATH`. `raydoctor help COMMAND` shows the
-options of a command.
+options of a command. `eval "$(raydoctor completion bash)"` completes commands, rules and
+running tasks (also zsh and fish).
 """
 
 
@@ -122,6 +123,8 @@ def _finish(arguments: list[str], invoke: Callable[[list[str]], int]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
+    if arguments[:1] == ["completion"]:
+        return _completion(arguments[1:])
     if os.environ.get("_RAYDOCTOR_COMPLETE"):
         _group(names()).main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
     arguments = with_default(arguments)
@@ -130,6 +133,20 @@ def _invoke(arguments: list[str]) -> int:
     group = _group(called)
     with group.make_context("raydoctor", arguments) as context:
         return int(group.invoke(context) or 0)
+
+
+def _completion(words: list[str]) -> int:
+    """Print the completions of a shell. Raises RaydoctorError for an unknown one."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(words[0]) if len(words) == 1 else None
+    if made is None:
+        raise RaydoctorError(
+            "completion needs the name of a shell: bash, zsh or fish",
+            'For bash, add to ~/.bashrc: eval "$(raydoctor completion bash)"',
+        )
+    click.echo(made(_group([]), {}, "raydoctor", "_RAYDOCTOR_COMPLETE").source())
+    return 0
 
 
 def with_default(arguments: list[str]) -> list[str]:
@@ -160,7 +177,9 @@ def _suggest(word: str) -> None:
     """Refuse an argument that is not a path and looks like a misspelt command."""
     from difflib import get_close_matches
 
-    if close := get_close_matches(word, [*names(), "help", "version"], n=1, cutoff=0.7):
+    if close := get_close_matches(
+        word, [*names(), "help", "version", "completion"], n=1, cutoff=0.7
+    ):
         raise RaydoctorError(
             f"{word} is neither a command nor a file",
             f"Did you mean `raydoctor {close[0]}`? All commands: raydoctor help",

@@ -22,6 +22,10 @@ REPORT_FORMATS = {
     "json": "raydoctor.render.json",
     "markdown": "raydoctor.render.markdown",
     "html": "raydoctor.render.html.report",
+    "sarif": "raydoctor.render.machine.sarif",
+    "junit": "raydoctor.render.machine.junit",
+    "github": "raydoctor.render.machine.github",
+    "prometheus": "raydoctor.render.machine.prometheus",
 }
 """Formats of a diagnosis, and the module whose `render` makes each."""
 SETTINGS: dict[str, Any] = {
@@ -159,6 +163,22 @@ def address_option(
 def found_option() -> Callable[[_Command], _Command]:
     """`--found`, for raydoctor's own calls: the address was not typed, so nobody else may listen there."""
     return click.option("--found", "is_found", is_flag=True, hidden=True)
+
+
+def complete_running(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Completions: the tasks and actors that run on this machine."""
+    from raydoctor.observe.processes import titles
+
+    return [name for name in titles.names() if name.startswith(incomplete)]
+
+
+def complete_rule(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completions: the names of rules."""
+    from raydoctor import rules
+
+    return [name for name in rules.names() if name.startswith(incomplete)]
 
 
 def only_option() -> Callable[[_Command], _Command]:

@@ -61,7 +61,7 @@ Exit code:
 @click.command(
     "attach", help=_HELP, short_help="Attach a debugger to a running task.", **options.SETTINGS
 )
-@click.argument("what", metavar="[WHAT]", required=False)
+@click.argument("what", metavar="[WHAT]", required=False, shell_complete=options.complete_running)
 @click.option("--stack", is_flag=True, help="Show the call stacks of all threads and coroutines.")
 @click.option(
     "--locals",

@@ -55,7 +55,7 @@ Exit code:
 @click.command(
     "cancel", help=_HELP, short_help="End one task and its subprocesses.", **options.SETTINGS
 )
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", shell_complete=options.complete_running)
 @options.grace_option("Time each step may take before the next one is tried.")
 @click.option(
     "--recursive/--no-recursive",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from importlib import import_module
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from raydoctor.model.values import Report
 
 FOUND, INCOMPLETE = 1, 3
+_SUMMARY = 1_000_000
+"""Bytes that a step's summary may have: GitHub drops the whole summary above 1 MiB."""
 
 _HELP = """Diagnose a Ray session: what broke, why, the evidence and the fix.
 
@@ -35,6 +38,8 @@ Examples:
   raydoctor diagnose logs/ --open          # in the browser, with a timeline
   raydoctor diagnose logs/ --format html -o incident.html
   raydoctor diagnose logs/ --format json --fail-on critical
+  raydoctor diagnose logs/ --format junit -o raydoctor.xml
+  raydoctor diagnose --format github     # in a workflow: annotations and the step's summary
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
   kubectl logs SUBMITTER_POD | raydoctor diagnose --driver-log -
 
@@ -129,7 +134,7 @@ def command(
                 catalogue=catalogue(),
                 detailed=rest["form"] == "html",
             )
-        emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
+        emit(report, rest["form"], rest["output"], verbose=rest["verbose"], fail_on=fail_on)
         # What was found matters more than what is missing.
         code = min({code, exit_code(report, fail_on)} - {0}, default=0)
     if in_browser:
@@ -176,15 +181,18 @@ def exit_code(report: Report, fail_on: str) -> int:
     return 0 if report.complete else INCOMPLETE
 
 
-def emit(
+def emit(  # noqa: PLR0913 - one keyword per option
     report: Report,
     form: str,
     output: str | None = None,
     *,
     verbose: bool = False,
     onward: bool = True,
+    fail_on: str = "error",
 ) -> None:
     """Print the report, or write it to a file; `onward`: with suggestions for the next command."""
+    if form == "github":
+        summarize(report)
     if form == "text" and output in (None, "-"):
         from raydoctor.render import terminal
         from raydoctor.render.report import render
@@ -192,15 +200,37 @@ def emit(
         width = terminal.width_of(sys.stdout)
         options.print_page(render(report, width, verbose, onward))
     else:
-        options.write(as_text(report, form, verbose), output)
+        options.write(as_text(report, form, verbose, fail_on), output)
 
 
-def as_text(report: Report, form: str, verbose: bool = False) -> str:
+def as_text(report: Report, form: str, verbose: bool = False, fail_on: str = "error") -> str:
     """The report in one of the formats, without colour."""
     if form == "text":
         from raydoctor.render import page
         from raydoctor.render.report import render
 
         return page.plain(render(report, verbose=verbose))
+    if form == "junit":
+        from raydoctor.render.machine import junit
+
+        return junit.render(report, fail_on)
     text: str = import_module(options.REPORT_FORMATS[form]).render(report)
     return text
+
+
+def summarize(report: Report) -> None:
+    """Append the report to the summary of the current step of GitHub Actions, if there is one."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    from raydoctor.render import markdown
+
+    text = markdown.render(report).encode("utf-8", "backslashreplace")
+    if len(text) > _SUMMARY:
+        options.note(f"the step's summary lacks the report: it has more than {_SUMMARY:,} bytes")
+        return
+    try:
+        with open(path, "ab") as summary:
+            summary.write(text)
+    except OSError as error:
+        options.note(f"the step's summary lacks the report: {path}: {error.strerror}")

@@ -20,7 +20,7 @@ Examples:
 
 
 @click.command("explain", help=_HELP, short_help="Explain one rule.", **options.SETTINGS)
-@click.argument("rule", required=False)
+@click.argument("rule", required=False, shell_complete=options.complete_rule)
 @options.format_option("text", "json")
 @options.rules_option
 @options.verbose_option

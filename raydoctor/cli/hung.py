@@ -96,7 +96,7 @@ Exit code:
     metavar="FILE",
     help="Write a profile of the culprit: a flame graph (.svg) or speedscope (.json).",
 )
-@options.format_option("text", "json", "html")
+@options.format_option("text", "json", "html", "prometheus")
 @options.output_option
 @options.live_options
 @options.found_option()
@@ -210,6 +210,8 @@ def _as_text(view: HungView, form: str, of: str) -> str:
 
     if form == "json":
         return render.to_json(view)
+    if form == "prometheus":
+        return render.to_metrics(view)
     if form == "html":
         from raydoctor.render.html.hung import render as page_for_browser
         from raydoctor.render.markdown import name_of

@@ -308,5 +308,7 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
             render(report, terminal.width_of(sys.stderr), run_options.verbose), sys.stderr
         )
     else:
+        if run_options.form == "github":
+            diagnose.summarize(report)
         text = diagnose.as_text(report, run_options.form, run_options.verbose)
         sys.stderr.write(terminal.encodable(text, sys.stderr))

@@ -41,7 +41,7 @@ Exit code:
     short_help="Show the call stacks of workers and drivers.",
     **options.SETTINGS,
 )
-@click.argument("target", required=False, default="")
+@click.argument("target", required=False, default="", shell_complete=options.complete_running)
 @click.option("--all-nodes", is_flag=True, help="Include the workers of all nodes.")
 @click.option("--locals", "variables", is_flag=True, help="Show the local variables of each frame.")
 @click.option("--native", is_flag=True, help="Show C, C++ and Rust frames as well.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,9 +43,14 @@ happens to a task over its limit:
 Drivers and Ray's own actors (of Serve, supervisors of jobs) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.
 
+--serve offers the state to Prometheus, and --notify sends each new diagnosis, hung task, lost
+cluster and log silence, once, as JSON to a webhook or to a command's standard input.
+
 \b
 Examples:
   raydoctor watch
+  raydoctor watch --serve 9105 --notify https://hooks.example/ray
+  raydoctor watch --silence 'step \\d+' --silence-after 10m --notify 'mail -s ray me@example.org'
   raydoctor watch --json --for 10m | jq 'select(.event != "round")'
   raydoctor watch --timeout 100s
   raydoctor watch --timeout 5m --on-timeout force --name 'mesh_*'
@@ -54,6 +62,26 @@ Exit code:
   130  ended by Ctrl-C
 """
 _SPAN = options.Duration(0.001)
+
+
+def _address(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, int] | None:
+    from raydoctor.watch.serve import address
+
+    try:
+        return None if value is None else address(value)
+    except ValueError:
+        raise click.BadParameter(f"{value} is no [HOST:]PORT; HOST is an IP address") from None
+
+
+def _pattern(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> re.Pattern[bytes] | None:
+    try:
+        return None if value is None else re.compile(value.encode())
+    except re.error as error:
+        raise click.BadParameter(f"{value} is no regular expression: {error}") from None
 
 
 @click.command(
@@ -107,6 +135,32 @@ _SPAN = options.Duration(0.001)
     show_default=True,
     help="Diagnose the cluster and find hung tasks after a sign of trouble.",
 )
+@click.option(
+    "--serve",
+    metavar="[HOST:]PORT",
+    callback=_address,
+    help="Serve metrics for Prometheus at http://HOST:PORT/metrics; HOST is 127.0.0.1 by default.",
+)
+@click.option(
+    "--notify",
+    metavar="URL|COMMAND",
+    help="Send each new incident as JSON: POST to an http(s) address, or run a command (without a "
+    "shell) with it as standard input.",
+)
+@click.option(
+    "--silence",
+    metavar="REGEX",
+    callback=_pattern,
+    help="Report if no line of the job's logs on this machine matches for --silence-after.",
+)
+@click.option(
+    "--silence-after",
+    type=_SPAN,
+    default="10m",
+    show_default=True,
+    metavar="DURATION",
+    help="Time without a matching line that is reported.",
+)
 @options.address_option()
 @options.format_option("text", "json", text="json writes JSON lines, also on a terminal.")
 @options.verbose_option
@@ -114,19 +168,33 @@ def command(
     *, every: float, span: float | None, address: str | None, form: str, **rest: Any
 ) -> int:
     """Watch."""
+    serve, notify = rest.pop("serve"), rest.pop("notify")
+    silence, silence_after = rest.pop("silence"), rest.pop("silence_after")
     from raydoctor.cli._progress import patience
-    from raydoctor.cli.screen.screen import Signals
-    from raydoctor.render.terminal import is_terminal
     from raydoctor.watch.rounds import Watch
     from raydoctor.watch.view import WatchOptions
 
     limits = _limits(**rest)
-    watch_options = WatchOptions(rest["diagnose"], rest["diagnose"])
+    watch_options = WatchOptions(rest["diagnose"], rest["diagnose"], silence, silence_after)
     watch = Watch(address, every, limits, watch_options)
-    with patience("looking for the cluster"):
-        watch.open()
-    for each in watch.notes:
-        options.note(each)
+    with ExitStack() as stack:
+        for sink in (serve and _serving(watch, *serve), notify and _notifying(watch, notify)):
+            if sink:
+                stack.enter_context(sink)
+        with patience("looking for the cluster"):
+            watch.open()
+        if silence and not watch.cluster.session_dir:
+            options.note("--silence reads logs of this machine, and this cluster has none here")
+        for each in watch.notes:
+            options.note(each)
+        return _watched(watch, span, form)
+
+
+def _watched(watch: Watch, span: float | None, form: str) -> int:
+    """Show the rounds until the end, and return the exit code."""
+    from raydoctor.cli.screen.screen import Signals
+    from raydoctor.render.terminal import is_terminal
+
     until = None if span is None else time.monotonic() + span
     is_screen = form != "json" and is_terminal(sys.stdout)
     with Signals() as signals:
@@ -137,6 +205,41 @@ def command(
         else:
             _print_events(watch, signals, until)
     return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0
+
+
+@contextmanager
+def _serving(watch: Watch, host: str, port: int) -> Iterator[None]:
+    """Serve the state after each round."""
+    from raydoctor.render import watch as render
+    from raydoctor.render.machine.prometheus import CONTENT_TYPE
+    from raydoctor.watch import serve
+
+    with serve.MetricsServer(host, port, CONTENT_TYPE) as server:
+
+        def sink(_: object) -> list[WatchEvent]:
+            server.text = render.to_metrics(watch)
+            return []
+
+        watch.sinks.append(sink)
+        where = f"[{host}]" if ":" in host else host
+        options.note(f"metrics are at http://{where}:{server.port}/metrics")
+        if not serve.is_loopback(host):
+            options.note("everybody who reaches this address can read them, without a password")
+        yield
+
+
+@contextmanager
+def _notifying(watch: Watch, target: str) -> Iterator[None]:
+    """Send new incidents."""
+    from raydoctor.render import watch as render
+    from raydoctor.watch.notify import Notifier
+
+    notifier = Notifier(target, render.event_to_json)
+    watch.sinks.append(notifier)
+    try:
+        yield
+    finally:
+        notifier.close()
 
 
 def _limits(

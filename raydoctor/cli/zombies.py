@@ -97,7 +97,7 @@ Exit code:
     "For --node and --all-nodes: the cluster's GCS as host:port, if several run here or it runs elsewhere."
 )
 @options.only_option()
-@options.format_option("text", "json")
+@options.format_option("text", "json", "prometheus")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
@@ -138,19 +138,19 @@ def command(  # noqa: PLR0913 - one parameter per option
         places = [p._replace(view=p.view and sweep.only(p.view, only)) for p in places]
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
     if is_dry:
-        _show(places, as_json=form == "json")
+        _show(places, form)
         return FOUND if any(each.view and each.view.leftovers for each in places) else nothing
     what = _meant(places, deed)
     doubtful = sum(len(sweep.doubtful(each.view)) for each in places if each.view) if kill else 0
     if (what or doubtful) and not yes:
-        _show(places, as_json=False, to_stderr=form == "json")
+        _show(places, "text", to_stderr=form != "text")
         if what:
             _ask(what)
         if doubtful and _ask_about_doubtful(doubtful):
             places, deed = sweep.with_doubtful(places, deed)
     done = field.carry_out(places, deed)
     _print_notes(done)
-    _show(done, as_json=form == "json")
+    _show(done, form)
     return FOUND if any(each.view and each.view.is_left for each in done) else nothing
 
 
@@ -280,11 +280,13 @@ def _ask(what: str) -> None:
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True, err=True)
 
 
-def _show(places: list[SweptMachine], as_json: bool, to_stderr: bool = False) -> None:
+def _show(places: list[SweptMachine], form: str, to_stderr: bool = False) -> None:
     from raydoctor.render import terminal, zombies
 
-    if as_json:
+    if form == "json":
         options.print_text(zombies.to_json(places))
+    elif form == "prometheus":
+        options.print_text(zombies.to_metrics(places))
     else:
         stream = sys.stderr if to_stderr else sys.stdout
         terminal.show(zombies.render(places, terminal.width_of(stream)), stream)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from raydoctor.diagnosis.fingerprint import folded
 from raydoctor.diagnosis.unexplained import template
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
@@ -214,26 +215,7 @@ def _gap(item: Mapping[str, Any]) -> tuple[str, str]:
 
 # ---------------------------------------------------------------- names
 
-_FOLDS = (
-    (pattern(r"^\d+ × "), ""),
-    (pattern(r" \(pid \d+\)"), ""),
-    (
-        pattern(r"(?<![\w.])(?:/[^/\s'\"()]+)*/(?=[^/\s])"),
-        "",
-    ),  # only the last part of a path is compared
-    (pattern(r"raysubmit_[A-Za-z0-9]+"), "#"),
-    (pattern(r"\b(?=[0-9a-f]*\d)[0-9a-f]{5,}(?:-[0-9a-f]{4,})*\b"), "#"),
-    (pattern(r"(?<=_)(?=[0-9a-f]*\d)[0-9a-f]{5,}(?![^\W_])"), "#"),
-    (pattern(r"\b\d+(?:[.,:_-]\d+)*(?:\s?(?:[kKMGT]i?B|B|ms|s|min|h|%)(?!\w))?"), "#"),
-)
-"""Parts of a name that differ between runs."""
 _WORD = pattern(r"#|[^\W#](?:[\w.'-]*\w)?")
-
-
-def _folded(text: str) -> str:
-    for what, by in _FOLDS:
-        text = what.sub(by, text)
-    return text
 
 
 # ---------------------------------------------------------------- reading a report
@@ -297,7 +279,7 @@ def _compared(value: object, path: str) -> Compared:
 
 def _name(subject: Mapping[str, Any]) -> str:
     """A subject's name, if it identifies the subject."""
-    name = _folded(str(subject.get("name") or ""))
+    name = folded(str(subject.get("name") or ""))
     return name if _WORD.search(name.replace("#", "")) else ""
 
 

@@ -177,6 +177,16 @@ def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
         return ""
 
 
+def utc(at: float | None) -> str:
+    """A time as `2026-11-21T07:34:50Z`; empty if unknown or outside the calendar."""
+    if at is None:
+        return ""
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
 def is_code(step: str) -> bool:
     """Whether a remedy's step is a line to paste and not prose.
 

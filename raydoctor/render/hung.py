@@ -10,6 +10,7 @@ from raydoctor.model import text as _text
 from raydoctor.model.values import Gap, Remedy
 from raydoctor.model.version import __version__
 from raydoctor.render import json as plain_json
+from raydoctor.render.machine import prometheus
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import UnfinishedTask
@@ -297,6 +298,22 @@ def to_json(view: HungView) -> str:
             "looked_at": view.looked_at,
             "gaps": [plain_json.gap(gap) for gap in gaps(view)],
         }
+    )
+
+
+def to_metrics(view: HungView) -> str:
+    """The number of hung tasks by kind of wait, for Prometheus."""
+    hung = [each for group in view.found.groups for each in group.all]
+    missing = sum(not gap.optional for gap in gaps(view)) + (not view.found.is_conclusive)
+    return prometheus.text(
+        [
+            prometheus.counts(
+                "hung_tasks", "Hung tasks, methods and drivers.", "kind", (h.kind for h in hung)
+            ),
+            prometheus.single("unfinished_tasks", "Unfinished tasks.", view.found.unfinished),
+            *prometheus.evidence(missing, "could have hidden a hung task"),
+            *prometheus.run(),
+        ]
     )
 
 

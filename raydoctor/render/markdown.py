@@ -39,7 +39,7 @@ def render(report: Report) -> str:
     for number, root in enumerate(roots, 1):
         parts += [f"### {number}. {_headline(root)}", *_incident(root)]
         parts += _consequences(root, by_id, seen)
-        parts += _remedies(root.remedies)
+        parts += remedies(root.remedies)
         parts += _gaps("Missing evidence", root.gaps)
     parts += _symptoms(report.unexplained)
     parts += _gaps("Missing evidence", unlisted_gaps(report))
@@ -138,9 +138,10 @@ def _branches(
     return lines
 
 
-def _remedies(remedies: Iterable[Remedy]) -> list[str]:
+def remedies(fixes: Iterable[Remedy]) -> list[str]:
+    """The section with the fixes; empty if there are none."""
     parts = []
-    for remedy in remedies:
+    for remedy in fixes:
         risk = "" if remedy.risk == "safe" else f" ({remedy.risk})"
         parts.append(f"- {inline(remedy.title)}{risk}")
         for is_code, steps in groupby(remedy.steps, key=_text.is_code):

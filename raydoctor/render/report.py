@@ -82,6 +82,12 @@ def render(
     return page + _foot(view, onward)
 
 
+def incident(report: Report, root: Diagnosis) -> Page:
+    """One root of a report with its evidence, consequences and fixes."""
+    view = _View(report, {d.id: d for d in report.diagnoses}, MAX_WIDTH, verbose=False)
+    return _incident(view, root, "")
+
+
 def _by_weight(
     roots: Sequence[Diagnosis], verbose: bool
 ) -> tuple[Sequence[Diagnosis], Sequence[Diagnosis]]:

@@ -20,7 +20,9 @@ added, never renamed. `event` is `round` for the state after a round, otherwise 
     diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
     gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges
     look-failed     some data could not be collected: what, why, hint
-    node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused
+    log-silent      no line has matched --silence for too long: pattern, silent_s; log-resumed: pattern
+    node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused,
+    notify-failed
 
 Every event has `level` (ok, info, warning, error) and `text`, one sentence.
 """
@@ -29,10 +31,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.model import text
+from raydoctor.render.machine import prometheus
 from raydoctor.render.page import Line, Page, Part, columns, fitted, line
 from raydoctor.render.status import limit, users
 from raydoctor.watch import guard as guards
@@ -53,6 +57,8 @@ _NARROW, _WIDE = 76, 120
 _DEMANDS = 3
 _SLOWEST = 10
 """Number of running tasks in JSON."""
+_SERIES = 2_000
+"""Memories and disks in the metrics."""
 
 
 class _Section(NamedTuple):
@@ -79,6 +85,47 @@ def round_to_json(watch: Watch) -> str:
     return _json(
         "round", view.snapshot.at, {**_state(watch), **_known(view), "guard": _guard(watch)}
     )
+
+
+def to_metrics(watch: Watch) -> str:
+    """The current state for Prometheus. Labels are rules, kinds, and the nodes' addresses and disks."""
+    view = watch.view
+    snapshot, is_up = view.snapshot, watch.state == "up"
+    single, counts = prometheus.single, prometheus.counts
+    found = Counter((str(d.get("rule")), str(d.get("severity"))) for d in view.diagnoses)
+    levels = {
+        (g.what, g.ip, g.path): g.share / g.threshold for g in view.gauges[:_SERIES] if g.threshold
+    }
+    families = [
+        single("cluster_up", "Whether the GCS replies.", is_up),
+        single("nodes", "Live nodes.", len(snapshot.nodes)),
+        single("running_tasks", "Running tasks and methods.", len(snapshot.running)),
+        single("waiting_tasks", "Tasks that wait for a worker.", snapshot.waiting),
+        counts(
+            "hung_tasks",
+            "Hung tasks, methods and drivers.",
+            "kind",
+            (str(each.get("kind")) for each in view.hung),
+        ),
+        prometheus.Family(
+            "diagnoses",
+            "Current diagnoses, by rule.",
+            [({"rule": r, "severity": s}, n) for (r, s), n in sorted(found.items())],
+        ),
+        prometheus.Family(
+            "threshold_used_ratio",
+            "Usage of memory and disks as a share of Ray's threshold.",
+            [
+                (dict(zip(("what", "node", "path"), key, strict=True)), used)
+                for key, used in levels.items()
+            ],
+        ),
+        *prometheus.evidence(len(view.problems), "could have hidden a diagnosis"),
+        single("last_round_timestamp_seconds", "When the state was read.", snapshot.at),
+    ]
+    if view.leftovers is not None:
+        families.append(single("leftover_processes", "Leftover processes.", view.leftovers))
+    return prometheus.text(families)
 
 
 def event_to_json(event: WatchEvent) -> str:

@@ -12,6 +12,7 @@ from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
 from raydoctor.observe.processes import proc
 from raydoctor.render.json import dumps
+from raydoctor.render.machine import prometheus
 from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
 
 SCHEMA = "raydoctor/zombies/1"
@@ -183,6 +184,37 @@ def to_json(places: Sequence[SweptMachine]) -> str:
             "nodes": [_node(place) for place in places],
         }
     )
+
+
+def to_metrics(places: Sequence[SweptMachine]) -> str:
+    """The number of leftovers that still run, by kind, for Prometheus."""
+    views = [place.view for place in places if place.view is not None]
+    left = [each for view in views for each in view.leftovers if not _is_gone(each, view)]
+    missing = sum(bool(p.problem or (p.view and p.view.unseen)) for p in places)
+    return prometheus.text(
+        [
+            prometheus.counts(
+                "leftover_processes", "Leftover processes.", "kind", (each.kind for each in left)
+            ),
+            prometheus.single(
+                "leftover_memory_bytes",
+                "Memory that their end frees.",
+                sum(each.memory for each in left),
+            ),
+            prometheus.single(
+                "stale_sessions",
+                "Folders of dead sessions.",
+                sum(len(view.stale) for view in views),
+            ),
+            *prometheus.evidence(missing, "could have hidden a leftover"),
+            *prometheus.run(),
+        ]
+    )
+
+
+def _is_gone(each: Leftover, view: SweepReport) -> bool:
+    outcome = view.outcomes.get(each.identity)
+    return outcome is not None and outcome.outcome == "gone"
 
 
 def _node(place: SweptMachine) -> dict[str, object]:

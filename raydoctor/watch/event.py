@@ -9,6 +9,7 @@ Kind = Literal[
     "task-slow", "task-overdue", "task-ended", "task-not-ended", "task-hung", "tasks-failed",
     "diagnosis", "diagnosis-gone", "node-joined", "node-gone", "worker-silent", "gauge", "leftovers",
     "cluster-lost", "cluster-back", "cluster-new", "token-refused", "look-failed",
+    "log-silent", "log-resumed", "notify-failed",
 ]  # fmt: skip
 Level = Literal["ok", "info", "warning", "error"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -57,6 +58,10 @@ class Watch:
     spent_on_keys: float = 0.0
     """CPU seconds of this process for what the user asked for: they make rounds no rarer."""
     guard: TimeLimitGuard | None = None
+    sinks: list[Callable[[Sequence[WatchEvent]], Sequence[WatchEvent]]] = field(
+        default_factory=list
+    )
+    """Each gets the events of every round, and returns events of its own."""
     _budget: WatchBudget = field(default_factory=WatchBudget)
     _watched: WatchedCluster | None = None
     _spent_before: float = 0.0
@@ -89,7 +94,7 @@ class Watch:
         except QueryError as error:
             raise RaydoctorError(*_in_words(cluster, error)) from error
         self._began = time.monotonic()
-        self._keep(events)
+        self._emit(events)
 
     @property
     def cluster(self) -> Cluster:
@@ -144,7 +149,7 @@ class Watch:
             events += self._lost(error)
         except Exception as error:  # one malformed message must not end the guard
             events += self._lost(QueryError("INTERNAL", repr(error)))
-        self._keep(events)
+        self._emit(events)
         self._count()
         return events
 
@@ -248,6 +253,11 @@ class Watch:
             return [event("token-refused", "error", f"{message}. {hint}", code=error.code), *found]
         text = f"{message}; raydoctor keeps trying"
         return [event("cluster-lost", "error", text, code=error.code), *found]
+
+    def _emit(self, events: list[WatchEvent]) -> None:
+        for sink in self.sinks:
+            events += sink(tuple(events))
+        self._keep(events)
 
     def _keep(self, events: list[WatchEvent]) -> None:
         self.events.extend(events)

@@ -23,6 +23,7 @@ from raydoctor.observe.watching.clocks import Clocks, RunningClock
 from raydoctor.observe.watching.gauges import Metrics
 from raydoctor.observe.watching.logs import Logs
 from raydoctor.observe.watching.process_table import ProcessTable
+from raydoctor.observe.watching.silence import LogSilence
 from raydoctor.observe.watching.watching import Peers, Snapshot, Watcher
 from raydoctor.watch import background, changes
 from raydoctor.watch import guard as guards
@@ -75,6 +76,10 @@ class WatchedCluster:
         self._processes = ProcessTable()
         self._logs = Logs(cluster.session_dir)
         self._logs_next = 0.0
+        self._options = options
+        self._silence = self._log_silence()
+        self._silence_next = 0.0
+        self._is_log_silent = False
         self._stuck_since = 0.0
         """When tasks began to wait while none runs; 0 while some run."""
         self._config = watcher.config() or storage.system_config(cluster)
@@ -137,6 +142,7 @@ class WatchedCluster:
         view.lines = self._lines(view)
         events += self._slow_ones(view)
         events += self._from_threads(view)
+        events += self._from_silence()
         if self._guard is not None:
             events += self._guard.check(
                 self.cluster, self.clocks, self.watcher.attempts, snapshot.at
@@ -257,6 +263,27 @@ class WatchedCluster:
             self._stuck_since = float("inf")
             return True
         return False
+
+    def _log_silence(self) -> LogSilence | None:
+        pattern, folder = self._options.silence, self.cluster.session_dir
+        return LogSilence(folder, pattern) if pattern is not None and folder else None
+
+    def _from_silence(self) -> Iterator[WatchEvent]:
+        """An event when no line has matched the pattern for too long, and one when a line matches again."""
+        now = time.monotonic()
+        if self._silence is None or now < self._silence_next:
+            return
+        self._silence_next = now + min(_LOGS_EVERY, self._options.silence_after / 4)
+        seconds = self._silence.seconds(now)
+        was, self._is_log_silent = self._is_log_silent, seconds >= self._options.silence_after
+        assert self._options.silence is not None
+        shown = self._options.silence.pattern.decode("utf-8", "replace")
+        if self._is_log_silent and not was:
+            age = _text.duration(seconds)
+            text = f"No line of this machine's logs has matched {shown!r} for {age}"
+            yield event("log-silent", "error", text, pattern=shown, silent_s=round(seconds, 1))
+        elif was and not self._is_log_silent:
+            yield event("log-resumed", "ok", f"A line matches {shown!r} again", pattern=shown)
 
     # -------------------------------------------------------------- in the background
 

@@ -22,6 +22,8 @@ EXPECTED = (
     Skip("zsh is not installed", "a shell of which prompts are tried"),
     Skip("Chromium is not installed", "a browser for the pages of `--format html`"),
     Skip("tmux is not installed", "a terminal to drive `watch` in"),
+    Skip("promtool is not installed", "Prometheus' own tool checks metrics and alerts"),
+    Skip("IPython is not installed", "notebooks are optional"),
     Skip("no memory cgroup", "containers without cgroup controllers"),
     Skip("no right to make a cgroup", "containers with read-only cgroups"),
     Skip("the memory controller is not handed on", "containers without a delegated controller"),

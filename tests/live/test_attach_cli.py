@@ -28,6 +28,7 @@ from raydoctor.render import attach as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE, until
 
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
@@ -120,6 +121,7 @@ def attach(ray: RealRay, *arguments: str) -> dict[str, Any]:
     code, out, errors = told(ray, *arguments)
     assert code == 0, (out, errors)
     found = json.loads(out)
+    assert faults(found) == []
     assert found["schema"] == "raydoctor/attach/1"
     assert isinstance(found, dict)
     return found
@@ -203,6 +205,7 @@ def test_actors(ray: RealRay) -> None:
     ray.wait_for("hold gave 5")
     code, out, _ = told(ray, "Async", "--locals", "hold", "--eval", "1 / 0")
     waiting = json.loads(out)
+    assert faults(waiting) == []
     assert code == 1
     assert waiting["evaluated"]["error"].startswith("ZeroDivisionError")
     assert waiting["variables"]["where"]["kind"] == "coroutine"

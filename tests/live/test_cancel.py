@@ -29,6 +29,7 @@ from raydoctor.observe import live
 from raydoctor.render import cancel as render
 from raydoctor.render.page import plain
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE, Program
 
 LINUX = sys.platform.startswith("linux")
@@ -366,6 +367,7 @@ def test_the_command(hung: Hung) -> None:
     assert "--yes" in unasked.stderr
     done = run(hung.ids["dropper"], "--yes", "--grace", "1", "--no-recursive", "--json")
     told = json.loads(done.stdout)
+    assert faults(told) == []
     assert (done.returncode, told["ended"], told["schema"]) == (0, True, "raydoctor/cancel/1")
     assert [step["step"] for step in told["steps"]] == ["cancel", "interrupt"]
     assert told["target"]["name"] == "dropper"
@@ -566,4 +568,5 @@ def test_several_of_a_name_are_listed() -> None:
     assert "30 tasks called mesh" in text
     assert "10 more" in text
     told = json.loads(render.several_to_json([target()], "mesh"))
+    assert faults(told) == []
     assert (told["ended"], told["candidates"][0]["id"]) == (False, TASK)

@@ -33,6 +33,7 @@ from raydoctor.render import stack as render
 from raydoctor.render.page import plain
 from raydoctor.waits.kinds.kind import kind_of
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE, Program, clock, until
 
 LINUX = sys.platform.startswith("linux")
@@ -663,6 +664,7 @@ def test_stack_of_a_task_with_its_locals(ray: RealRay) -> None:
 def test_stack_as_json(ray: RealRay) -> None:
     (process,) = ray.processes("ray::Actor.wait")
     told = json.loads(stack(ray, "one", "--json").stdout)
+    assert faults(told) == []
     assert told["schema"] == "raydoctor/stack/1"
     (row,) = told["processes"]
     assert (row["pid"], row["kind"]) == (process.pid, "worker")

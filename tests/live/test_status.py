@@ -21,6 +21,7 @@ from raydoctor.observe.watching.watching import Watcher
 from raydoctor.render.page import MAX_WIDTH
 from raydoctor.render.status import SECTION
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE
 
 PROGRAM = """
@@ -79,6 +80,7 @@ def status(
 def read(ray: RealRay, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert execute(["status", "--address", ray.address, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert faults(found) == []
     return found
 
 
@@ -130,6 +132,7 @@ def test_a_live_report_ends_with_the_status(
     assert any("2 × work" in line for line in section)
     execute(["diagnose", "--address", ray.address, "--json"])
     report = json.loads(capsys.readouterr().out)
+    assert faults(report) == []
     assert report["status"]["tasks"]["pending"] == 6
     assert "hunter2" not in printed + json.dumps(report)
     execute(["diagnose", "--address", ray.address, "--format", "markdown"])

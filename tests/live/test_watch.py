@@ -22,8 +22,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 
 from raydoctor.cli import execute
 from raydoctor.cli.screen.lines import LineWriter
@@ -49,6 +51,7 @@ from raydoctor.watch.rounds import Watch
 from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE
 
 SIZE = (24, 80)
@@ -160,6 +163,7 @@ def until(watch: subprocess.Popen[str], event: str, *names: str) -> list[dict[st
     lines: list[dict[str, Any]] = []
     for text in watch.stdout:
         line = json.loads(text)
+        assert faults(line) == []
         assert line["schema"] == "raydoctor/watch/1"
         assert line["at"]
         lines.append(line)
@@ -170,6 +174,34 @@ def until(watch: subprocess.Popen[str], event: str, *names: str) -> list[dict[st
 
 def of(lines: list[dict[str, Any]], event: str) -> dict[str, dict[str, Any]]:
     return {str(line.get("name", "")): line for line in lines if line["event"] == event}
+
+
+@pytest.mark.ray
+def test_metrics_and_notifications_of_a_watch(ray: RealRay, tmp_path: Path) -> None:
+    file, script = tmp_path / "taken", tmp_path / "take.py"
+    script.write_text(f"import sys; open({str(file)!r}, 'a').write(sys.stdin.read() + '\\n')")
+    wanted = ("--serve", "0", "--silence", "never printed", "--silence-after", "2s")
+    watch = started(ray, *wanted, "--notify", f"{sys.executable} {script}")
+    assert watch.stderr is not None
+    with ending(watch):
+        note = watch.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/metrics", note)
+        assert found, note
+        (silent,) = of(until(watch, "log-silent"), "log-silent").values()
+        assert silent["pattern"] == "never printed"
+        with urlopen(found[0], timeout=5) as reply:
+            text = reply.read().decode()
+        clock = time.monotonic() + PATIENCE
+        while not file.exists() and time.monotonic() < clock:
+            time.sleep(0.1)
+    samples = {
+        sample.name: sample.value
+        for family in openmetrics.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["raydoctor_cluster_up"] == samples["raydoctor_nodes"] == 1
+    assert samples["raydoctor_running_tasks"] > 0
+    assert "log-silent" in {json.loads(line)["event"] for line in file.read_text().splitlines()}
 
 
 @pytest.mark.ray

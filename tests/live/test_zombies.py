@@ -35,6 +35,7 @@ from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE, clock, until
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
@@ -259,6 +260,7 @@ def test_dry_run_then_kill(
     code, out = told(capsys, "--json", "--session", session.name)
     assert code == 1
     document = json.loads(out)
+    assert faults(document) == []
     assert document["schema"] == "raydoctor/zombies/1"
     (row,) = document["leftovers"]
     assert row["pid"] == orphan.pid

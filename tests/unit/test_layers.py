@@ -34,6 +34,7 @@ FLOORS = (
     "watch",
     "render",
     "demo",
+    "integrations",
     "agents",
     "cli",
     "__main__",

@@ -1,0 +1,1 @@
+"""Where people work besides the shell: pytest and notebooks."""

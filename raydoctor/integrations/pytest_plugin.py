@@ -1,0 +1,114 @@
+"""The pytest plugin: a failed test that used Ray gets a section with raydoctor's diagnosis.
+
+It does nothing unless `--raydoctor` is given, or `raydoctor = true` is set in pytest's configuration. The
+diagnosis runs in a process of its own, so that a test that replaces `open` or the clock does not disturb it.
+It reads the session that this process was a driver of, from the start of the test on, and changes no result.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PATIENCE = 60.0
+"""Seconds that a diagnosis may take."""
+_FOUND, _INCOMPLETE = 1, 3
+_SLACK = 2.0
+"""Seconds before the test from which its incidents may date: logs have times of their own clock."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--raydoctor`, and the setting of the same name."""
+    text = "diagnose Ray for each failed test that used it"
+    parser.getgroup("raydoctor").addoption("--raydoctor", action="store_true", help=text)
+    parser.addini("raydoctor", text, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the hooks only if the user wants them."""
+    if config.getoption("--raydoctor") or config.getini("raydoctor"):
+        config.pluginmanager.register(_Diagnoses(), "raydoctor-diagnoses")
+
+
+class _Diagnoses:
+    """The hooks of a run."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        """Remember when a test began."""
+        self._began = time.time()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self,
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add the section to the report of a failed phase."""
+        report = yield
+        if report.failed and "ray" in sys.modules:
+            text = diagnosis(
+                self._began, f"{report.capstdout}{report.capstderr}{report.longreprtext}"
+            )
+            if text:
+                report.sections.append(("raydoctor", text))
+        return report
+
+
+def diagnosis(since: float, output: str) -> str:
+    """The report on this process's session from a time on; empty if nothing is found, or Ray was not used.
+
+    `output` is what the driver printed. A diagnosis that fails is one line.
+    """
+    session = _session(since)
+    if not session:
+        return ""
+    age = f"{time.time() - since + _SLACK:.0f}s"
+    command = [sys.executable, "-m", "raydoctor", "diagnose", session, "--driver-log", "-"]
+    try:
+        done = subprocess.run(
+            [*command, "--since", age, "--fail-on", "info"],
+            input=output.encode("utf-8", "backslashreplace"),
+            capture_output=True,
+            cwd="/",  # -m puts the working folder first on the path
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no diagnosis: {error}"
+    text = done.stdout.decode("utf-8", "replace").rstrip()
+    if done.returncode in (_FOUND, _INCOMPLETE):
+        return text
+    problem = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return "" if done.returncode == 0 else f"no diagnosis: {(problem or ['unknown'])[0]}"
+
+
+def _session(since: float) -> str:
+    """The folder of the session that this process is a driver of, or was since the test began; or empty."""
+    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    with suppress(Exception):
+        return str(_folder_of(node))
+    # Ray names the log of a driver after its pid, also after `ray.shutdown()`.
+    bases = {os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "/tmp"}
+    log = f"ray/session_2*/logs/python-core-driver-*_{os.getpid()}.log"
+    found = []
+    for file in (file for base in bases for file in Path(base).glob(log)):
+        with suppress(OSError):
+            status = file.lstat()
+            if status.st_uid == os.geteuid() and status.st_mtime >= since:
+                found.append((status.st_mtime, str(file.parent.parent)))
+    return max(found, default=(0.0, ""))[1]
+
+
+def _folder_of(node: Any) -> Any:
+    """As every version of Ray from 2.9 names it; raises AttributeError without a running Ray."""
+    return node.get_session_dir_path()

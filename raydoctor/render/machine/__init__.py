@@ -1,0 +1,1 @@
+"""Output for other programs: code scanning, CI, monitoring, and the schemas of the JSON."""

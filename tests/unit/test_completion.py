@@ -1,0 +1,95 @@
+"""Completions: for which shells, and of which names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from raydoctor import cli, rules
+from raydoctor.observe.processes import titles
+from tests.helpers.waiting import until
+
+TITLES = (
+    "ray::load_shard",
+    "ray::Trainer.step",
+    "ray::IDLE",
+    "ray::IDLE_SpillWorker",
+    "ray::$(touch x)",
+    "ray::a b",
+    "ray::x;id",
+    "ray::\u202eevil",
+    "python train.py",
+)
+SLEEP = "import sys; sys.stdin.read()"
+
+
+@pytest.fixture(name="workers")
+def _workers() -> Iterator[None]:
+    """Processes with these titles, as Ray's workers have them."""
+    with ExitStack() as stack:
+        for title in TITLES:
+            code = f"open('/proc/self/comm', 'w').write({title[:15]!r}); print(flush=True); {SLEEP}"
+            process = subprocess.Popen(
+                [title, "-c", code],
+                executable=sys.executable,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            stack.enter_context(process)
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+def test_running_tasks_are_completed_and_hostile_names_are_not(workers: None) -> None:
+    until(lambda: {"load_shard", "Trainer.step"} <= set(titles.names()))
+    ours = {name for name in titles.names() if name not in ("load_shard", "Trainer.step")}
+    assert not {name for name in ours if not name.replace(".", "").replace("_", "").isalnum()}
+    assert not ours & {"IDLE", "IDLE_SpillWorker", "a", "x", "evil"}
+
+
+def completed(words: str) -> list[str]:
+    environment = {
+        **os.environ,
+        "_RAYDOCTOR_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "raydoctor"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_commands_and_rules_are_completed() -> None:
+    assert completed("raydoctor dia") == ["diagnose"]
+    assert completed("raydoctor explain ray-o") == ["ray-oom-kill"]
+    assert completed("raydoctor explain ") == list(rules.names())
+
+
+@pytest.mark.parametrize("command", ["stack", "attach", "cancel"])
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+def test_running_tasks_are_completed(command: str, workers: None) -> None:
+    assert completed(f"raydoctor {command} load_sh") == ["load_shard"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.execute(["completion", shell]) == 0
+    assert f"_RAYDOCTOR_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["tcsh"], ["bash", "zsh"]])
+def test_another_shell_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.execute(["completion", *words]) == 2
+    assert "bash, zsh or fish" in capsys.readouterr().err
