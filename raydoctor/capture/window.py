@@ -17,17 +17,21 @@ class Window:
     def __init__(self, stream: TextIO | StreamReader) -> None:
         self._stream = stream
         self._line, self._counted = 1, 0
+        self._is_read = False
         self.text, self.place = "", 0
 
     def fill(self) -> bool:
         """Read on, at least as much as is left; False at the end."""
+        if self._is_read:
+            return False
         left = len(self.text) - self.place
         chunk = self._stream.read(max(_CHUNK, left))
         if chunk:
             self._count()
             self.text = self.text[self.place :] + chunk
             self.place = self._counted = 0
-        return bool(chunk)
+        self._is_read = not chunk
+        return not self._is_read
 
     def ensure(self, count: int) -> None:
         """Read on until the window holds so many characters, or all that is left."""

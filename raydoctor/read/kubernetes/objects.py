@@ -261,9 +261,10 @@ def _dicts(value: object) -> list[dict[str, Any]]:
 
 def _text(value: object) -> str:
     """A text or number as text; empty for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return ""
-    return str(value)[:_LONGEST].encode("utf-8", "replace").decode()
+    if isinstance(value, str):
+        text = value[:_LONGEST]
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
 def _last_line(value: object) -> str:
