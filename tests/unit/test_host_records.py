@@ -202,3 +202,35 @@ def test_an_event_about_an_earlier_pod_of_the_same_name(tmp_path: Path) -> None:
         (found,) = engine.run(capture).diagnoses
     assert found.rule == "pod-evicted"
     assert "node-a" not in found.headline
+
+
+@pytest.mark.parametrize(
+    ("path", "is_missing"), [("previous/driver-1.log", False), ("driver-1.log", True)]
+)
+def test_the_previous_output_of_the_head_is_no_gap(
+    path: str, is_missing: bool, tmp_path: Path
+) -> None:
+    killed = kubernetes.terminated("Error", 1)
+    (tmp_path / "p.json").write_text(
+        listed(kubernetes.pod("train-head", kind="head", last=killed, restarts=1))
+    )
+    file = tmp_path / "train-head" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "[2026-11-22 18:52:09,100 C 8 8] (gcs_server) gcs_server.cc:9: Check failed: store\n"
+    )
+    with open_capture(str(tmp_path)) as capture:
+        report = engine.run(capture)
+    (restart,) = (d for d in report.diagnoses if d.rule == "head-restarted")
+    assert [gap.what for gap in restart.gaps] == ["the previous log of the head"] * is_missing
+
+
+def test_the_output_of_a_container_that_kubectl_ray_log_wrote(tmp_path: Path) -> None:
+    folder = tmp_path / "train-head"
+    folder.mkdir()
+    (folder / "stdout.log").write_text(
+        'Traceback (most recent call last):\n  File "/a.py", line 3, in <module>\n    f()\nValueError: bad\n'
+    )
+    (folder / "raylet.out").write_text("")
+    with open_capture(str(tmp_path)) as capture:
+        assert [s.role for s in capture.files if s.path.endswith("stdout.log")] == ["driver"]

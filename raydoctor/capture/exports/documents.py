@@ -22,6 +22,8 @@ _LONGEST = 64 << 20
 """Characters of one entry: Loki answers with at most 5,000 lines for each stream."""
 _AHEAD = 1 << 20
 """Characters to hold: an entry that they do not hold is parsed again from its beginning."""
+_USUAL = 2_400
+"""Characters of most entries."""
 _BETWEEN = pattern(r"[\s,\ufeff]*")
 _LIST = pattern(
     r'\{\s{0,99}(?:"\w{1,30}"\s{0,9}:\s{0,9}(?:"[^"\n]{0,200}"|[\w.]{1,30}|\{[^{}\[\]]{0,300}\}|\{),?\s{0,99}){0,8}?'
@@ -119,7 +121,9 @@ class Documents:
         end_of_entry = f"}}{between}{{"
         while text.startswith(between, begin):
             first = begin + len(between)
-            end = text.find(end_of_entry, first) + 1
+            # A search in a short text needs no preparation.
+            end = text.find(end_of_entry, first, first + _USUAL) + 1
+            end = end or text.find(end_of_entry, first) + 1
             raw = text[first:end]
             if not end or not (found := self.repeats.find(raw, self.outer)):
                 break

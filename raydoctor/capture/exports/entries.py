@@ -99,14 +99,15 @@ class _Reader:
     def _inside(self, record: Record) -> Record | None:
         """The record of a shipper inside a record: a sidecar prints those of Ray's files as its output."""
         if found := self._inner.find(record.text, record.place):
-            inner: Record | None = found[0]
+            inner = found[0]
         else:
             data = _object(record.text) or {}
-            inner = labels.record_of(data, record.place)
-            if inner is None or not inner.place.file:
+            parsed = labels.record_of(data, record.place)
+            if parsed is None or not parsed.place.file:
                 return None
+            inner = parsed
             self._inner.learn(record.text, data, inner, record.place)
-        return inner if not inner or inner.at else inner._replace(at=record.at)
+        return inner if inner.at else Record(inner.place, record.at, inner.text, inner.output)
 
     # ------------------------------------------------------------ lines
 

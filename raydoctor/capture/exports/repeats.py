@@ -135,7 +135,8 @@ def _cut(raw: str, values: tuple[_Value, ...]) -> tuple[list[str], str, str, int
 
 def _repeated(known: _Template, text: str, at: str) -> Record | None:
     """The record that consists of known labels and a text and a time as they are written; None if damaged."""
-    time = labels.nanoseconds(float(at) if _FLOAT.fullmatch(at) else at)
+    is_float = at[10:11] == "." and _FLOAT.fullmatch(at)
+    time = labels.nanoseconds(float(at) if is_float else at)
     if at and not time:
         return None
     if "\\" in text:
