@@ -85,6 +85,7 @@ SHAPES: tuple[_Shape, ...] = (
         "job-driver", rf"job-driver-(?P<submission>.+?){_ROT}\.log", "job-driver-raysubmit_x1.log"
     ),
     _shape("driver", r"driver(?:-(?P<pid>\d+)(?:-\d+)?)?\.log", "driver.log"),
+    _shape("driver", r"stdout\.log", "stdout.log"),
     _shape("driver", r"slurm-\d{1,18}(?:_\d{1,9})?\.(?:out|err)", "slurm-4711.out"),
     _shape(
         "stack", r"(?:ray[_-]stack|py[_-]spy|stacks?)(?:[-_.].*)?\.(?:txt|log)", "ray-stack.txt"

@@ -80,10 +80,10 @@ class Pods:
         return [event for event in self._case.of("kube.pod") if self._is_ours(event)]
 
     def ends(self) -> list[Event]:
-        """The ended first containers of these pods, each end once."""
+        """The ended containers of Ray in these pods, each end once."""
         found: dict[tuple[str, str, str, str], Event] = {}
         for event in self._case.of("kube.container"):
-            if event["state"] != "terminated" or event["is_first"] == "false":
+            if event["state"] != "terminated" or event["is_of_ray"] == "false":
                 continue
             if self._is_ours(event) and self.in_time(event):
                 at = "" if event.at is None else f"{event.at:.0f}"
@@ -119,6 +119,10 @@ class Pods:
             ("", event["name"])
         )
         facts = dict(pod.fields) if pod else {"pod": event["name"]}
+        if pod and event["uid"] and pod["uid"] and event["uid"] != pod["uid"]:
+            # An earlier pod of this name, which was of the same kind.
+            kept = ("pod", "namespace", "cluster", "node_type", "group")
+            facts = {name: facts[name] for name in kept if name in facts}
         return replace(event, fields={**facts, **event.fields})
 
     @cached_property

@@ -64,6 +64,10 @@ class RedactionLedger:
         return tuple(secret.decode("utf-8", "replace") for secret in found[:_LEARNT])
 
 
+_SHORT, _MOST_CLEAN = 400, 20_000
+"""Characters of a string that is remembered as clean, and the number of such strings."""
+
+
 class Redactor:
     """Replaces secrets by placeholders such as `<secret:aws-key-1>`, equal secrets by the same one.
 
@@ -89,6 +93,8 @@ class Redactor:
         self._hosts = addresses.any_of(hosts) if anonymize else None
         self._ledger = ledger or RedactionLedger()
         self._spots: Counter[str] = Counter()
+        self._clean: set[str] = set()
+        """Short strings of JSON without a secret: keys and labels are the same in thousands of objects."""
 
     @property
     def summary(self) -> dict[str, int]:
@@ -118,6 +124,7 @@ class Redactor:
 
     def learn(self, secrets: Iterable[str]) -> None:
         """From now on, replace these literals as well."""
+        self._clean.clear()
         for secret in secrets:
             self._literals.setdefault(*[secret.encode("utf-8", "surrogateescape")] * 2)
 
@@ -243,7 +250,7 @@ class Redactor:
         result = {}
         for key, inner in value.items():
             name = named if key == "value" and kind_of(named)[0] else str(key)
-            shown = self.redact(key) if isinstance(key, str) else key
+            shown = self._string(key) if isinstance(key, str) else key
             if is_secret and key in ("data", "stringData"):
                 result[shown] = self._gone(inner, "secret", "data")
             elif key == "key" and "username" in value and isinstance(inner, str):
@@ -293,6 +300,8 @@ class Redactor:
         return self._placeholder(data, kind).decode()
 
     def _string(self, value: str) -> str:
+        if value in self._clean:
+            return value
         if value[:1] in ("{", "["):
             try:
                 inner = json.loads(value)
@@ -300,7 +309,12 @@ class Redactor:
                 return self.redact(value)
             clean = self.redact_json(inner)
             return value if clean == inner else json.dumps(clean)
-        return self.redact(value)
+        shown = self.redact(value)
+        if shown == value and len(value) <= _SHORT:
+            if len(self._clean) >= _MOST_CLEAN:
+                self._clean.clear()
+            self._clean.add(value)
+        return shown
 
 
 def _complete(buffer: bytes) -> int:

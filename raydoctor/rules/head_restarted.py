@@ -85,8 +85,13 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
         count=max(number, 1),
         remedies=tuple(_remedies(last, probes)),
         covers=(*ends, *told, *probes),
-        gaps=() if case.roles & {"gcs-out"} else (_GAP,),
+        gaps=() if "gcs-out" in case.roles or _has_previous(case) else (_GAP,),
     )  # fmt: skip
+
+
+def _has_previous(case: Case) -> bool:
+    """Whether the output of the container that ended is in the capture, where `kubectl raydoctor` puts it."""
+    return any("previous" in source.path.split("/") for source in case.sources)
 
 
 def _node(pods: Pods, end: Event) -> tuple[Entity, ...]:

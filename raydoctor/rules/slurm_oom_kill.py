@@ -60,8 +60,10 @@ def _finding(case: Case, job: Ended) -> Finding:
     numbers = f": {joined([part for part in (asked, used) if part])}" if asked or used else ""
     where = f" on {evidence.join_names(job.hosts)}" if job.hosts else ""
     count = max((int(e["count"]) for e in job.printed if e["count"]), default=1)
+    is_done = any(e["job"] == job.job and e["state"].startswith("COMPLETED") for e in accounts)
+    who = f"{slurm.named(job)} completed, but a step of it" if is_done else slurm.named(job)
     return Finding(
-        f"{slurm.named(job)} exceeded its memory{where}, and the kernel killed "
+        f"{who} exceeded its memory{where}, and the kernel killed "
         f"{evidence.many(count, 'process', 'processes')} of it{numbers}",
         (
             *(Link(e, "Slurm counted processes killed for lack of memory") for e in job.printed[:1]),
@@ -70,6 +72,7 @@ def _finding(case: Case, job: Ended) -> Finding:
         explains=slurm.entities(case, job, everything=not job.hosts),
         subjects=slurm.subjects(job),
         count=count,
+        severity="warning" if is_done else None,
         remedies=tuple(_remedies(wanted, held)),
         covers=job.events,
     )  # fmt: skip
@@ -140,6 +143,13 @@ EXAMPLES: tuple[Example, ...] = (
         {"slurm-4711.out": _PRINTED + "slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO TIME LIMIT ***\n"},
         roots=("slurm-oom-kill",),
         consequences=("slurm-time-limit",),
+    ),
+    Example(
+        "a step of a job that completed",
+        {"sacct.txt": _ACCOUNTS.replace("OUT_OF_MEMORY|0:125", "COMPLETED|0:0", 1)},
+        roots=("slurm-oom-kill",),
+        says=("completed, but a step of it exceeded its memory",),
+        severity="warning",
     ),
     Example("a job that is done", {"sacct.txt": _ACCOUNTS.replace("OUT_OF_MEMORY|0:125", "COMPLETED|0:0")}),
     Example(

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from raydoctor import cli
 from raydoctor.capture import contents
 from raydoctor.capture.exports.labels import Place, nanoseconds, place_of
+from raydoctor.capture.exports.repeats import Repeats
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.diagnosis import engine
 from raydoctor.model.errors import RaydoctorError
+from tests.helpers import sinks
 
 LOGS = "/tmp/ray/session_2026-11-21_07-34-00_123456_1/logs"
 SECOND = 1_795_246_503
@@ -199,6 +201,102 @@ def test_a_document_that_is_cut_off_keeps_its_entries(indent: int | None, tmp_pa
         assert ["is cut off or damaged" in gap.why for gap in capture.gaps] == [True]
 
 
+def answer(*values: str, after: str = "", labels: str = json.dumps(OF_RAYLET)) -> str:
+    inner = f'{{"stream": {labels}, "values": [{", ".join(values)}]{after}}}'
+    return f'{{"status": "success", "data": {{"resultType": "streams", "result": [{inner}, {inner}]}}}}'
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ((f'["{SECOND}000000001", "a\\tb\\"]"]', f'["{SECOND}000000002", "}}"]'), ['a\tb"]', "}"]),
+        (
+            (
+                f'["{SECOND}000000001", "a", {{"trace": "{{]"}}]',
+                f'["{SECOND}000000002", "b", {{}}]',
+            ),
+            ["a", "b"],
+        ),
+        ((f'["{SECOND}000000001", "a"]', "[]", "7", f'[{SECOND}000000002, "b"]'), ["a", "b"]),
+        ((f'["{SECOND}000000001", "a\\n"]', f'["{SECOND}000000002", ""]'), ["a", ""]),
+        ((), None),
+    ],
+)
+def test_values_of_a_stream(
+    values: tuple[str, ...], read: list[str] | None, tmp_path: Path
+) -> None:
+    parts = opened(answer(*values), tmp_path)
+    assert parts.get("w-1/logs/raylet.out") == read
+
+
+def test_a_damaged_value_costs_what_follows_it_and_is_a_gap(tmp_path: Path) -> None:
+    with taken(
+        answer(f'["{SECOND}000000001", "a"]', f'["{SECOND}000000001", "\\x"]'), tmp_path
+    ) as capture:
+        (file,) = capture.files.values()
+        assert Path(file).read_text() == "a\n"
+        assert ["damaged at line 1" in gap.why for gap in capture.gaps] == [True]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {**OF_RAYLET, "pod": "w-2"}},
+        {"line": 'quoted "x" \\ \t \u2028 é \ud800', "stream": "stderr"},
+        {"line": '","timestamp":"2020-01-01T00:00:00.1Z"}'},
+        {"line": ""},
+        {"line": None, "message": "other"},
+        {"timestamp": "soon"},
+        {"timestamp": None, "time": f"{SECOND + 5}"},
+        {"timestamp": "2026-11-21T08:35:03.5+01:00"},
+        {"labels": {**OF_RAYLET, "line": "no text"}},
+        {
+            "line": json.dumps(
+                {"log": "inner", "path": f"{LOGS}/gcs_server.out", "time": f"{SECOND}"}
+            )
+        },
+        {"line": json.dumps({"log": "inner", "path": f"{LOGS}/gcs_server.out"})},
+        {"_p": "P"},
+        {"timestamp": {"line": "x"}},
+    ],
+)
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_record_that_repeats_another_is_read_as_if_it_was_parsed(
+    change: Mapping[str, Any],
+    separators: tuple[str, str],
+    is_list: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = {"labels": OF_RAYLET, "line": "x", "timestamp": "2026-11-21T07:35:03.25Z", "time": "7"}
+    rows = [usual, {**usual, "line": "y"}, {**usual, **change}, {**usual, "line": "z"}] * 2
+    texts = [json.dumps(row, separators=separators) for row in rows]
+    text = f"[{', '.join(texts)}]" if is_list else "\n".join(texts)
+    fast = opened(text, tmp_path)
+    monkeypatch.setattr(Repeats, "find", lambda *_: None)
+    assert fast == opened(text, tmp_path)
+
+
+def test_most_records_of_an_export_are_not_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+    find = Repeats.find
+    monkeypatch.setattr(
+        Repeats, "find", lambda *each: (found.append(result := find(*each)), result)[1]
+    )
+    for form in sinks.FILES:
+        if form == "Loki, query_range":
+            continue
+        capture = tmp_path / "capture"
+        (capture / "logs").mkdir(parents=True, exist_ok=True)
+        (capture / "logs" / "raylet.out").write_text("".join(f"line {n}\n" for n in range(100)))
+        found.clear()
+        with open_capture(str(sinks.export(capture, form, tmp_path))):
+            assert sum(map(bool, found)) >= 95, form
+
+
 def test_only_consoles_that_ray_writes_to_are_read(tmp_path: Path) -> None:
     text = loki((1, "(raylet) x"), pod="a", container="ray") + loki(
         (2, "GET /"), pod="b", container="nginx"
@@ -255,7 +353,7 @@ VALUES = st.none() | st.text(max_size=5) | st.integers() | st.floats()
     )
 )
 def test_no_value_is_an_error(value: Any) -> None:
-    from raydoctor.capture.exports.entries import records
+    from raydoctor.capture.exports.documents import records
     from raydoctor.capture.exports.labels import NOWHERE
 
     for record, place in records(value, NOWHERE, json.dumps(value)):

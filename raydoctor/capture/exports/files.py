@@ -14,7 +14,7 @@ from pathlib import Path
 
 from raydoctor.capture.budget import TooMuchError
 from raydoctor.capture.exports import labels, streams
-from raydoctor.capture.exports.entries import Damaged, Page, entries
+from raydoctor.capture.exports.entries import read
 from raydoctor.capture.exports.labels import NOWHERE, Place
 from raydoctor.capture.exports.streams import Stream, Streams
 from raydoctor.capture.layout import read_name, source_of
@@ -24,7 +24,6 @@ from raydoctor.model.text import join_names
 from raydoctor.model.values import Gap, Source
 
 ROLE = "export"
-_MOST_STREAMS = 100_000
 _OF_RAY = re.compile(
     rb"\bray(?:let\b|\.|::|\s)|worker\.py:\d|\bpid=\d+[,)]|Traceback \(most recent call"
 )
@@ -67,25 +66,14 @@ def parts_of(source: Source, file: str, found: Streams, session: str = "") -> Pa
 
 
 def _read(source: Source, file: str, outer: Place, found: Streams, gaps: list[Gap]) -> None:
-    first = damaged = refused = 0
-    for count, entry in enumerate(entries(file, outer)):
-        if not count % 4096:
-            found.check_time()
-        if isinstance(entry, Damaged):
-            first, damaged = first or entry.line, damaged + 1
-        elif isinstance(entry, Page):
-            found.end_page()
-        elif entry.record.place in found.places or len(found.places) < _MOST_STREAMS:
-            found.add(entry.record, entry.line)
-            found.are_outputs |= bool(entry.record.output)
-        else:
-            refused += 1
+    read(file, outer, found)
     found.flush()
-    if damaged:
-        where = f"line {first:,}" + (f" and {damaged - 1:,} more" if damaged > 1 else "")
+    if found.damaged:
+        more = f" and {found.damaged - 1:,} more" if found.damaged > 1 else ""
+        where = f"line {found.first_damaged:,}{more}"
         gaps.append(Gap(source.path, f"is cut off or damaged at {where}", _AGAIN))
-    if refused:
-        why = f"has more than {_MOST_STREAMS:,} files; {refused:,} records of others were not read"
+    if found.refused:
+        why = f"has more than {streams.MOST:,} files; {found.refused:,} records of others were not read"
         gaps.append(Gap(source.path, why, "Export fewer pods, or a shorter time."))
 
 

@@ -28,8 +28,8 @@ _HOSTS = ("host", "hostname", "instance", "instanceid", "node", "logstreamname",
 _STREAMS = ("instanceid", "logstreamname", "logstream")
 """Those that only a store writes."""
 _FILES = ("filename", "file", "filepath", "path", "logfilepath", "logfile")
-_TEXTS = ("line", "log", "message", "msg", "textPayload", "@message", "body")
-_TIMES = ("timestamp", "time", "@timestamp", "ts", "date", "_time", "receiveTimestamp")
+TEXTS = ("line", "log", "message", "msg", "textPayload", "@message", "body")
+TIMES = ("timestamp", "time", "@timestamp", "ts", "date", "_time", "receiveTimestamp")
 NESTED = ("jsonPayload", "_source")
 """Objects that hold the text and the fields of a record."""
 _SPLITS = pattern(r"[^a-z0-9]+")
@@ -100,7 +100,7 @@ def record_of(data: dict[str, Any], outer: Place = NOWHERE) -> Record | None:
 
 def text_key(data: Mapping[str, Any]) -> str:
     """The name of the field with the text; empty if there is none."""
-    for key in _TEXTS:
+    for key in TEXTS:
         if isinstance(data.get(key), str):
             return key
     return ""
@@ -108,13 +108,13 @@ def text_key(data: Mapping[str, Any]) -> str:
 
 def stamp(data: Mapping[str, Any]) -> str:
     """The time of a record as it is written; empty if that is no text."""
-    value = next((data[key] for key in _TIMES if nanoseconds(data.get(key))), "")
+    value = next((data[key] for key in TIMES if nanoseconds(data.get(key))), "")
     return value if isinstance(value, str) else ""
 
 
 def _known_place(data: Mapping[str, Any], outer: Place) -> Place:
     """The same as `place_of`, remembered: the labels of most records are those of earlier ones."""
-    key = (outer, repr([each for each in data.items() if each[0] not in _VARYING]))
+    key = (outer, repr([each for each in data.items() if each[0] not in _NO_PLACE]))
     if len(key[1]) > _LONGEST_KEY:
         return place_of(data, outer)
     place = _PLACES.get(key)
@@ -125,9 +125,9 @@ def _known_place(data: Mapping[str, Any], outer: Place) -> Place:
     return place
 
 
-_VARYING = frozenset(
-    {*_TEXTS, *_TIMES, *NESTED, "eventId", "insertId", "ingestionTime", "offset", "@ptr"}
-)
+VARYING = (*TEXTS, *TIMES, "eventId", "insertId", "ingestionTime", "offset", "@ptr")
+"""Fields that differ from record to record, in the order in which the text and the time are looked for."""
+_NO_PLACE = frozenset({*VARYING, *NESTED})
 _PLACES: dict[tuple[Place, str], Place] = {}
 _MOST_PLACES, _LONGEST_KEY = 10_000, 4096
 
@@ -208,7 +208,7 @@ def _fields(data: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[
         if count > _MOST_FIELDS:
             return
         if isinstance(value, str):
-            if 0 < len(value) < 1000 and (key not in _TEXTS or depth):
+            if 0 < len(value) < 1000 and (key not in TEXTS or depth):
                 yield _reduced((prefix + key)[:200]), value
         elif isinstance(value, dict) and depth < _DEEPEST:
             yield from _fields(value, f"{prefix}{key}.", depth + 1)
@@ -232,7 +232,7 @@ def _first(found: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _time(data: Mapping[str, Any]) -> int:
-    return next((at for key in _TIMES if (at := nanoseconds(data.get(key)))), 0)
+    return next((at for key in TIMES if (at := nanoseconds(data.get(key)))), 0)
 
 
 def nanoseconds(value: Any) -> int:
@@ -246,6 +246,11 @@ def nanoseconds(value: Any) -> int:
 
 def _nanoseconds(value: Any) -> int:
     if isinstance(value, str):
+        digits = value[20:-1]
+        if digits.isdecimal() and value[19] == "." and value[-1] == "Z":  # of nearly all stores
+            seconds = _second(value[:19])
+            digits = digits[:9]
+            return seconds * 1_000_000_000 + int(digits) * _SCALE[len(digits)] if seconds else 0
         if value.isascii() and value.isdecimal() and 9 < len(value) < 20:
             return _scaled(int(value))
         return _of_text(value)
@@ -264,9 +269,6 @@ def _scaled(number: int) -> int:
 
 
 def _of_text(text: str) -> int:
-    if text[19:20] == "." and text[-1] == "Z" and text[20:-1].isdecimal():  # of nearly all stores
-        seconds = _second(text[:19])
-        return seconds * 1_000_000_000 + int(f"{text[20:-1]:0<9.9}") if seconds else 0
     seconds = _second(text[:19])
     if not seconds or len(text) > 40:
         return 0
@@ -284,6 +286,9 @@ def _of_text(text: str) -> int:
         )
         ahead = minutes * 60 if rest[0] == "+" else -minutes * 60
     return (seconds - ahead) * 1_000_000_000 + int(f"{digits or 0:0<9}")
+
+
+_SCALE = [10 ** (9 - digits) for digits in range(10)]
 
 
 @lru_cache(maxsize=8192)

@@ -19,8 +19,10 @@ from pathlib import Path
 from raydoctor.capture.budget import Budget
 from raydoctor.capture.exports.labels import Place, Record
 
-_HELD = 64 << 20
-"""Bytes of text in memory before they are written."""
+_HELD, _OF_TEXT = 32 << 20, 60
+"""Bytes of text in memory before they are written, and what each text takes besides its own."""
+MOST = 100_000
+"""Streams of one export."""
 
 
 @dataclass(slots=True)
@@ -30,32 +32,30 @@ class Stream:
     path: Path
     times: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("I"))
-    """Bytes of each record, with the end of its last line."""
+    """Bytes of each record that is written, with the end of its last line."""
     lines: array[int] = field(default_factory=lambda: array("I"))
     """Of each record, in the export."""
     pages: list[int] = field(default_factory=list)
     """The first record of each document of the export but the first."""
-    held: list[bytes] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
     longer: dict[int, int] = field(default_factory=dict)
     """The number of lines of each record that has more than one."""
 
-    def add(self, record: Record, line: int) -> int:
-        """Add a record; returns its number of bytes."""
-        data = f"{record.text}\n".encode("utf-8", "replace")
-        if (count := data.count(b"\n")) > 1:
-            self.longer[len(self.times)] = count
-        self.times.append(record.at)
-        self.sizes.append(len(data))
-        self.lines.append(line)
-        self.held.append(data)
+    def flush(self) -> int:
+        """Write what is held; returns the number of bytes."""
+        if not self.held:
+            return 0
+        begun = len(self.sizes)
+        texts = [text.encode("utf-8", "replace") for text in self.held]
+        self.held.clear()
+        data = b"\n".join((*texts, b""))
+        self.sizes.extend(len(text) + 1 for text in texts)
+        if data.count(b"\n") > len(texts):
+            counts = ((n, text.count(b"\n") + 1) for n, text in enumerate(texts, begun))
+            self.longer.update((n, count) for n, count in counts if count > 1)
+        with self.path.open("ab") as out:
+            out.write(data)
         return len(data)
-
-    def flush(self) -> None:
-        """Write what is held."""
-        if self.held:
-            with self.path.open("ab") as out:
-                out.write(b"".join(self.held))
-            self.held.clear()
 
 
 class Streams:
@@ -67,20 +67,38 @@ class Streams:
         self.places: dict[Place, Stream] = {}
         self.are_outputs = False
         """Whether a record is known to be the output of a container."""
+        self.refused = 0
+        """Records of more places than are read."""
+        self.damaged, self.first_damaged = 0, 0
+        """Places of the export that could not be parsed, and the line of the first one."""
 
     def add(self, record: Record, line: int) -> None:
         """Add a record. Raises TooMuchError where the budget is spent, OSError if the folder is full."""
-        stream = self.places.get(record.place)
+        place, at, text, output, _ = record
+        stream = self.places.get(place)
         if stream is None:
+            if len(self.places) >= MOST:
+                self.refused += 1
+                return
             stream = Stream(self._folder / f"stream-{next(self._numbers)}")
-            self.places[record.place] = stream
-        self._held += stream.add(record, line)
+            self.places[place] = stream
+        stream.times.append(at)
+        stream.lines.append(line)
+        stream.held.append(text)
+        if output:
+            self.are_outputs = True
+        self._held += len(text) + _OF_TEXT
         if self._held > _HELD:
             self.flush()
 
     def check_time(self) -> None:
         """Raise TooMuchError once the processor time is spent."""
         self._budget.check_time()
+
+    def note_damage(self, line: int) -> None:
+        """Note that the export could not be parsed at a line."""
+        self.damaged += 1
+        self.first_damaged = self.first_damaged or line
 
     def end_page(self) -> None:
         """Note that the following records may repeat earlier ones."""
@@ -89,10 +107,8 @@ class Streams:
 
     def flush(self) -> None:
         """Write what is held."""
-        for stream in self.places.values():
-            stream.flush()
-        held, self._held = self._held, 0
-        self._budget.write(held)
+        self._held = 0
+        self._budget.write(sum([stream.flush() for stream in self.places.values()]))
 
 
 def finished(stream: Stream) -> array[int]:

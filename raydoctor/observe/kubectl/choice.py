@@ -9,6 +9,7 @@ from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.text import join_names, plural
 from raydoctor.observe.kubectl.client import Listed, advice, is_name
+from raydoctor.read.kubernetes.objects import container_of_ray
 
 KINDS = ("pods", "events", "rayclusters", "rayjobs", "rayservices")
 CLUSTER_LABEL = "ray.io/cluster"
@@ -163,12 +164,12 @@ def pods_of(objects: Iterable[dict[str, Any]]) -> tuple[list[Pod], list[str]]:
     refused: list[str] = []
     for each in objects:
         containers = _dicts(_dict(each, "spec").get("containers"))
-        name, container = _name(each), _container([_of(c, "name") for c in containers])
+        name, container = _name(each), container_of_ray(containers)
         if not is_name(name) or not is_name(container):
             refused.append(name)
             continue
         states = _dicts(_dict(each, "status").get("containerStatuses"))
-        status = next((s for s in states if s.get("name") == container), {})
+        status: dict[str, Any] = next((s for s in states if s.get("name") == container), {})
         restarts = status.get("restartCount")
         restarts = restarts if isinstance(restarts, int) else 0
         host = _of(each, "spec", "nodeName")
@@ -183,11 +184,6 @@ def pods_of(objects: Iterable[dict[str, Any]]) -> tuple[list[Pod], list[str]]:
         )
         found.append(((not is_head, -restarts), pod))
     return [pod for _, pod in sorted(found)], refused
-
-
-def _container(names: Sequence[str]) -> str:
-    """The container of Ray: the first one, unless a service mesh has put its own before it."""
-    return next((name for name in names if name.startswith("ray-")), next(iter(names), ""))
 
 
 # ---------------------------------------------------------------- values of any type

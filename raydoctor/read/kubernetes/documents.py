@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TextIO
 
+from raydoctor.capture.window import Window
 from raydoctor.model.patterns import pattern
 
 LONGEST = 8 << 20
 """Characters of one object: a pod has some 20,000, and etcd stores at most 1.5 MiB."""
-_CHUNK = 8 << 20
 _DEEPEST = 60
 _HEAD = r'(?:"(?:apiVersion|kind)"\s*:\s*"[^"]{0,100}"|"metadata"\s*:\s*\{[^{}]{0,1000}\})'
 _LIST = pattern(rf'\{{\s*(?:{_HEAD}\s*,\s*)*"items"\s*:\s*\[')
@@ -51,62 +51,22 @@ _CUT = "is cut off or damaged: the objects from here on were not read"
 
 def documents(stream: TextIO) -> Iterator[Document | Damage]:
     """The objects of a text in JSON or YAML; those of lists one by one."""
-    window = _Window(stream)
+    window = Window(stream)
+    window.ensure(LONGEST)
     window.skip(_IGNORED)
     window.skip(_BETWEEN)
     is_json = window.text[window.place : window.place + 1] in ("{", "[")
     yield from _of_json(window) if is_json else _of_yaml(window)
 
 
-class _Window:
-    """A part of a long text, from the current place on."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line, self._counted = 1, 0
-        self._is_whole = False
-        self.text, self.place = "", 0
-        self.fill()
-
-    def fill(self) -> None:
-        """Read on until the window holds the longest object, or all that is left."""
-        while not self._is_whole and len(self.text) - self.place < LONGEST:
-            self._count()
-            chunk = self._stream.read(_CHUNK)
-            self.text = self.text[self.place :] + chunk
-            self.place = self._counted = 0
-            self._is_whole = not chunk
-
-    def skip(self, form: re.Pattern[str]) -> bool:
-        """Go past a match at the current place."""
-        found = form.match(self.text, self.place)
-        if found:
-            self.place = found.end()
-        return found is not None
-
-    @property
-    def is_end(self) -> bool:
-        return self.place >= len(self.text)
-
-    @property
-    def line(self) -> int:
-        """The number of the current line."""
-        self._count()
-        return self._line
-
-    def _count(self) -> None:
-        self._line += self.text.count("\n", self._counted, self.place)
-        self._counted = self.place
-
-
 # ---------------------------------------------------------------- JSON
 
 
-def _of_json(window: _Window) -> Iterator[Document | Damage]:
+def _of_json(window: Window) -> Iterator[Document | Damage]:
     decoder = json.JSONDecoder()
     is_list, is_bare = False, False
     while True:
-        window.fill()
+        window.ensure(LONGEST)
         window.skip(_BETWEEN)
         if window.is_end:
             if is_list:
@@ -135,15 +95,15 @@ def _of_json(window: _Window) -> Iterator[Document | Damage]:
 # ---------------------------------------------------------------- YAML
 
 
-def _of_yaml(window: _Window) -> Iterator[Document | Damage]:
+def _of_yaml(window: Window) -> Iterator[Document | Damage]:
     while True:
-        window.fill()
+        window.ensure(LONGEST)
         window.skip(_IGNORED)
         if window.is_end:
             return
         if window.skip(_YAML_LIST):
             while window.text.startswith("- ", window.place):
-                window.fill()
+                window.ensure(LONGEST)
                 yield _parsed(window, _YAML_END, "  ", 2)
             # What is left of the list: `kind: List` and its metadata.
             _take(window, _YAML_BREAK)
@@ -151,7 +111,7 @@ def _of_yaml(window: _Window) -> Iterator[Document | Damage]:
             yield _parsed(window, _YAML_BREAK, "", 0)
 
 
-def _take(window: _Window, end: re.Pattern[str], after: int = 0) -> str:
+def _take(window: Window, end: re.Pattern[str], after: int = 0) -> str:
     """The text up to a match, which becomes the current place."""
     begin = window.place
     found = end.search(window.text, begin + after)
@@ -159,7 +119,7 @@ def _take(window: _Window, end: re.Pattern[str], after: int = 0) -> str:
     return window.text[begin : window.place]
 
 
-def _parsed(window: _Window, end: re.Pattern[str], indent: str, after: int) -> Document | Damage:
+def _parsed(window: Window, end: re.Pattern[str], indent: str, after: int) -> Document | Damage:
     line = window.line
     raw = _take(window, end, after)
     if len(raw) > LONGEST:

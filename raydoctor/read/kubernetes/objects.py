@@ -6,7 +6,7 @@ its environment may hold secrets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.read.clock import instant
@@ -62,20 +62,52 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
     moment = disruption.get("lastTransitionTime") or waits.get("lastTransitionTime")
     reason = fields["disruption"] or fields["reason"] or fields["unschedulable"]
     yield Fact("kube.pod", fields, instant(_text(moment)), reason)
-    resources = {_text(c.get("name")): c for c in _dicts(spec.get("containers"))}
-    names = list(resources)
+    containers = _dicts(spec.get("containers"))
+    resources = {_text(c.get("name")): c for c in containers}
+    of_ray = container_of_ray(containers)
     for container in _dicts(status.get("containerStatuses"))[:_MOST_CONTAINERS]:
         name = _text(container.get("name"))
         own = {
             **identity,
             "container": name,
-            # KubeRay starts Ray in the first container; others are sidecars.
-            "is_first": "true" if not names or name == names[0] else "false",
+            "is_of_ray": "true" if of_ray in ("", name) else "false",
             "restarts": _text(container.get("restartCount")),
             **_amounts(_dict(resources.get(name, {}), "resources")),
             "image": _text(resources.get(name, {}).get("image")) or _text(container.get("image")),
         }
         yield from _container(container, own)
+
+
+def container_of_ray(containers: Sequence[Mapping[str, Any]]) -> str:
+    """The name of the container in which KubeRay starts Ray: others are sidecars. Empty if there are none.
+
+    It is the first one of the pod's template, but webhooks may insert theirs before it.
+    """
+    own = [_text(c.get("name")) for c in containers if _STARTS in map(_name, _dicts(c.get("env")))]
+    names = [_text(c.get("name")) for c in containers]
+    own += [name for name in names if name.startswith("ray-")]
+    own += [name for name in names if name not in _INSERTED]
+    return next(iter([*own, *names]), "")
+
+
+_STARTS = "KUBERAY_GEN_RAY_START_CMD"
+"""A variable that KubeRay sets in this container."""
+_INSERTED = frozenset(
+    {
+        "istio-proxy",
+        "linkerd-proxy",
+        "kuma-sidecar",
+        "consul-dataplane",
+        "envoy",
+        "gke-gcsfuse-sidecar",
+        "vault-agent",
+    }
+)
+"""Containers of service meshes and volumes that start before all others."""
+
+
+def _name(value: Mapping[str, Any]) -> str:
+    return _text(value.get("name"))
 
 
 def _identity(data: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]) -> dict[str, str]:
@@ -229,9 +261,10 @@ def _dicts(value: object) -> list[dict[str, Any]]:
 
 def _text(value: object) -> str:
     """A text or number as text; empty for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return ""
-    return str(value)[:_LONGEST].encode("utf-8", "replace").decode()
+    if isinstance(value, str):
+        text = value[:_LONGEST]
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
 def _last_line(value: object) -> str:
