@@ -183,7 +183,15 @@ def _attach(group: HungGroup) -> Iterator[Remedy]:
     name = first.work.actor if first.work.kind == "creation" else first.work.id
     if first.work.kind == "driver":
         name = str(first.work.pid)
-    if first.work.runs and first.work.pid and first.kind != "debugger":
+    if first.kind == "debugger" and (first.verdict is None or first.verdict.code == "debugger"):
+        yield Remedy(
+            "Attach a debugger and continue, or remove the breakpoint",
+            (
+                paste.shell("raydoctor attach {name}", name=name or ""),
+                "ray debug                                # instead of it, with RAY_DEBUG=legacy",
+            ),
+        )
+    elif first.work.runs and first.work.pid and first.kind != "debugger":
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",
             (
