@@ -289,7 +289,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/dmesg.txt": "2026-11-21T07:34:48.100000+00:00 host kernel: eth0: link becomes ready\n",
         },
         roots=("worker-vanished",),
-        says=("names no kill",),
     ),
     Example(
         "only the driver's output is left, and it names the actor but no process",
