@@ -104,6 +104,10 @@ _OF_CODE: Mapping[WaitCode, _Fix] = {
         "Call task_done() for each item taken from the queue, also after errors",
         ("try: ...  finally: queue.task_done()",),
     ),
+    "process-data": _Fix(
+        "Make the other process send what is read, also after errors, and wait with a timeout",
+        ("item = queue.get(timeout=60)             # or: if connection.poll(60): ...",),
+    ),
     "barrier": _Fix(
         "Make as many threads reach the barrier as it was created for, also after errors",
         ("barrier.wait(timeout=60)",),

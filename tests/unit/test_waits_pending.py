@@ -48,3 +48,15 @@ def test_a_breakpoint_in_a_process_that_was_not_sampled_is_no_all_clear(tmp_path
     assert next(remedies.remedies(group)).steps[0] == f"raydoctor attach {sample.task_id(1)}"
     (other,) = report(tmp_path, tasks=[old], workers=[{**worker, "num_paused_threads": 0}]).unseen
     assert other.name == "clean"
+
+
+def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
+    replica = sample.actor(1, REPLICA, {"CPU": 1}, state="PENDING_CREATION", pid=0)
+    holders = [sample.actor(n, "Cache", {"CPU": 1}, pid=800 + n) for n in (2, 3)]
+    found = report(tmp_path, nodes=[sample.node({"CPU": 2})], actors=[replica, *holders], tasks=[])
+    assert [each.summary for each in found.early] == [
+        "waits for 1 CPU: 2 Cache actors hold 2 of 2 CPU, and run nothing"
+    ]
+    assert not found.is_conclusive
+    found = report(tmp_path, nodes=[sample.node({"CPU": 3})], actors=[replica, *holders], tasks=[])
+    assert found.early == ()
