@@ -276,7 +276,8 @@ def print_page(page: Page) -> None:
     """
     from raydoctor.render import terminal
 
-    if address := click.get_current_context().params.get("address"):
+    context = click.get_current_context(silent=True)
+    if address := context and context.params.get("address"):
         from raydoctor.model import paste
 
         page = [tuple(s._replace(text=paste.at(s.text, address)) for s in each) for each in page]
