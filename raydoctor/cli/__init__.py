@@ -88,7 +88,7 @@ def execute(arguments: list[str], invoke: Callable[[list[str]], int] | None = No
         error.show()
         code = CANNOT_RUN
     except RaydoctorError as error:
-        _complain(error.message, error.hint)
+        _complain(error.message, _reaching(error.hint, arguments))
         code = CANNOT_RUN
     except BrokenPipeError:
         _forget_stdout()
@@ -247,6 +247,14 @@ def version_option() -> click.Option:
         callback=show,
         help="Show the version and exit.",
     )
+
+
+def _reaching(hint: str, arguments: list[str]) -> str:
+    """The hint with commands for the cluster that the user named with `--address`."""
+    from raydoctor.model import paste
+
+    words = " ".join(arguments).replace("--address=", "--address ").partition("--address ")[2]
+    return paste.at(hint, words.partition(" ")[0])
 
 
 def _complain(message: str, hint: str = "") -> None:

@@ -321,9 +321,17 @@ def opened(path: str | None, driver_log: str | None, wanted: str = "") -> Captur
 
 
 def print_page(page: Page) -> None:
-    """Write a page to standard output, in colour on a terminal."""
+    """Write a page to standard output, in colour on a terminal.
+
+    Its commands name the cluster that the user named with `--address`.
+    """
     from raydoctor.render import terminal
 
+    context = click.get_current_context(silent=True)
+    if address := context and context.params.get("address"):
+        from raydoctor.model import paste
+
+        page = [tuple(s._replace(text=paste.at(s.text, address)) for s in each) for each in page]
     terminal.show(page, sys.stdout)
 
 

@@ -16,7 +16,7 @@ from raydoctor.cli import _options as options
 if TYPE_CHECKING:
     from raydoctor.case.rule import Signal
     from raydoctor.diagnosis.plugins import Catalogue
-    from raydoctor.model.values import Report
+    from raydoctor.model.values import Remedy, Report
 
 FOUND, INCOMPLETE = 1, 3
 _SUMMARY = 1_000_000
@@ -134,6 +134,7 @@ def command(
                 catalogue=catalogue(),
                 detailed=rest["form"] == "html",
             )
+        report = _reaching(report, rest["address"])
         emit(report, rest["form"], rest["output"], verbose=rest["verbose"], fail_on=fail_on)
         # What was found matters more than what is missing.
         code = min({code, exit_code(report, fail_on)} - {0}, default=0)
@@ -157,6 +158,26 @@ def _prepare_browser(rest: dict[str, Any]) -> None:
 
     rest["form"] = "html"
     rest["output"] = rest["output"] or new_page()
+
+
+def _reaching(report: Report, address: str | None) -> Report:
+    """The report with remedies and hints that reach the cluster which the user named with `--address`."""
+    if address is None:
+        return report
+    from dataclasses import replace
+
+    from raydoctor.model import paste
+
+    def steps(remedy: Remedy) -> Remedy:
+        return replace(remedy, steps=tuple(paste.at(step, address) for step in remedy.steps))
+
+    return replace(
+        report,
+        diagnoses=tuple(
+            replace(each, remedies=tuple(map(steps, each.remedies))) for each in report.diagnoses
+        ),
+        gaps=tuple(replace(gap, hint=paste.at(gap.hint, address)) for gap in report.gaps),
+    )
 
 
 def _catalogue(folder: str | None) -> Catalogue:

@@ -39,7 +39,7 @@ class Starved(NamedTuple):
 
     @property
     def age(self) -> float:
-        """Seconds that the first has waited."""
+        """Seconds that the first has waited, at least."""
         return max((request.age or 0.0 for request in self.requests), default=0.0)
 
     @property
@@ -86,12 +86,16 @@ def left(node: now.ClusterNode, holders: Iterable[holding.ResourceHolder]) -> di
 
 
 def starved(case: Case, picture: now.Picture | None) -> list[Starved]:
-    """Every group of requests that wait for the same holders, the oldest first."""
+    """Every group of requests that wait for the same holders, the oldest first.
+
+    Requests of unknown age count: Ray records no time for a replica of Ray Serve that waits to be placed.
+    """
     found: dict[tuple[str, ...], list[Starved]] = {}
     if picture is None:
         return []
     for request in picture.requests:
-        one = _starved(picture, request) if (request.age or 0.0) >= now.AGE else None
+        is_new = request.age is not None and request.age < now.AGE
+        one = None if is_new else _starved(picture, request)
         if one and not now.expected(case, request.needs, request.age or 0.0):
             found.setdefault(tuple(sorted(h.id for h in one.holders)), []).append(one)
     merged = [_together(same) for same in found.values()]

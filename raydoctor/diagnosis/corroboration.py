@@ -2,7 +2,8 @@
 
 A program may print anything: an old log, a test's expectation, a forged record. The GCS and the raylets
 record every failure that involves them (`Rule.daemons_record`). If their logs are complete, cover the time in
-question and report no failure at all, such a finding is at most a warning, with the reason in its headline.
+question and report no failure at all, such a finding is at most a warning, with the reason in its headline,
+and the report is inconclusive: the program may have failed in a way that Ray does not record.
 If they report another failure, the finding explains nothing that they explain.
 """
 
@@ -11,13 +12,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raydoctor.case import Case
-from raydoctor.model.values import Event, Finding
+from raydoctor.model.values import Event, Finding, Gap
 
 PRINTED = frozenset({"driver", "job-driver", "worker-out", "worker-err"})
 """Roles of files with the output of programs."""
 _SLACK = 60.0
 """Seconds after the last record of Ray's daemons for which their logs still count as complete."""
 _NOTE = "only the program's output reports this; the GCS and raylet logs are complete and do not record it"
+
+GAP = Gap(
+    "whether the program failed",
+    "only its output reports an error",
+    "Look up the program's exit code, and read its output around the lines above.",
+)
 
 
 def is_printed_only(finding: Finding) -> bool:

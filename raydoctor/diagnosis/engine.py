@@ -109,7 +109,7 @@ def run(  # noqa: PLR0913 - each has a default
         unfinished: list[Gap] = []
         everything = _left(case, kinds, [c.finding for c in candidates], (None, None), unfinished)
         if not unfinished:
-            _weaken_contradicted(candidates, case, everything)
+            gaps += _weaken_contradicted(candidates, case, everything)
     # Incidents outside the span are left out whole, and what they explain stays explained.
     incidents = _link(candidates)
     roots = [root for root in incidents if _within(root, since, until)]
@@ -230,19 +230,21 @@ def judge(
 
 def _weaken_contradicted(
     candidates: list[_Candidate], case: Case, left: Iterable[Unexplained]
-) -> None:
+) -> list[Gap]:
     """Turn findings with only a program's output into warnings if Ray's logs report no failure at all.
 
-    Ray's logs report none if they yield no finding and no unexplained error.
+    Ray's logs report none if they yield no finding and no unexplained error. Returns a gap if a finding
+    became a warning: the program failed, or only printed this, and nothing shows which.
     """
     outputs = {s.path for s in case.sources if s.role in corroboration.PRINTED}
     if any(each.file not in outputs for each in left) or not all(
         corroboration.is_printed_only(c.finding) for c in candidates
     ):
-        return
-    for candidate in candidates:
-        if candidate.is_claimed and candidate.severity in ("critical", "error"):
-            candidate.finding = corroboration.as_warning(candidate.finding)
+        return []
+    claimed = [c for c in candidates if c.is_claimed and c.severity in ("critical", "error")]
+    for candidate in claimed:
+        candidate.finding = corroboration.as_warning(candidate.finding)
+    return [corroboration.GAP] if claimed else []
 
 
 def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]]:

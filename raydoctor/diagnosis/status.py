@@ -17,11 +17,13 @@ from raydoctor.model.status import (
     EnvironmentBuild,
     LiveStatus,
     ResourceUse,
+    SilentNode,
     TaskAge,
     TaskCounts,
     WaitingGroup,
 )
 from raydoctor.model.values import Event
+from raydoctor.rules.shared.live import daemons
 from raydoctor.rules.shared.setup import builds
 from raydoctor.waits import edges, pending
 from raydoctor.waits.candidates import UnfinishedTask
@@ -63,7 +65,18 @@ def status(case: Case) -> LiveStatus | None:
         _actors(case),
         tuple(gauges.gauges(case)),
         found,
+        tuple(_silent(case, nodes)),
     )
+
+
+def _silent(case: Case, nodes: Iterable[Event]) -> Iterator[SilentNode]:
+    """Nodes whose processes show at once what the GCS reports half a minute later."""
+    alive = {e["node_id"] for e in nodes if e["state"] != "DEAD"}
+    stopped = {e["node_id"]: e.pid or 0 for e in daemons.stopped(case, "raylet")}
+    running = {e["node_id"] for e in daemons.daemons(case, "raylet")}
+    heads = {e["node_id"] for e in daemons.daemons(case, "gcs_server")}
+    for node in sorted(alive & (stopped.keys() | (heads - running))):
+        yield SilentNode(node, stopped.get(node, 0))
 
 
 def _resources(rows: Iterable[Event]) -> Iterator[ResourceUse]:

@@ -72,6 +72,26 @@ _SHAPES: Mapping[str, Callable[[str], bool]] = {
 mean groups or everything, and 1 is init."""
 
 
+_LIVE = pattern(
+    r"\braydoctor (?:(?:hung|status|watch|stack|attach|cancel|collect)\b(?! --address| PATH)"
+    r"|diagnose(?=$|[.,;)]|  | #))"
+)
+"""Commands of raydoctor on a live cluster; `diagnose` also reads a path, and refuses an address beside it."""
+
+
+def at(line: str, address: str | None) -> str:
+    """The line with `--address` in each command of raydoctor, so that it reaches the cluster of this one.
+
+    The line is unchanged without an address, or if the address would need quotes.
+    """
+    place = (address or "").rpartition("://")[2]
+    if place in ("", "auto", "local") or not _is(rf"(?:\w+://)?(?:{_ADDRESS})", address or ""):
+        return line
+    if not isinstance(line, Pasted):
+        return _LIVE.sub(lambda found: f"{found[0]} --address {address}", line)
+    return Pasted(line.kind, at(str(line.template), address), line.values)
+
+
 def _is_identifier(text: str) -> bool:
     return text.isascii() and text.isidentifier() and not iskeyword(text)
 

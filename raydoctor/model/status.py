@@ -131,6 +131,14 @@ class EnvironmentBuild:
     """The decisive line of the last failed attempt."""
 
 
+class SilentNode(NamedTuple):
+    """A node that the GCS still lists as alive, although its raylet cannot answer."""
+
+    node: str
+    pid: int
+    """Of the stopped raylet; 0 if it is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class LiveStatus:
     """A cluster at one moment."""
@@ -151,3 +159,5 @@ class LiveStatus:
     """State -> number."""
     gauges: tuple[Gauge, ...]
     builds: tuple[EnvironmentBuild, ...]
+    silent: tuple[SilentNode, ...] = ()
+    """Among the live nodes, those of this machine with a stopped raylet, or without one."""

@@ -139,6 +139,8 @@ def collect(options: CollectOptions, report: ReportProgress = silent) -> Live:
     )
     if not cluster.session_dir:
         _require_an_answer(cluster, collection, _about_addresses(options.address))
+    if options.address is None:
+        collection.gaps += _newer_session(cluster)
     if options.samples is not None:
         _samples(cluster, options, options.samples, collection, report)
     if options.all_nodes and options.logs:
@@ -246,6 +248,22 @@ def _not_ours(others: list[Cluster]) -> RaydoctorError:
             folder=first.session_dir,
         ),
     )
+
+
+def _newer_session(cluster: Cluster) -> list[Gap]:
+    """A gap if a session of this user that is newer than the running cluster has ended.
+
+    A user who asks after a failed program may mean that one. Ray names sessions by their start.
+    """
+    latest = session.latest()
+    if latest is None or latest.is_foreign or not cluster.is_up or not cluster.session_dir:
+        return []
+    alive = [os.path.basename(c.session_dir) for c in discover.everything()]
+    if latest.path.name in alive or latest.path.name <= os.path.basename(cluster.session_dir):
+        return []
+    why = "it has ended, and this report is on the running cluster. To diagnose it: "
+    command = paste.shell("raydoctor diagnose {path:path}", path=str(latest.path))
+    return [Gap("a newer session", paste.text(why) + command, optional=True)]
 
 
 def _elsewhere(is_a_session_here: bool) -> str | None:

@@ -27,6 +27,7 @@ def collect(
     try:
         from raydoctor.observe import live
         from raydoctor.observe.gcs import state
+        from raydoctor.observe.processes import discover
         from raydoctor.observe.watching import gauges
 
         cluster, notes = live.find(address)
@@ -38,6 +39,7 @@ def collect(
         collectors = [
             Collector(state.WHAT, lambda: state.brief(cluster, child, timeout), about="tasks"),
             Collector("memory and disks", lambda: gauges.tables(cluster)),
+            Collector("Ray's daemons", lambda: discover.tables(cluster), optional=True),
         ]
         collection = run(collectors, timeout, meanwhile)
         return live.redacted(cluster, collection, live.redactor_of(cluster), notes)

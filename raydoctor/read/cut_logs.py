@@ -46,7 +46,8 @@ _UNREGISTERED = b"Finished unregistering node info, status = OK"
 _REMOVED = (b"Draining node info", b"UnregisterNode", b"death reason", b"Removing node")
 _AS_EXPECTED = (b"Draining node info", b" EXPECTED_TERMINATION")
 _STOPS = (b"received SIGTERM", b"graceful shutdown", b"nregistering node")
-_JOB_OVER = (b"Marking job", b"marking job")
+_JOB_OVER = (b"Marking job", b"marking job", b"Tried to mark job as finished")
+"""The last one is for a driver that ended before the GCS knew its job, such as one without a token."""
 _GCS_LOST = (b"GCS has been unavailable", b"Failed to connect to GCS", b"GCS may have been killed")
 _TABLE = {
     "raylet-out": (b"[state-dump] NodeManager:",),

@@ -15,7 +15,7 @@ from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragrap
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.edges import target
-from raydoctor.waits.hung import Hung, HungGroup, HungReport, OpenWait
+from raydoctor.waits.hung import HELD, Hung, HungGroup, HungReport, OpenWait
 from raydoctor.waits.rows import row, unseen
 
 SCHEMA = "raydoctor/hung/1"
@@ -52,16 +52,19 @@ def render(view: HungView, width: int = MAX_WIDTH) -> Page:
 
 
 def headline(group: HungGroup) -> str:
-    """`36 tasks and the driver wait for loader (pid 812), which waits for 10.0.0.9:5432 …`."""
+    """`36 tasks and the driver wait for loader (pid 812), which waits for 10.0.0.9:5432 …`.
+
+    A summary has a verb in the singular, so it never follows `and 7 more`.
+    """
     first = group.first
     if group.cycle:
         return _cycle(group)
     more = len(group.culprits) - 1
-    others = f" and {more} more like it" if more else ""
     if not group.behind:
-        return f"{_noun(first.work)}{others} {first.summary}"
-    waiting = _capital(_waiting(group))
-    return f"{waiting} for {first.work.label}{others}, which {first.summary}"
+        others = f", and {more} more like it" if more else ""
+        return f"{_noun(first.work)} {first.summary}{others}"
+    others, which = (f" and {more} more like it", "each of which") if more else ("", "which")
+    return f"{_capital(_waiting(group))} for {first.work.label}{others}, {which} {first.summary}"
 
 
 def _noun(work: UnfinishedTask) -> str:
@@ -129,9 +132,9 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
 
 
 def _since(hung: Hung) -> float:
-    """Seconds that it has waited: since its thread last ran, where that is known."""
+    """Seconds that it has waited: since its thread last ran, where that is known and it is not paused."""
     rested = hung.verdict.rested if hung.verdict else None
-    if hung.waiting is None and rested is not None:
+    if hung.waiting is None and rested is not None and hung.kind not in HELD:
         return rested
     return 0.0 if hung.work.kind == "driver" else hung.work.age
 

@@ -78,6 +78,7 @@ def status(value: LiveStatus) -> dict[str, Any]:
             "alive": value.nodes,
             "draining": value.draining,
             "dead": value.dead_nodes,
+            "silent": [each._asdict() for each in value.silent],
         },
         "workers": value.workers,
         "drivers": value.drivers,

@@ -14,6 +14,7 @@ from raydoctor.model.status import (
     Gauge,
     LiveStatus,
     ResourceUse,
+    SilentNode,
     TaskAge,
     TaskCounts,
     WaitingGroup,
@@ -97,6 +98,7 @@ def _before(status: LiveStatus, width: int, most: int | None) -> Page:
     resources = _resources(status.resources, width - _LABEL - 2, most)
     return [
         _row("nodes", _nodes(status)),
+        *(_row("", [_silent(each)]) for each in status.silent),
         *(_row("" if n else "resources", [each]) for n, each in enumerate(resources)),
         _row("tasks", _tasks(status.tasks)),
     ]
@@ -144,6 +146,11 @@ def _nodes(status: LiveStatus) -> Iterator[Part]:
             text.plural(status.drivers, "driver"),
         )
         yield f"; {workers}, {drivers}"
+
+
+def _silent(node: SilentNode) -> Part:
+    raylet = f"raylet (pid {node.pid}) is stopped" if node.pid else "raylet is gone"
+    return f"node {node.node[:8]} does not answer: its {raylet}", "error"
 
 
 def _resources(uses: Iterable[ResourceUse], width: int, most: int | None) -> list[str]:

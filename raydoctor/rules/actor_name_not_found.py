@@ -34,11 +34,15 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
-from raydoctor.rules.shared.task_error import TaskFailure, parse_failure
+from raydoctor.rules.shared.failures import failures
+from raydoctor.rules.shared.live.examples import tables as live_tables
+from raydoctor.rules.shared.live.examples import task as live_task
+from raydoctor.rules.shared.task_error import Printed, TaskFailure, error_entities
 
 _NAMESPACES = "https://docs.ray.io/en/latest/ray-core/namespaces.html"
 _NAMED = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html"
@@ -48,6 +52,7 @@ _TEXT = (
     "create. 2. The named actor died. 3. You did not use a namespace matching the namespace of the actor."
 )
 _WORDS = r"Failed to look up actor with name '(?P<name>[^']*)'\. This could"
+_IN_TASK = pattern(_WORDS)
 
 NOT_FOUND = Signal(
     "actor.not_found",
@@ -91,9 +96,9 @@ class _Fate(NamedTuple):
 @rule(
     tier="symptom",
     severity="error",
-    rank=84,
-    explains=("actor-name",),
-    caused_by=("task-error",),
+    rank=49,
+    explains=("actor-name", "task-error"),
+    caused_by=(),
     looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
@@ -106,29 +111,42 @@ def actor_name_not_found(case: Case) -> Iterator[Finding]:
         ),
         lambda e: e["name"],
     )
-    for name, events in by_name.items():
-        yield _finding(case, name, events)
+    in_tasks: dict[str, list[Printed]] = {}
+    for seen in failures(case):
+        raised = seen.failure.raised
+        if raised is not None and (found := _IN_TASK.match(raised.message)):
+            in_tasks.setdefault(found["name"], []).append(seen)
+    for name in dict.fromkeys((*by_name, *in_tasks)):
+        yield _finding(case, name, by_name.get(name, []), in_tasks.get(name, []))
 
 
-def _finding(case: Case, name: str, events: list[Event]) -> Finding:
+def _finding(case: Case, name: str, events: list[Event], in_tasks: list[Printed]) -> Finding:
+    """`in_tasks`: the failures of tasks that looked the name up; the program may have caught them."""
     fate = _fate(case, name)
     words = f"Failed to look up actor with name '{name}'"
     around = [e for e in case.of("driver.exception") if words in e["what"]]
-    failed = parse_failure(around[0].message) if around else None
-    raised = failed.raised if failed else None
-    where = f" in {raised.place}" if raised and raised.place else ""
+    where = f" in {_place(in_tasks[0].failure)}" if in_tasks else ""
+    is_printed = bool(events)
+    events = events or [seen.event for seen in in_tasks]
     links = [Link(fate.event, _freed_when(name, fate))] if fate.event else []
     links.append(Link(events[0], f"ray.get_actor('{name}') raised ValueError"))
     often = f" ({evidence.total(events)} times)" if evidence.total(events) > 1 else ""
     return Finding(
         f"A call of ray.get_actor('{name}'){where} found no such actor{often}: {fate.summary}",
         tuple(links),
-        explains=(Entity("actor-name", name),),
-        caused_by=(*_ended_actors(case, name, fate), *_as_task_error(failed)),
+        explains=(Entity("actor-name", name), *error_entities(in_tasks)),
+        caused_by=_ended_actors(case, name, fate),
         count=evidence.total(events),
+        severity="error" if is_printed else "warning",
         remedies=_remedies(case, name, fate),
-        covers=(*events, *around),
+        covers=(*events, *around, *(event for seen in in_tasks for event in seen.records)),
     )
+
+
+def _place(failure: TaskFailure) -> str:
+    """The line of the user's code that looked the name up, else the task."""
+    place = failure.raised.place if failure.raised else None
+    return str(place) if place and place.is_user_code else failure.function
 
 
 def _freed_when(name: str, fate: _Fate) -> str:
@@ -173,14 +191,6 @@ def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
         near = case.near(fate.event, "actor.destroyed", before=_SECONDS, after=_SECONDS)
         found += [Entity("actor", e["actor"]) for e in near]
     return tuple(dict.fromkeys(found))
-
-
-def _as_task_error(failed: TaskFailure | None) -> tuple[Entity, ...]:
-    """The failure of the task that raised it, so that `task-exception` reports the same incident."""
-    if not failed or not failed.raised:
-        return ()
-    raised = failed.raised
-    return (Entity("task-error", f"{failed.function} {raised.name} {raised.place}"),)
 
 
 def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
@@ -252,14 +262,30 @@ EXAMPLES: tuple[Example, ...] = (
         says=("had ended 3.5 s before",),
     ),
     Example(
-        "a task looks the name up: one incident with the task's error",
+        "a task looks the name up: the missing actor is the cause of the task's error",
         {
             "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
             f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n'
         },
-        roots=("task-exception",),
-        consequences=("actor-name-not-found",),
+        roots=("actor-name-not-found",),
         says=("in find (names.py:10)",),
+    ),
+    Example(
+        "a live cluster records the failed task, and nothing else shows it",
+        live_tables(
+            tasks=[
+                {
+                    **live_task(1, "publish", {}),
+                    "state": "FAILED",
+                    "error_type": "TASK_EXECUTION_EXCEPTION",
+                    "error_message": "User exception:\nray::publish() (pid=812, ip=10.0.0.2)\n"
+                    f'  File "/app/train.py", line 9, in publish\n    ray.get_actor("metrics")\nValueError: {_TEXT}',
+                }
+            ]
+        ),
+        roots=("actor-name-not-found",),
+        severity="warning",
+        says=("in publish (train.py:9)",),
     ),
     Example(
         "only the driver's output is available",

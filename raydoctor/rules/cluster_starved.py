@@ -64,7 +64,7 @@ _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     caused_by=("autoscaler",),
     looks_for=(
         waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
-        *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING,
+        *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING, serve.PENDING,
     ),
 )  # fmt: skip
 def cluster_starved(case: Case) -> Iterator[Finding]:
@@ -153,11 +153,13 @@ def _finding(
 def _live_finding(
     case: Case, seen: now.Picture | None, one: starving.Starved, logged: list[Event]
 ) -> Finding:
+    """Of replicas of Ray Serve, only the controller's log shows that they have waited for long."""
+    is_certain = one.age >= now.AGE or bool(logged or case.of(serve.PENDING.kind))
     return Finding(
         f"{one.wait}: not enough is free, because {one.hold}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
-            *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
+            *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} {_has_waited(r)} for {r.asked}") for r in one.requests[:2]),
             *(Link(e, "the raylet reports the same: no node has it free") for e in logged[:1]),
         ),
         explains=(
@@ -167,10 +169,14 @@ def _live_finding(
         caused_by=(Entity("autoscaler", "launch"),),
         subjects=tuple(h.subject for h in holding.each_once(one.holders)[:10]),
         count=len(one.waiters),
-        severity="warning" if one.at_work else "error",
+        severity="error" if is_certain and not one.at_work else "warning",
         remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), _live_demand(seen, one))),
         covers=(*logged, *case.of("request.claimed")),
     )  # fmt: skip
+
+
+def _has_waited(request: now.Request) -> str:
+    return "waits" if request.age is None else f"has waited {request.age:.0f} s"
 
 
 def _as_dumped(one: starving.Starved) -> list[waiting.DumpedHolder]:
@@ -452,6 +458,23 @@ EXAMPLES: tuple[Example, ...] = (
             "2 Simulator actors hold 2 of 2 CPU, and run nothing",
             "range(1)",
         ),
+    ),
+    Example(
+        "live: idle actors hold the CPUs of a replica, of which Ray does not record since when it waits",
+        sample.tables(
+            nodes=[_TWO],
+            tasks=[],
+            actors=[
+                _SIM,
+                _SIM2,
+                sample.actor(
+                    5, "ServeReplica:app:Model", {"CPU": 1}, state="PENDING_CREATION", pid=0
+                ),
+            ],
+        ),
+        roots=("cluster-starved",),
+        severity="warning",
+        says=("2 Simulator actors hold 2 of 2 CPU, and run nothing",),
     ),
     Example(
         "live and in the raylet's log: one incident",

@@ -37,6 +37,7 @@ from raydoctor.case.signals import JOB_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
@@ -357,6 +358,8 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
         yield Remedy(
             "Read the end of this traceback in the program's output: it names the exception"
         )
+    elif raised.name == "ModuleNotFoundError" and (module := _MODULE.search(raised.message)):
+        yield _install(module["name"], module["extra"])
     elif place := _place(raised):
         if place.is_user_code:
             in_function = place.function not in ("", "<module>")
@@ -364,6 +367,26 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
             yield Remedy(f"Fix {where}, which raises {raised.name}")
         else:
             yield Remedy(f"Check what the program passes to {place}: it raises {raised.name}")
+
+
+_MODULE = pattern(
+    r"No module named '(?P<name>[\w.]{1,200})'(?:.{0,40}pip install \"(?P<extra>ray\[[\w,-]{1,40}\])\")?"
+)
+"""Ray adds the extra that a library of its own needs (Ray Serve, 2.60)."""
+
+
+def _install(module: str, extra: str | None) -> Remedy:
+    top = module.partition(".")[0]
+    if extra:
+        step = paste.shell("python -m pip install {extra}", extra=extra)
+        return Remedy(
+            f"Install {extra}, which contains {top}, for the Python of this program", (step,)
+        )
+    step = paste.shell("python -m pip install {package:package}", package=top)
+    return Remedy(
+        f"Install {top} for the Python of this program, or add its folder to PYTHONPATH if it is your own",
+        (step,),
+    )
 
 
 # ------------------------------------------------------------------ examples
@@ -425,6 +448,26 @@ EXAMPLES: tuple[Example, ...] = (
             "ValueError: no such column",
             "kubectl get rayjob train -n ml",
         ),
+    ),
+    Example(
+        "Ray Serve names the extra that is not installed",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/serve_it.py", line 2, in <module>\n    from ray import serve\n'
+            '  File "/home/user/venv/lib/python3.11/site-packages/ray/serve/_private/common.py", line 6, in <module>\n'
+            "    from starlette.types import Scope\nModuleNotFoundError: No module named 'starlette'. You can run "
+            '`pip install "ray[serve]"` to install all Ray Serve dependencies.\n'
+        },
+        roots=("job-failed",),
+        says=("python -m pip install 'ray[serve]'",),
+    ),
+    Example(
+        "a module of another package is missing",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 2, in <module>\n    import torch.cuda\n'
+            "ModuleNotFoundError: No module named 'torch.cuda'; 'torch' is not a package\n"
+        },
+        roots=("job-failed",),
+        says=("python -m pip install torch", "PYTHONPATH"),
     ),
     Example(
         "an installed command of Ray ends with an exception: no code of the user is in its traceback",

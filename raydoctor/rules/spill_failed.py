@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -68,7 +68,7 @@ SETUP_FAILED = Signal(
     severity="error",
     rank=64,
     explains=("spilling", "start-crashed", "waiting"),
-    caused_by=("arguments", "disk"),
+    caused_by=("arguments", "disk", "spilling"),
     daemons_record=True,
     looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
 )  # fmt: skip
@@ -80,7 +80,8 @@ def spill_failed(case: Case) -> Iterator[Finding]:
         for doing, same in by_kind.items():
             yield _io_failed(case, node, doing, same)
     if setup := case.of("spill.setup_failed"):
-        yield _setup_failed(case, setup)
+        spilling = [e for e in failed if e["doing"] == "spilling"]
+        yield _setup_failed(case, setup, set(store.by_node(case, spilling)))
 
 
 # ---------------------------------------------------------------- IO workers
@@ -150,7 +151,8 @@ class _Setup(NamedTuple):
         return str(self.raised) if self.raised else "the log breaks off before the error"
 
 
-def _setup_failed(case: Case, events: list[Event]) -> Finding:
+def _setup_failed(case: Case, events: list[Event], failing: set[str]) -> Finding:
+    """`failing`: nodes on which writes fail as well. There the storage became unusable while Ray was running."""
     in_driver = [e for e in events if _is_of_driver(e)]
     shown = (in_driver or store.own_log_first(events))[0]
     setup = _Setup(shown, parse(f"Traceback (most recent call last):\n{shown.message}"))
@@ -167,7 +169,8 @@ def _setup_failed(case: Case, events: list[Event]) -> Finding:
             Link(shown, f"{'ray.init' if in_driver else 'a starting IO worker'} could not set up the storage: {setup.error}"),
             *(Link(e, "the raylet reports that an IO worker died before it registered") for e in workers[:1]),
         ),
-        explains=(Entity("spilling", node), *_waiting(case, in_driver)),
+        explains=(*(() if node in failing else (Entity("spilling", node),)), *_waiting(case, in_driver)),
+        caused_by=(Entity("spilling", node),) if node in failing else (),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=evidence.total(events) if not in_driver else 1,
         remedies=_remedies(setup.error, "spilling"),
@@ -315,6 +318,23 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
         roots=("spill-failed",),
         says=("3 times", "No space left on device", "object-spilling-directory"),
+    ),
+    Example(
+        "a file took the place of the directory while Ray was running: one cause",
+        {
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": f"[2026-11-21 10:47:52,197 I 291 291] (raylet) main.cc:1082: {RAYLET_STARTED.sample}\n",
+            _IO_LOG: 11
+            * f"{_TEXT.partition(': ')[0]}: [Errno 20] Not a directory: '/spill/ray_spilled_objects_9a36b643/1-multi-2'\n",
+            "logs/raylet.err": 'Traceback (most recent call last):\n  File "/home/user/venv/lib/python3.11/site-packages/ray/_private'
+            '/workers/default_worker.py", line 261, in <module>\n    external_storage.setup_external_storage(\n'
+            + SETUP_FAILED.sample.replace(
+                "[Errno 30] Read-only file system", "[Errno 17] File exists"
+            )
+            + "\n",
+        },
+        roots=("spill-failed",),
+        says=("Not a directory",),
     ),
     Example(
         "packages for S3 are missing, so Ray does not start",

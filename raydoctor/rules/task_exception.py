@@ -410,7 +410,8 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
     yield Remedy(
         "Attach the debugger at the exception",
         (
-            "RAY_DEBUG_POST_MORTEM=1 python your_script.py   # tasks stop at the exception and wait for a debugger",
+            'ray.init(runtime_env={"env_vars": {"RAY_DEBUG_POST_MORTEM": "1"}})   # tasks stop at the exception',
+            "raydoctor attach   # lists the tasks that wait for a debugger",
         ),
         doc=_DEBUGGER_DOC,
         since=(2, 39),

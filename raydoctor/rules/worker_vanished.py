@@ -52,7 +52,7 @@ from raydoctor.cluster import hosts
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import joined
 from raydoctor.model.values import Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import ended, engine, gpu_fault, jobs
+from raydoctor.rules.shared import ended, engine, gpu_fault, jobs, kernel
 
 _OWN = ("worker-err", "core-worker")
 """Files in which a worker's crash is reported."""
@@ -111,6 +111,7 @@ _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its work
         *_DEATH_TEXT,
         RAY_EXCEPTION,
         engine.WATCHDOG,
+        kernel.KILLED,
         *gpu_fault.SIGNALS,
         *jobs.SIGNALS,
     ),
@@ -178,6 +179,9 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     ]
     if ruled_out := _ruled_out(case, exits):
         links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {joined(ruled_out)}")
+    for log in _silent_kernel_logs(case, exits):
+        shows = f"{links[0].shows}; the kernel log of its node, {log}, names no kill"
+        links[0] = Link(links[0].event, shows)
     peers = tuple(_peers(case, exits))
     why = ", and no log shows why" if ruled_out else ", and the capture does not show why"
     return Finding(
@@ -196,6 +200,17 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
+
+
+def _silent_kernel_logs(case: Case, exits: list[WorkerExit]) -> list[str]:
+    """The kernel log beside the logs of the node of these exits, if it has no record of a kill.
+
+    It may begin later than the exit: a log in a capture is not known to be complete.
+    """
+    nodes = {each.node for each in exits if each.node}
+    labels = {s.node for s in case.sources if case.ledger.raylet_files.get(s.path) in nodes}
+    logs = [s.path for s in case.sources if s.role == "kernel" and s.node in labels]
+    return [] if case.of(kernel.KILLED.kind) else logs[:1]
 
 
 def _peers(case: Case, exits: list[WorkerExit]) -> Iterator[Entity]:
@@ -262,6 +277,16 @@ EXAMPLES: tuple[Example, ...] = (
             " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
             "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
             "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "the kernel log beside the raylet's log names no kill",
+        {
+            **_ended_after(40, is_reported=True),
+            "logs/raylet.out": "[2026-11-21 07:34:40,100 I 17 17] (raylet) main.cc:1082: Raylet of id, "
+            f"{'a' * 56} started. Raylet consists of node_manager and object_manager. node_manager address: 127.0.0.1:0\n",
+            "logs/dmesg.txt": "2026-11-21T07:34:48.100000+00:00 host kernel: eth0: link becomes ready\n",
         },
         roots=("worker-vanished",),
     ),

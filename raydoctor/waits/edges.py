@@ -22,7 +22,7 @@ from raydoctor.model.values import Event, Link
 from raydoctor.waits import training
 from raydoctor.waits.candidates import UnfinishedTask, candidates
 from raydoctor.waits.graph import Needs
-from raydoctor.waits.kinds.catalog import Kind
+from raydoctor.waits.kinds.catalog import WAITS, Kind
 from raydoctor.waits.kinds.kind import Verdict
 
 _Key = TypeVar("_Key", str, tuple[str, int])
@@ -337,6 +337,18 @@ def _behind(scene: Scene, work: UnfinishedTask, running: list[UnfinishedTask]) -
         Needs(frozenset(w.id for w in running), "any"),
         (Link(work.event, shows),),
     )
+
+
+def paused(scene: Scene) -> dict[str, Waiting]:
+    """Tasks whose process was not sampled, and in which Ray's debugger has paused a thread."""
+    rows = live.rows(scene.case, "workers")
+    stopped = {e["worker_id"]: e for e in rows if live.number(e, "num_paused_threads")}
+    sentence = WAITS["debugger"].sentence
+    return {
+        work.id: Waiting("debugger", sentence, (), None, (Link(row, sentence),), is_hopeless=True)
+        for work in scene.candidates.values()
+        if work.runs and work.process is None and (row := stopped.get(work.worker))
+    }
 
 
 def _argument(scene: Scene, work: UnfinishedTask) -> Waiting | None:

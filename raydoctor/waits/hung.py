@@ -39,8 +39,8 @@ _POLLS = 1.5
 """Times a second: a thread that gives up its CPU more often polls. Each sample itself costs one or two."""
 _LONG_POLL = "ServeController.listen_for_change"
 """Ray Serve's own method that always waits: its processes learn of changes from it."""
-_HELD = ("stopped", "debugger")
-"""Kinds in which another process pauses this one: polling is no progress then."""
+HELD = ("stopped", "debugger")
+"""Kinds in which another process pauses this one, or is to resume it: polling is no progress then."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
 _PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
 """What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""
@@ -186,7 +186,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     `sampled_after`: seconds after which work was to be sampled; by default `min_age`.
     """
     scene = edges.read_scene(case)
-    unplaced = pending.unplaced(scene)
+    alone = {**pending.unplaced(scene), **edges.paused(scene)}
     scene = replace(scene, groups=pending.of_groups(scene))
     verdicts = _verdicts(scene)
     scene = _aged(scene, verdicts)
@@ -197,8 +197,8 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
         other = blocker if blocker is not None and blocker.id != work.id else None
         judged[work.id] = (
             _of_running(scene, work, verdicts, other, min_age)
-            if work.runs
-            else _of_pending(scene, work, min_age, unplaced.get(work.id))
+            if work.runs and work.id not in alone
+            else _of_pending(scene, work, min_age, alone.get(work.id))
         )
     waits = {
         name: each.waiting.needs
@@ -294,7 +294,8 @@ def _is_early(judged: _Judged) -> bool:
     waiting = judged.waiting
     kinds = (*_PROVIDED, *_PREPARED)
     waits = waiting is not None and waiting.is_hopeless and waiting.kind in kinds
-    return (waits or judged.soon) and _is_lasting(judged.work)
+    is_paused = waiting is not None and waiting.kind == "debugger"
+    return is_paused or ((waits or judged.soon) and _is_lasting(judged.work))
 
 
 def _open_waits(
@@ -523,7 +524,7 @@ def _is_seen(verdict: Verdict | None) -> bool:
 
 def _is_still(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> bool:
     """Whether its stack was the same in several samples and before them, and it did not merely poll."""
-    if verdict is not None and verdict.kind in _HELD:
+    if verdict is not None and verdict.kind in HELD:
         return True
     if verdict is None or work.process is None:
         return False

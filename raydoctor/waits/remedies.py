@@ -104,6 +104,10 @@ _OF_CODE: Mapping[WaitCode, _Fix] = {
         "Call task_done() for each item taken from the queue, also after errors",
         ("try: ...  finally: queue.task_done()",),
     ),
+    "process-data": _Fix(
+        "Make the other process send what is read, also after errors, and wait with a timeout",
+        ("item = queue.get(timeout=60)             # or: if connection.poll(60): ...",),
+    ),
     "barrier": _Fix(
         "Make as many threads reach the barrier as it was created for, also after errors",
         ("barrier.wait(timeout=60)",),
@@ -183,7 +187,15 @@ def _attach(group: HungGroup) -> Iterator[Remedy]:
     name = first.work.actor if first.work.kind == "creation" else first.work.id
     if first.work.kind == "driver":
         name = str(first.work.pid)
-    if first.work.runs and first.work.pid and first.kind != "debugger":
+    if first.kind == "debugger" and (first.verdict is None or first.verdict.code == "debugger"):
+        yield Remedy(
+            "Attach a debugger and continue, or remove the breakpoint",
+            (
+                paste.shell("raydoctor attach {name}", name=name or ""),
+                "ray debug                                # instead of it, with RAY_DEBUG=legacy",
+            ),
+        )
+    elif first.work.runs and first.work.pid and first.kind != "debugger":
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",
             (

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
@@ -279,4 +280,7 @@ def _in_words(cluster: Cluster, error: QueryError) -> tuple[str, str]:
         _NO_HEIR: "is gone, and no cluster runs in its place",
     }
     problem = detail.get(error.code) or f"returned an error ({error})"
-    return f"{where} {problem}", "Diagnose it: raydoctor diagnose"
+    hint = paste.shell(
+        "Diagnose it: raydoctor diagnose --address {gcs:address}", gcs=cluster.gcs_address
+    )
+    return f"{where} {problem}", hint

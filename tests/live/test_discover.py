@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
 from raydoctor.model.values import Diagnosis
+from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster, Daemon
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.processes import daemons, discover, proc, processes
@@ -325,3 +327,20 @@ def test_choose(address: str | None, session: str | None, wanted: Cluster | None
 
 def test_nothing_to_choose_from() -> None:
     assert discover.choose([]) is None
+
+
+def test_a_live_report_names_a_newer_session_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    old, new = (tmp_path / "ray" / f"session_2026-11-21_1{n}-00-00_000000_1" for n in (0, 1))
+    old.mkdir(parents=True)
+    running = Cluster(session_dir=str(old), daemons=(Daemon("raylet", 1, 0.0, str(old)),))
+    assert live._newer_session(running) == []
+    new.mkdir()
+    (gap,) = live._newer_session(running)
+    assert gap.optional
+    assert f"raydoctor diagnose {new}" in gap.why
+    assert live._newer_session(replace(running, session_dir=str(new))) == []
+    monkeypatch.setattr(discover, "everything", lambda: [Cluster(session_dir=str(new))])
+    assert live._newer_session(running) == []

@@ -404,3 +404,27 @@ def is_python(step: str) -> bool:
     except SyntaxError:
         return step.startswith("@")
     return bool(tree)
+
+
+@pytest.mark.parametrize(
+    ("line", "reaching"),
+    [
+        ("raydoctor cancel abc", "raydoctor cancel --address 10.0.0.1:6379 abc"),
+        ("raydoctor diagnose", "raydoctor diagnose --address 10.0.0.1:6379"),
+        ("raydoctor diagnose   # why", "raydoctor diagnose --address 10.0.0.1:6379   # why"),
+        ("raydoctor diagnose logs/", "raydoctor diagnose logs/"),
+        ("raydoctor diagnose --address 10.0.0.2:6379", "raydoctor diagnose --address 10.0.0.2:6379"),
+        ("raydoctor hung --address 10.0.0.2:6379", "raydoctor hung --address 10.0.0.2:6379"),
+        ("raydoctor explain task-hung", "raydoctor explain task-hung"),
+    ],
+)  # fmt: skip
+def test_a_command_reaches_the_cluster_that_the_user_named(line: str, reaching: str) -> None:
+    assert paste.at(line, "10.0.0.1:6379") == reaching
+    assert paste.at(line, None) == paste.at(line, "auto") == paste.at(line, "x; reboot") == line
+
+
+def test_a_value_that_names_a_command_stays_as_it_is() -> None:
+    made = paste.shell("raydoctor cancel {name}", name="raydoctor hung")
+    assert paste.at(made, "10.0.0.1:6379") == (
+        "raydoctor cancel --address 10.0.0.1:6379 'raydoctor hung'"
+    )

@@ -161,3 +161,26 @@ def test_the_section_of_a_report_has_twelve_lines(tmp_path: Path, tasks: int) ->
 
 def test_without_nodes_there_is_no_state(tmp_path: Path) -> None:
     assert status(case_of(tmp_path, examples.tables(tasks=[]))) is None
+
+
+@pytest.mark.parametrize(
+    ("states", "silent"),
+    [
+        ({"raylet": "S", "gcs_server": "S"}, []),
+        ({"raylet": "T", "gcs_server": "S"}, [812]),
+        ({"raylet": "Z", "gcs_server": "S"}, [0]),
+        ({"gcs_server": "S"}, [0]),
+    ],
+)
+def test_a_raylet_that_cannot_answer(
+    states: dict[str, str], silent: list[int], tmp_path: Path
+) -> None:
+    rows = [
+        {"kind": k, "pid": 812, "state": s, "node_id": examples.NODE, "is_this": True}
+        for k, s in states.items()
+    ]
+    tables = examples.tables(nodes=[examples.node({"CPU": 2})], daemons=rows)
+    found = status(case_of(tmp_path, tables))
+    assert found is not None
+    assert [each.pid for each in found.silent] == silent
+    assert ("does not answer" in plain(section(found, 100))) is bool(silent)

@@ -10,6 +10,8 @@ from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.read import live
 from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.live import hang_examples as hang
+from raydoctor.waits import remedies
 from raydoctor.waits.hung import HungReport, hung
 
 REPLICA = "ServeReplica:app:Model"
@@ -31,3 +33,30 @@ def test_a_replica_that_fits_on_no_node(state: str, pid: int, waits: bool, tmp_p
     assert found.groups == ()
     assert [each.work.name for each in found.early] == [REPLICA] * waits
     assert found.is_conclusive is not waits
+
+
+def test_a_breakpoint_in_a_process_that_was_not_sampled_is_no_all_clear(tmp_path: Path) -> None:
+    worker = {"worker_id": "c" * 56, "pid": 801, "is_alive": True, "num_paused_threads": 1}
+    young = sample.running(1, "clean", {}, worker_id="c" * 56, **hang.since(2))
+    found = report(tmp_path, tasks=[young], workers=[worker])
+    assert [(each.kind, each.summary) for each in found.early] == [
+        ("debugger", "waits for a debugger to connect")
+    ]
+    assert not found.is_conclusive
+    old = sample.running(1, "clean", {}, worker_id="c" * 56, **hang.since(90))
+    (group,) = report(tmp_path, tasks=[old], workers=[worker]).groups
+    assert next(remedies.remedies(group)).steps[0] == f"raydoctor attach {sample.task_id(1)}"
+    (other,) = report(tmp_path, tasks=[old], workers=[{**worker, "num_paused_threads": 0}]).unseen
+    assert other.name == "clean"
+
+
+def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
+    replica = sample.actor(1, REPLICA, {"CPU": 1}, state="PENDING_CREATION", pid=0)
+    holders = [sample.actor(n, "Cache", {"CPU": 1}, pid=800 + n) for n in (2, 3)]
+    found = report(tmp_path, nodes=[sample.node({"CPU": 2})], actors=[replica, *holders], tasks=[])
+    assert [each.summary for each in found.early] == [
+        "waits for 1 CPU: 2 Cache actors hold 2 of 2 CPU, and run nothing"
+    ]
+    assert not found.is_conclusive
+    found = report(tmp_path, nodes=[sample.node({"CPU": 3})], actors=[replica, *holders], tasks=[])
+    assert found.early == ()

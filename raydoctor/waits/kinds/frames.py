@@ -19,7 +19,7 @@ EVENT_LOOP = "AsyncIO Thread"
 _PYTHON_FILE = pattern(r"\.pyx?$|^<|ipython|ipykernel_")
 _INSTALLED = pattern(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+(?:\.zip)?)/")
 _PLUMBING = pattern(
-    r"^ray/(?:_private/|actor\.py|remote_function\.py|util/(?:tracing|client)/|_raylet|includes/)"
+    r"^ray/(?:_private/|actor\.py|remote_function\.py|util/(?:(?:tracing|client)/|(?:rpdb|debugpy)\.py)|_raylet|includes/)"
     r"|^(?:debugpy|pydevd|_pydev)"
 )
 """Frames around a user's function: Ray's core, but not its libraries (`ray/data`), and debuggers."""
