@@ -51,6 +51,7 @@ from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.setup import imports
+from raydoctor.rules.shared.task_error import ERROR_TEXT
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -135,7 +136,16 @@ class _Failure:
     explains=("actor", "process", "worker"),
     caused_by=("actor",),
     daemons_record=True,
-    looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED, PRINTED, UNPICKLED, TRACEBACK),
+    looks_for=(
+        WORKER_EXIT,
+        ACTOR_FAILED,
+        RAY_EXCEPTION,
+        ERROR_TEXT,
+        LOGGED,
+        PRINTED,
+        UNPICKLED,
+        TRACEBACK,
+    ),
 )
 def actor_init_failed(case: Case) -> Iterator[Finding]:
     """One finding per class, exception and line of code."""
@@ -159,8 +169,10 @@ def _failures(case: Case) -> list[_Failure]:
             _complete(failure, exit_.detail)
             found.append(failure)
     by_actor = {f.actor: f for f in found if f.actor}
-    for event in case.of("actor.creation_exception", PRINTED.kind, "driver.exception"):
-        text = event["what"]
+    headless = list(_headless(case))
+    known = ("actor.creation_exception", PRINTED.kind, "driver.exception")
+    for event in (*case.of(*known), *headless):
+        text = f"{_OPENING}{event.message}" if event in headless else event["what"]
         creation = _CREATION.search(text)
         direct = event.kind != "driver.exception" or text.startswith(_OPENING)
         if not creation or not direct or case.torn_down(event):
@@ -183,6 +195,19 @@ def _failures(case: Case) -> list[_Failure]:
             failure.is_import = True
             found.append(failure)
     return found
+
+
+def _headless(case: Case) -> Iterator[Event]:
+    """Errors of constructors of which a paste lacks the beginning, and those in Tune's list of a trial's failures."""
+    quoted = case.of(PRINTED.kind, "driver.exception")
+    for event in case.of(ERROR_TEXT.kind):
+        is_inside = any(
+            e.source is event.source and e.line <= event.line <= e.line + e.text.count("\n")
+            for e in quoted
+        )
+        is_whole = event.source.is_excerpt and event.message.startswith("ray::")
+        if is_whole and not is_inside and event["function"].endswith(".__init__"):
+            yield event
 
 
 def _complete(failure: _Failure, text: str) -> None:
@@ -353,6 +378,15 @@ def _exit_line(worker: str, text: str) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "Tune's list of a trial's failures, without Ray's sentence above the error",
+        {
+            "driver.log": "Failure # 1 (occurred at 2026-11-21_07-44-26)\n"
+            f"{_TEXT.removeprefix(_OPENING)}\n"
+        },
+        roots=("actor-init-failed",),
+        says=("ModelServer (pid 463)", "read_header (serve.py:25)"),
+    ),
     Example(
         "a constructor raises in a nested call, and the driver sees the error inside a task's error",
         {

@@ -589,11 +589,10 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "programs that quote reports and continue, and the report of a raylet",
+        "programs that quote reports and continue",
         {
             "driver.log": f"(sup pid=4) {_HANDLER_LINE}\n(sup pid=4) {_PC_LINE}\n(sup pid=4) child started again\n"
             f"{_HANDLER_LINE}\n{_PC_LINE}\nreport quoted above was from ticket 4711\nall tests passed\n"
-            f"{_HANDLER_LINE}\n{_PC_LINE}\n    @     0x56423c3996c4       1200  ray::raylet::NodeManager::HandlePush()\n"
         },
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -47,6 +47,49 @@ def _words(find: str, pattern: str, sample: str) -> Signal:
     return Signal("crash.words", find, pattern, (*_CORE, *_OUTPUT), sample)
 
 
+DAEMON_FRAMES = tuple(
+    Signal(
+        "crash.daemon_frame",
+        words,
+        rf"^ *@ +0x[0-9a-f]+ +\S+ +(?P<frame>{words}{rest})",
+        DRIVER,
+        sample,
+    )
+    for words, rest, sample in (
+        (
+            "ray::raylet::",
+            r"(?!RayletClient|RayletConnection)\w+",
+            "    @     0x56423c3996c4       1200  ray::raylet::NodeManager::Start()",
+        ),
+        (
+            "ray::ObjectManager::",
+            r"\w+",
+            "    @     0x56423c3996c4  1200  ray::ObjectManager::Push()",
+        ),
+        (
+            "ray::gcs::Gcs",
+            r"\w{0,60}(?:Server|Manager|Scheduler)::",
+            "    @     0x56423c3996c4       1200  ray::gcs::GcsActorManager::OnWorkerDead()",
+        ),
+    )
+)
+"""Frames that only a raylet or the GCS has: workers share neither these classes nor their namespaces."""
+CHECK = Signal(
+    "worker.check_failed",
+    "Check failed: ",
+    r"Check failed: (?P<expression>[^\n]+)",
+    ("core-worker", "core-io", "core-driver", "worker-err", "worker-echo", *DRIVER),
+    " Check failed: objects_valid ",
+)
+NATIVE_STACK = Signal(
+    "crash.native_stack",
+    "*** StackTrace Information ***",
+    r"^\*\*\* StackTrace Information \*\*\*.{0,2000}?(?:/|\d +)(?P<binary>raylet|gcs_server|_raylet\.so)(?:\(\+| +)0x[0-9a-f]",
+    DRIVER,
+    "*** StackTrace Information ***\n/venv/site-packages/ray/core/src/ray/raylet/raylet(+0xbd3d9a) [0x55d5b0c3ad9a] ray::operator<<()",
+    extent="record",
+)
+"""`util/logging.cc` prints it below a failed check, with the binary of each frame."""
 CRASH_SIGNALS = (
     _handler("crash.handler", _CORE, symptom=True),
     _handler("crash.printed", _OUTPUT, symptom=False),
@@ -64,16 +107,7 @@ CRASH_SIGNALS = (
         ("worker-echo", *DRIVER),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
-    *(
-        Signal(
-            "crash.daemon_frame",
-            words,
-            rf"^ *@ +0x[0-9a-f]+ +\S+ +{words}(?!RayletClient|RayletConnection)\w",
-            DRIVER,
-            f"    @     0x56423c3996c4       1200  {words}Start()",
-        )
-        for words in ("ray::raylet::", "ray::ObjectManager::", "ray::gcs::GcsServer::")
-    ),
+    *DAEMON_FRAMES,
     Signal(
         "crash.python",
         "Fatal Python error: ",
@@ -281,6 +315,37 @@ def _is_daemons(case: Case, crash: Crash) -> bool:
     return any(
         e.source is first.source and 0 < e.line - first.line <= _LONGEST_STACK
         for e in case.of("crash.daemon_frame")
+    )
+
+
+def of_daemons(case: Case, binary: Literal["raylet", "gcs_server"]) -> list[Event]:
+    """The last records of a raylet or of the GCS whose header a paste has lost: its frames show who wrote them.
+
+    The record is the signal or the failed check above the frames, or else the stack itself.
+    """
+    above = case.of("crash.printed", CHECK.kind)
+    found: dict[int, Event] = {}
+    for frame in case.of("crash.daemon_frame", NATIVE_STACK.kind):
+        of_gcs = frame["frame"].startswith("ray::gcs::") or frame["binary"] == "gcs_server"
+        is_wanted = of_gcs == (binary == "gcs_server") and frame["binary"] != "_raylet.so"
+        if not is_wanted or not frame.source.is_excerpt:
+            continue
+        heads = [
+            e
+            for e in above
+            if e.source is frame.source and 0 <= frame.line - e.line <= _LONGEST_STACK
+        ]
+        head = max(heads, key=lambda e: e.line, default=None)
+        if head or frame["binary"]:
+            found[id(head or frame)] = head or frame
+    return list(found.values())
+
+
+def is_of_process(case: Case, check: Event) -> bool:
+    """Whether the stack of a worker or driver is right below a failed check in an excerpt."""
+    return check.source.is_excerpt and any(
+        e.source is check.source and 0 < e.line - check.line <= 2 and e["binary"] == "_raylet.so"
+        for e in case.of(NATIVE_STACK.kind)
     )
 
 

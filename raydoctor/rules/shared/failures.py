@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, RAY_EXCEPTION
+from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
 from raydoctor.rules.shared import data, train
 from raydoctor.rules.shared.task_error import (
@@ -20,6 +21,7 @@ from raydoctor.rules.shared.task_error import (
     parse_failure,
     printed,
 )
+from raydoctor.rules.shared.traceback import BEGIN, Raised, cut_off, parse
 
 RESUBMITTED = Signal(
     "task.resubmitted",
@@ -74,3 +76,30 @@ def _of_row(event: Event) -> TaskFailure | None:
     name = event["func_or_class_name"] or event["name"]
     head = f"ray::{name}() (pid={event.pid or 0}, ip=0.0.0.0)"
     return parse_failure(f"{head}\n{text.partition(chr(10))[2]}") if name and text else None
+
+
+# ---------------------------------------------------------------- programs
+
+
+def ended_programs(case: Case) -> Iterator[tuple[Event, Raised]]:
+    """The end of each output that ends with an exception, and this exception."""
+    for ending in sorted(case.endings.values(), key=lambda each: each.source.path):
+        if found := exception_at_end(ending):
+            yield ending, found
+
+
+def exception_at_end(ending: Event) -> Raised | None:
+    """The exception with which an output ends, also if the output lacks the traceback's beginning or end."""
+    if not ending["ended_by"]:
+        return None
+    return parse(ending.text) or cut_off(ending.text) or parse(f"{BEGIN}\n{ending.text}")
+
+
+def is_certain_end(ending: Event) -> bool:
+    """Whether the exception ended the program; an excerpt may leave out what follows it."""
+    return ending["ended_by"] != "excerpt"
+
+
+def program(ending: Event) -> Entity:
+    """The program whose output ends here."""
+    return Entity("program", ending.source.path)
