@@ -133,6 +133,27 @@ CRASH_SIGNALS = (
     ),
     Signal(
         "crash.shell",
+        "Segmentation fault ",
+        r"^[^\s:]{1,200}: line \d{1,9}: +\d{1,10} (?P<what>Segmentation fault) {2,40}[^\s(]",
+        DRIVER,
+        "train.sh: line 12: 12345 Segmentation fault      python train.py",
+    ),
+    Signal(
+        "crash.shell",
+        "terminated by signal SIG",
+        rf"^fish: .{{0,300}}?terminated by signal (?P<what>{_SIGNALS})\b",
+        DRIVER,
+        "fish: Job 1, 'python3 train.py' terminated by signal SIGSEGV (Address boundary error)",
+    ),
+    Signal(
+        "crash.shell",
+        "zsh: ",
+        r"^zsh: (?P<what>segmentation fault|bus error|floating point exception)(?: \(core dumped\))? {2,40}\S",
+        DRIVER,
+        "zsh: segmentation fault  python train.py",
+    ),
+    Signal(
+        "crash.shell",
         "Caught signal ",
         r"^(?:\[[^\]\s]{1,200}\] )?(?P<handler>Caught) signal \d{1,2} \((?P<what>Segmentation fault|Bus error|Illegal instruction|Floating point exception)[:)]",
         ("driver", "job-driver", "worker-echo"),
@@ -433,7 +454,8 @@ def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     if not found:
         return None
     modules, count = _modules(found[0])
-    signal = _SIGNAL_OF.get(found[0]["what"], _BEHEADED)
+    what = found[0]["what"]
+    signal = what if what.startswith("SIG") else _SIGNAL_OF.get(what.capitalize(), _BEHEADED)
     return Crash(signal, tuple(found), modules=modules, module_count=count, exit=exit_)
 
 

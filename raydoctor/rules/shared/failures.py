@@ -15,6 +15,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
 from raydoctor.rules.shared import data, train
 from raydoctor.rules.shared.task_error import (
+    ECHOED_TEXT,
     ERROR_TEXT,
     Printed,
     TaskFailure,
@@ -31,7 +32,7 @@ RESUBMITTED = Signal(
     "Attempting to resubmit task c8ef45ccd0112571ffffffffffffffffffffffff01000000 for attempt number: 0",
 )
 """Its owner runs the task again after this attempt: an exception of the attempt does not fail the task."""
-SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, RESUBMITTED, *train.SIGNALS, *data.FAILED)
+SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, ECHOED_TEXT, RESUBMITTED, *train.SIGNALS, *data.FAILED)
 
 
 def failures(case: Case) -> Iterator[Printed]:
