@@ -50,8 +50,9 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
+from raydoctor.rules.shared.failures import constructors
 from raydoctor.rules.shared.setup import imports
-from raydoctor.rules.shared.task_error import ERROR_TEXT
+from raydoctor.rules.shared.task_error import ERROR_TEXT, error_entity
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -134,7 +135,7 @@ class _Failure:
     severity="error",
     rank=45,
     explains=("actor", "process", "worker"),
-    caused_by=("actor",),
+    caused_by=("actor", "task-error"),
     daemons_record=True,
     looks_for=(
         WORKER_EXIT,
@@ -229,7 +230,7 @@ def _finding(case: Case, failures: list[_Failure]) -> Finding:
         _headline(failures),
         _chain(case, failures),
         explains=tuple(dict.fromkeys(e for f in failures for e in f.entities)),
-        caused_by=_causes(failures),
+        caused_by=(*_causes(failures), *_known(case, events)),
         subjects=tuple(
             Subject(
                 "actor", f.actor or None, f.name or None, f.pid, (f.exit and f.exit.node) or None
@@ -319,6 +320,13 @@ def _causes(failures: list[_Failure]) -> tuple[Entity, ...]:
             if entity.kind in ("actor", "object", "task") and entity.value not in own:
                 found[entity] = None
     return tuple(sorted(found))
+
+
+def _known(case: Case, events: list[Event]) -> Iterator[Entity]:
+    """The exceptions of these constructors: a rule that knows one explains it."""
+    for seen in constructors(case):
+        if seen.event in events:
+            yield error_entity(seen)
 
 
 def _remedies(failure: _Failure) -> tuple[Remedy, ...]:

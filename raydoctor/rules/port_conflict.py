@@ -46,6 +46,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared.cluster import CHECK_FAILED
 from raydoctor.rules.shared.failures import (
     SIGNALS,
+    constructors,
     ended_programs,
     failures,
     is_certain_end,
@@ -196,7 +197,7 @@ def port_conflict(case: Case) -> Iterator[Finding]:
         yield _occupied(case, conflict)
     raised = [
         s
-        for s in failures(case)
+        for s in (*failures(case), *constructors(case))
         if _is_of_socket(s) and not (HTTP.regex.search(_said(s)) and found)
     ]
     by_name: dict[str, list[Printed]] = {}

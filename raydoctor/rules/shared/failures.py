@@ -45,6 +45,24 @@ def failures(case: Case) -> Iterator[Printed]:
             yield seen
 
 
+CONSTRUCTED = "raised in its creation task, ray::"
+
+
+def constructors(case: Case) -> Iterator[Printed]:
+    """Constructors of actors that raised, as a call on the actor or the actor's own process prints it.
+
+    `actor-init-failed` reports them; a rule that knows the exception explains it as the cause.
+    """
+    for event in case.of(RAY_EXCEPTION.kind, "actor.creation_printed", ERROR_TEXT.kind):
+        begin = event.message.find("ray::")
+        is_lone = event.kind == ERROR_TEXT.kind and begin == 0 and event.source.is_excerpt
+        if begin < 0 or not (is_lone or CONSTRUCTED in event.message[: begin + 5]):
+            continue
+        failure = parse_failure(event.message[begin:])
+        if failure and failure.function.endswith(".__init__") and not case.torn_down(event):
+            yield Printed(event, failure)
+
+
 def is_recorded(event: Event) -> bool:
     """Whether Ray recorded this failure itself; the program may have caught the exception."""
     return event.kind in _RECORDS
