@@ -30,10 +30,11 @@ returned and the actor died later (`actor-killed`, `actor-restart-loop`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import (
@@ -155,8 +156,9 @@ def actor_init_failed(case: Case) -> Iterator[Finding]:
         raised = failure.raised
         key = (failure.name, raised.type if raised else "", str(raised.place) if raised else "")
         groups.setdefault(key, []).append(failure)
+    known = {id(seen.event): error_entity(seen) for seen in constructors(case)}
     for failures in groups.values():
-        yield _finding(case, failures)
+        yield _finding(case, failures, known)
 
 
 def _failures(case: Case) -> list[_Failure]:
@@ -171,9 +173,10 @@ def _failures(case: Case) -> list[_Failure]:
             found.append(failure)
     by_actor = {f.actor: f for f in found if f.actor}
     headless = list(_headless(case))
+    beheaded = {id(e) for e in headless}
     known = ("actor.creation_exception", PRINTED.kind, "driver.exception")
     for event in (*case.of(*known), *headless):
-        text = f"{_OPENING}{event.message}" if event in headless else event["what"]
+        text = f"{_OPENING}{event.message}" if id(event) in beheaded else event["what"]
         creation = _CREATION.search(text)
         direct = event.kind != "driver.exception" or text.startswith(_OPENING)
         if not creation or not direct or case.torn_down(event):
@@ -200,14 +203,17 @@ def _failures(case: Case) -> list[_Failure]:
 
 def _headless(case: Case) -> Iterator[Event]:
     """Errors of constructors of which a paste lacks the beginning, and those in Tune's list of a trial's failures."""
-    quoted = case.of(PRINTED.kind, "driver.exception")
+    quoted = evidence.grouped(case.of(PRINTED.kind, "driver.exception"), lambda e: e.source)
+    for records in quoted.values():
+        records.sort(key=lambda e: e.line)
     for event in case.of(ERROR_TEXT.kind):
-        is_inside = any(
-            e.source is event.source and e.line <= event.line <= e.line + e.text.count("\n")
-            for e in quoted
-        )
         is_whole = event.source.is_excerpt and event.message.startswith("ray::")
-        if is_whole and not is_inside and event["function"].endswith(".__init__"):
+        if not is_whole or not event["function"].endswith(".__init__"):
+            continue
+        above = quoted.get(event.source, [])
+        before = bisect_right(above, event.line, key=lambda e: e.line)
+        last = above[before - 1] if before else None
+        if last is None or event.line > last.line + last.text.count("\n"):
             yield event
 
 
@@ -224,13 +230,14 @@ def _complete(failure: _Failure, text: str) -> None:
     )
 
 
-def _finding(case: Case, failures: list[_Failure]) -> Finding:
+def _finding(case: Case, failures: list[_Failure], known: dict[int, Entity]) -> Finding:
+    """`known`: by the identity of a record, its exception, which another rule may explain."""
     events = [e for f in failures for e in f.events]
     return Finding(
         _headline(failures),
         _chain(case, failures),
         explains=tuple(dict.fromkeys(e for f in failures for e in f.entities)),
-        caused_by=(*_causes(failures), *_known(case, events)),
+        caused_by=(*_causes(failures), *(known[id(e)] for e in events if id(e) in known)),
         subjects=tuple(
             Subject(
                 "actor", f.actor or None, f.name or None, f.pid, (f.exit and f.exit.node) or None
@@ -320,13 +327,6 @@ def _causes(failures: list[_Failure]) -> tuple[Entity, ...]:
             if entity.kind in ("actor", "object", "task") and entity.value not in own:
                 found[entity] = None
     return tuple(sorted(found))
-
-
-def _known(case: Case, events: list[Event]) -> Iterator[Entity]:
-    """The exceptions of these constructors: a rule that knows one explains it."""
-    for seen in constructors(case):
-        if seen.event in events:
-            yield error_entity(seen)
 
 
 def _remedies(failure: _Failure) -> tuple[Remedy, ...]:

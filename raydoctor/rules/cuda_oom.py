@@ -410,6 +410,6 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("cuda-oom",),
         consequences=("actor-init-failed",),
-        says=("GPU memory ran out in Trainer", "train.py:31"),
+        says=("GPU memory ran out in Trainer, which", "train.py:31"),
     ),
 )

@@ -37,7 +37,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import is_fatal, spelled
-from raydoctor.rules.shared.crash import CHECK, NATIVE_STACK, is_of_process
+from raydoctor.rules.shared.crash import CHECK, NATIVE_STACK, checks_of_processes
 
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
@@ -59,9 +59,8 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
     groups: dict[str, dict[Entity, tuple[Event, WorkerExit]]] = {}
     drivers: dict[int | None, Event] = {}
-    for event in case.of(CHECK.kind):
-        is_last = is_fatal(event) or is_of_process(case, event)
-        if not is_last or any(text in event.message for text in _OF_OTHERS):
+    for event in _last_words(case):
+        if any(text in event.message for text in _OF_OTHERS):
             continue
         worker = evidence.worker_of(event)
         if ids.job_of_driver(worker) or not (worker or event["who"]):
@@ -91,13 +90,15 @@ def _expression(event: Event) -> str:
     return " ".join(event["expression"].split())
 
 
+def _last_words(case: Case) -> list[Event]:
+    """Failed checks that ended a process: level `C`, or in a paste without headers the stack below."""
+    above_stacks = checks_of_processes(case)
+    return [e for e in case.of(CHECK.kind) if is_fatal(e) or id(e) in above_stacks]
+
+
 def _reports(case: Case, expression: str) -> list[Event]:
     """Every copy of the records: in the core log, in `.err`, and echoed."""
-    return [
-        e
-        for e in case.of(CHECK.kind)
-        if (is_fatal(e) or is_of_process(case, e)) and _expression(e) == expression
-    ]
+    return [e for e in _last_words(case) if _expression(e) == expression]
 
 
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:

@@ -9,6 +9,7 @@ versions contain the abseil format string.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -344,30 +345,36 @@ def of_daemons(case: Case, binary: Literal["raylet", "gcs_server"]) -> list[Even
 
     The record is the signal or the failed check above the frames, or else the stack itself.
     """
-    above = case.of("crash.printed", CHECK.kind)
+    by_source = evidence.grouped(case.of("crash.printed", CHECK.kind), lambda e: e.source)
+    above = {
+        source: sorted(heads, key=lambda e: e.line)
+        for source, heads in by_source.items()
+        if source.is_excerpt
+    }
     found: dict[int, Event] = {}
     for frame in case.of("crash.daemon_frame", NATIVE_STACK.kind):
         of_gcs = frame["frame"].startswith("ray::gcs::") or frame["binary"] == "gcs_server"
         is_wanted = of_gcs == (binary == "gcs_server") and frame["binary"] != "_raylet.so"
         if not is_wanted or not frame.source.is_excerpt:
             continue
-        heads = [
-            e
-            for e in above
-            if e.source is frame.source and 0 <= frame.line - e.line <= _LONGEST_STACK
-        ]
-        head = max(heads, key=lambda e: e.line, default=None)
-        if head or frame["binary"]:
-            found[id(head or frame)] = head or frame
+        heads = above.get(frame.source, [])
+        before = bisect_right(heads, frame.line, key=lambda e: e.line)
+        head = heads[before - 1] if before else None
+        if head and frame.line - head.line <= _LONGEST_STACK:
+            found[id(head)] = head
+        elif frame["binary"]:
+            found[id(frame)] = frame
     return list(found.values())
 
 
-def is_of_process(case: Case, check: Event) -> bool:
-    """Whether the stack of a worker or driver is right below a failed check in an excerpt."""
-    return check.source.is_excerpt and any(
-        e.source is check.source and 0 < e.line - check.line <= 2 and e["binary"] == "_raylet.so"
-        for e in case.of(NATIVE_STACK.kind)
-    )
+def checks_of_processes(case: Case) -> set[int]:
+    """Identities of failed checks in excerpts right above the stack of a worker or driver."""
+    stacks = {(e.source, e.line) for e in case.of(NATIVE_STACK.kind) if e["binary"] == "_raylet.so"}
+    return {
+        id(e)
+        for e in case.of(CHECK.kind)
+        if e.source.is_excerpt and {(e.source, e.line + 1), (e.source, e.line + 2)} & stacks
+    }
 
 
 def of_lone_echoes(case: Case) -> Iterator[Crash]:

@@ -49,17 +49,20 @@ CONSTRUCTED = "raised in its creation task, ray::"
 
 
 def constructors(case: Case) -> Iterator[Printed]:
-    """Constructors of actors that raised, as a call on the actor or the actor's own process prints it.
+    """Constructors of actors that raised, each once, as a call on the actor or the actor's own process prints it.
 
     `actor-init-failed` reports them; a rule that knows the exception explains it as the cause.
     """
+    found: set[tuple[str, int | None]] = set()
     for event in case.of(RAY_EXCEPTION.kind, "actor.creation_printed", ERROR_TEXT.kind):
         begin = event.message.find("ray::")
         is_lone = event.kind == ERROR_TEXT.kind and begin == 0 and event.source.is_excerpt
-        if begin < 0 or not (is_lone or CONSTRUCTED in event.message[: begin + 5]):
+        is_quoted = event.kind != ERROR_TEXT.kind and CONSTRUCTED in event.message[: begin + 5]
+        failure = parse_failure(event.message[begin:]) if is_lone or is_quoted else None
+        if failure is None or not failure.function.endswith(".__init__") or case.torn_down(event):
             continue
-        failure = parse_failure(event.message[begin:])
-        if failure and failure.function.endswith(".__init__") and not case.torn_down(event):
+        if (failure.function, failure.pid) not in found:
+            found.add((failure.function, failure.pid))
             yield Printed(event, failure)
 
 
