@@ -181,7 +181,6 @@ IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
         "package",
         "pause",
         "pg",
-        "program",
         "reference",
         "request",
         "serialization",

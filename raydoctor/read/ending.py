@@ -81,7 +81,8 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 
 _NO_OUTPUT = pattern(
-    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
+    r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^File \"[^\"]{1,300}\", line \d"
+    r"|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
     r"|\b0x[0-9a-f]{6}"
     r"|(?i:error|exception|traceback|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
     r"|exit|shut|stop|segmentation|dumped|timed out|time ?out)"

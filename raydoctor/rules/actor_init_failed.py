@@ -30,10 +30,11 @@ returned and the actor died later (`actor-killed`, `actor-restart-loop`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import (
@@ -50,7 +51,9 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
+from raydoctor.rules.shared.failures import constructors
 from raydoctor.rules.shared.setup import imports
+from raydoctor.rules.shared.task_error import ERROR_TEXT, error_entity
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -133,9 +136,18 @@ class _Failure:
     severity="error",
     rank=45,
     explains=("actor", "process", "worker"),
-    caused_by=("actor",),
+    caused_by=("actor", "task-error"),
     daemons_record=True,
-    looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED, PRINTED, UNPICKLED, TRACEBACK),
+    looks_for=(
+        WORKER_EXIT,
+        ACTOR_FAILED,
+        RAY_EXCEPTION,
+        ERROR_TEXT,
+        LOGGED,
+        PRINTED,
+        UNPICKLED,
+        TRACEBACK,
+    ),
 )
 def actor_init_failed(case: Case) -> Iterator[Finding]:
     """One finding per class, exception and line of code."""
@@ -144,8 +156,9 @@ def actor_init_failed(case: Case) -> Iterator[Finding]:
         raised = failure.raised
         key = (failure.name, raised.type if raised else "", str(raised.place) if raised else "")
         groups.setdefault(key, []).append(failure)
+    known = {id(seen.event): error_entity(seen) for seen in constructors(case)}
     for failures in groups.values():
-        yield _finding(case, failures)
+        yield _finding(case, failures, known)
 
 
 def _failures(case: Case) -> list[_Failure]:
@@ -159,8 +172,11 @@ def _failures(case: Case) -> list[_Failure]:
             _complete(failure, exit_.detail)
             found.append(failure)
     by_actor = {f.actor: f for f in found if f.actor}
-    for event in case.of("actor.creation_exception", PRINTED.kind, "driver.exception"):
-        text = event["what"]
+    headless = list(_headless(case))
+    beheaded = {id(e) for e in headless}
+    known = ("actor.creation_exception", PRINTED.kind, "driver.exception")
+    for event in (*case.of(*known), *headless):
+        text = f"{_OPENING}{event.message}" if id(event) in beheaded else event["what"]
         creation = _CREATION.search(text)
         direct = event.kind != "driver.exception" or text.startswith(_OPENING)
         if not creation or not direct or case.torn_down(event):
@@ -185,6 +201,22 @@ def _failures(case: Case) -> list[_Failure]:
     return found
 
 
+def _headless(case: Case) -> Iterator[Event]:
+    """Errors of constructors of which a paste lacks the beginning, and those in Tune's list of a trial's failures."""
+    quoted = evidence.grouped(case.of(PRINTED.kind, "driver.exception"), lambda e: e.source)
+    for records in quoted.values():
+        records.sort(key=lambda e: e.line)
+    for event in case.of(ERROR_TEXT.kind):
+        is_whole = event.source.is_excerpt and event.message.startswith("ray::")
+        if not is_whole or not event["function"].endswith(".__init__"):
+            continue
+        above = quoted.get(event.source, [])
+        before = bisect_right(above, event.line, key=lambda e: e.line)
+        last = above[before - 1] if before else None
+        if last is None or event.line > last.line + last.text.count("\n"):
+            yield event
+
+
 def _complete(failure: _Failure, text: str) -> None:
     """Fill the fields that are still empty from the text of one record."""
     creation = _CREATION.search(text)
@@ -198,13 +230,14 @@ def _complete(failure: _Failure, text: str) -> None:
     )
 
 
-def _finding(case: Case, failures: list[_Failure]) -> Finding:
+def _finding(case: Case, failures: list[_Failure], known: dict[int, Entity]) -> Finding:
+    """`known`: by the identity of a record, its exception, which another rule may explain."""
     events = [e for f in failures for e in f.events]
     return Finding(
         _headline(failures),
         _chain(case, failures),
         explains=tuple(dict.fromkeys(e for f in failures for e in f.entities)),
-        caused_by=_causes(failures),
+        caused_by=(*_causes(failures), *(known[id(e)] for e in events if id(e) in known)),
         subjects=tuple(
             Subject(
                 "actor", f.actor or None, f.name or None, f.pid, (f.exit and f.exit.node) or None
@@ -353,6 +386,15 @@ def _exit_line(worker: str, text: str) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "Tune's list of a trial's failures, without Ray's sentence above the error",
+        {
+            "driver.log": "Failure # 1 (occurred at 2026-11-21_07-44-26)\n"
+            f"{_TEXT.removeprefix(_OPENING)}\n"
+        },
+        roots=("actor-init-failed",),
+        says=("ModelServer (pid 463)", "read_header (serve.py:25)"),
+    ),
     Example(
         "a constructor raises in a nested call, and the driver sees the error inside a task's error",
         {

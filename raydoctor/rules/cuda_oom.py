@@ -41,7 +41,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.failures import SIGNALS, constructors, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
 from raydoctor.rules.shared.traceback import TracebackFrame, parse
 
@@ -123,10 +123,10 @@ class _Shortage:
 def cuda_oom(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
     found: dict[str, _Shortage] = {}
-    for seen in failures(case):
+    for seen in (*failures(case), *constructors(case)):
         raised = seen.failure.raised
         if raised and not raised.is_rays_own and _OUT.search(raised.message):
-            name = seen.failure.function
+            name = seen.failure.function.removesuffix(".__init__")
             found.setdefault(name, _Shortage(name, raised.message, raised.place)).seen.append(seen)
     for exit_ in case.exits:
         begin = exit_.detail.find("ray::") if exit_.exit_type == "USER_ERROR" else -1
@@ -397,5 +397,19 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "INFO tuner.py:40 -- after ERROR at batch 64: CUDA out of memory. Tried to allocate 3.50 GiB, so the batch is halved\n"
         },
+    ),
+    Example(
+        "an actor's constructor, in the driver's output alone",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n    ray.get(t.go.remote())\n'
+            "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, ray::Trainer.__init__() "
+            "(pid=2841, ip=10.0.0.2, actor_id=3e7272acace78763d2e9b9b101000000, repr=<main.Trainer object at 0x7f>)\n"
+            '  File "/app/train.py", line 31, in __init__\n    self.model = Model().cuda()\n'
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+            "which 5.75 GiB is free.\n"
+        },
+        roots=("cuda-oom",),
+        consequences=("actor-init-failed",),
+        says=("GPU memory ran out in Trainer, which", "train.py:31"),
     ),
 )

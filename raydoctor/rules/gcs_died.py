@@ -49,6 +49,7 @@ from raydoctor.rules.shared.cluster import (
     gcs_lived_on,
     lost_driver_errors,
 )
+from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live.daemons import Missing
 
@@ -66,6 +67,9 @@ from raydoctor.rules.shared.live.daemons import Missing
         GCS_SIGTERM,
         CHECK_FAILED,
         DAEMON_CRASH,
+        *CRASH_SIGNALS,
+        CHECK,
+        NATIVE_STACK,
         *REDIS_FAILED,
         *NODE_REGISTERED,
         *RAY_VERSION,
@@ -169,7 +173,7 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
 def _crash_records(case: Case) -> list[Event]:
     """A failed check, a crash report or another fatal record of the GCS itself."""
     known = [e for e in case.of("ray.check_failed", "daemon.crash") if e.source.role in GCS]
-    return known or fatal_records(case, GCS)
+    return known or fatal_records(case, GCS) or of_daemons(case, "gcs_server")
 
 
 def _died_at(case: Case, end: _GcsEnd) -> float | None:
@@ -477,5 +481,24 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the GCS received a stop signal, and no job was running",
         {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
+    ),
+    Example(
+        "a pasted crash report that only its frames identify",
+        {
+            "driver.log": "*** SIGSEGV received at time=1795247060 on cpu 5 ***\n"
+            "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsActorManager::OnWorkerDead()\n"
+            "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsServer::Start()\n"
+        },
+        roots=("gcs-died",),
+        says=("crashed: SIGSEGV",),
+    ),
+    Example(
+        "the crash of a driver in its client of the GCS",
+        {
+            "driver.log": "*** SIGSEGV received at time=1795247060 on cpu 5 ***\n"
+            "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsClient::Connect()\n"
+            "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsRpcClient::CheckChannelStatus()\n"
+        },
+        roots=("worker-native-crash",),
     ),
 )

@@ -178,6 +178,15 @@ _RPC_ERROR = Signal(
     "RuntimeError: b'RPC Error message: Deadline Exceeded; RPC Error details: '",
 )
 """A failed query of the GCS when a driver connects (`global_state_accessor.pxi`)."""
+_UNANSWERED = Signal(
+    "gcs.unanswered",
+    "Unable to connect to GCS ",
+    r"^Unable to connect to GCS (?:\(ray head\) )?at (?P<host>\S{0,300}?):(?P<port>\d{1,5})\. Check that \(1\) Ray ",
+    DRIVER,
+    "Unable to connect to GCS (ray head) at 10.0.0.9:6379. Check that (1) Ray with matching version started successfully",
+    fold=("host", "port"),
+)
+"""A driver or node that starts prints it for each of its attempts (`_private/utils.py`, 2.0 to 2.60)."""
 _NO_REPLY = "Timed out while waiting for GCS to become available"
 
 _AROUND = 60.0
@@ -194,7 +203,7 @@ _AROUND = 60.0
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
         *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
-        *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
+        *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _UNANSWERED, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
@@ -391,9 +400,10 @@ def _refused(case: Case) -> Iterator[Finding]:
         if match or _NO_REPLY in text:
             address = (match["host"] or "", match["port"] or "") if match else ("", "")
             found.setdefault(address, []).append(event)
-    for event in case.of(_RPC_ERROR.kind):
-        if event.source not in reported and not evidence.goes_on(case, event):
-            found.setdefault(("", ""), []).append(event)
+    for event in case.of(_RPC_ERROR.kind, _UNANSWERED.kind):
+        is_logged = event.level or event.kind == _RPC_ERROR.kind
+        if is_logged and event.source not in reported and not evidence.goes_on(case, event):
+            found.setdefault((event["host"], event["port"]), []).append(event)
     for (host, port), events in found.items():
         yield _no_answer(case, host, port, events)
 
@@ -803,5 +813,18 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"[2026-11-21 07:34:50,739 E 283 293] gcs_rpc_client.h:100: {NO_ANSWER.sample}\n"
             f"(train pid=77) epoch 1\n{_RPC_ERROR.sample}\nsecond attempt connected; nodes: 4\n(train pid=77) epoch 2\nfinished\n"
         },
+    ),
+    Example(
+        "a job's client logs its attempts",
+        {
+            "driver.log": f"WARNING:ray._private.utils:{_UNANSWERED.sample}\n"
+            'File "/venv/lib/python3.11/site-packages/ray/dashboard/modules/job/sdk.py", line 96, in __init__\n'
+        },
+        roots=("gcs-unreachable",),
+        says=("10.0.0.9:6379",),
+    ),
+    Example(
+        "a program that quotes such a line",
+        {"driver.log": f"{_UNANSWERED.sample}\nthe manual's page 7 explains this message\n"},
     ),
 )

@@ -95,7 +95,7 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
     by_text = evidence.grouped(lines, lambda e: e["what"])
     errors: dict[str, list[Printed]] = {}
     dead: list[Printed] = []
-    for seen in user_errors.failures(case):
+    for seen in (*user_errors.failures(case), *user_errors.constructors(case)):
         raised = seen.failure.raised
         if raised and (found := gpu.TEXT.search(raised.message)):
             errors.setdefault(found["what"], []).append(seen)

@@ -41,10 +41,10 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.failures import exception_at_end, is_certain_end, program
 from raydoctor.rules.shared.task_error import RETRIED
-from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, cut_off, parse
+from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, parse
 
-_BEGIN = "Traceback (most recent call last):"
 _LONGEST = 160
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
 _NO_ENVIRONMENT = "runtime_env setup failed"
@@ -67,6 +67,7 @@ _KERNEL = Gap(
     explains=("process", "program", "submission", "worker"),
     caused_by=(
         "daemon",
+        "dashboard",
         "gcs",
         "host",
         "job",
@@ -271,15 +272,11 @@ def _of_rayjob(record: Event) -> Finding:
 
 def _of_program(case: Case, ending: Event) -> Finding | None:
     """A program that its own exception ended, unless another finding already accounts for it."""
-    raised = (
-        parse(ending.text) or cut_off(ending.text) or parse(f"{_BEGIN}\n{ending.text}")
-        if ending["ended_by"]
-        else None
-    )
+    raised = exception_at_end(ending)
     if raised is None or raised.is_rays_own or raised.name in NO_FAILURES:
         return None
     inside = _inside(case, ending)
-    is_certain = ending["ended_by"] != "excerpt"
+    is_certain = is_certain_end(ending)
     if any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_certain):
         return None
     if _is_retried(case, ending):
@@ -295,7 +292,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
                 raised.code,
             ),
         ),
-        explains=(Entity("program", ending.source.path),),
+        explains=(program(ending),),
         severity=None if is_certain else "warning",
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
@@ -316,12 +313,18 @@ def _is_retried(case: Case, ending: Event) -> bool:
     )
 
 
-_START_UP = (Entity("gcs", "gcs"), Entity("daemon", "gcs_server"), Entity("raylet", "local"))
+_START_UP = (
+    Entity("gcs", "gcs"),
+    Entity("daemon", "gcs_server"),
+    Entity("raylet", "local"),
+    Entity("dashboard", "head"),
+)
+_STARTS = ("ray/_private/node.py", "ray/scripts/scripts.py")
 
 
 def _is_start_up(raised: Raised) -> bool:
-    """Whether Ray's own code raised it while it started the processes of a node."""
-    return any(frame.file.endswith("ray/_private/node.py") for frame in raised.frames)
+    """Whether Ray's own code raised it, in its command or while it started the processes of a node."""
+    return any(frame.file.replace("\\", "/").endswith(_STARTS) for frame in raised.frames)
 
 
 # ---------------------------------------------------------------- remedies
@@ -614,5 +617,15 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an excerpt that goes on after such a line",
         {"driver.log": "ValueError: row 7 is empty\nskipped 1 row\n"},
+    ),
+    Example(
+        "ray start prints why it could not start the dashboard, and the console cuts its traceback off",
+        {
+            "driver.log": "2026-11-21 07:44:06,259\tERROR services.py:1355 -- Failed to start the dashboard , return code 3221226505\n"
+            'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+            '  File "D:\\venv\\Lib\\site-packages\\ray\\scripts\\scripts.py", line 2800, in main\n    return cli()\n'
+        },
+        roots=("dashboard-died",),
+        consequences=("job-failed",),
     ),
 )

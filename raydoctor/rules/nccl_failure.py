@@ -45,7 +45,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.engine import TIMED_OUT, WATCHDOG
-from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.failures import SIGNALS, constructors, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
 
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/using-gpus.html"
@@ -169,7 +169,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
     if any(report.exit for report in reports) or (reports and is_console):
         yield _timed_out(case, reports)
     raised: dict[str, list[Printed]] = {}
-    for seen in failures(case):
+    for seen in (*failures(case), *constructors(case)):
         error = seen.failure.raised
         if error and (error.name == "DistBackendError" or _is_of_library(error.message)):
             raised.setdefault(error_entity(seen).value, []).append(seen)

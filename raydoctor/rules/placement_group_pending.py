@@ -41,8 +41,10 @@ from raydoctor.cluster import starved as starving
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared.failures import ended_programs, program
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = live_groups.DOC
@@ -90,7 +92,7 @@ NEVER_READY = Signal(
     tier="root",
     severity="error",
     rank=75,
-    explains=("pg", "task", "waiting"),
+    explains=("pg", "program", "task", "waiting"),
     caused_by=("autoscaler",),
     daemons_record=True,
     looks_for=(
@@ -111,8 +113,8 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
     for group in groups:
         yield _finding(case, group, over=now.tasks_known(case))
     if not groups and not pending and not case.of("pg.registered"):
-        reported = list(_without_gcs_log(case))
-        yield from reported or _of_status(case)
+        reported = list(_without_gcs_log(case)) or list(_of_status(case))
+        yield from reported or _cut_off(case)
 
 
 class _LoggedGroup(NamedTuple):
@@ -305,6 +307,24 @@ def _without_gcs_log(case: Case) -> Iterator[Finding]:
             severity=None if lasts else "warning",
             remedies=_remedies("STRICT_PACK" if packed else "", lack, (), _Room((), ())),
             covers=tuple(e for e in case.of("request.no_node_type") if e["asked"] == shape),
+        )
+
+
+_READY = pattern(r"\bray\.get\(\s{0,9}[\w.\[\]]{1,80}\.ready\(\)")
+"""A call that waits for a placement group; a method `ready` of an actor has `.remote`."""
+
+
+def _cut_off(case: Case) -> Iterator[Finding]:
+    """Programs that end in the wait for a group, and whose console cuts off with which exception."""
+    for ending, raised in ended_programs(case):
+        if raised.type or not any(_READY.search(frame.code) for frame in raised.frames):
+            continue
+        yield Finding(
+            f"The program waited for a placement group in {raised.place}, and the console cuts off how the wait failed",
+            (Link(ending, "the program ends in the wait for the group", raised.code),),
+            explains=(program(ending), Entity("waiting", "cluster")),
+            severity="warning",
+            remedies=_remedies("", _Lack("", infeasible=False), (), _Room((), ())),
         )
 
 
@@ -586,6 +606,12 @@ _STATUS = (
     " 0.0/2.0 CPU\n 0B/2.33GiB memory\n\nDemands:\n {'CPU': 2.0} * 1 (SPREAD): 1+ pending placement groups\n"
 )
 
+_CUT_OFF = (
+    'Traceback (most recent call last):\n  File "/app/setup.py", line 45, in setup\n    ray.get({}, timeout=900)\n'
+    '  File "/venv/lib/python3.12/site-packages/ray/_private/worker.py", line 942, in get_objects\n'
+    "    ] = self.core_worker.get_objects(\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "two bundles of 4 CPUs that must share a node of 4 CPUs",
@@ -740,5 +766,17 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("placement-group-pending",),
         says=("8 CPU on one node",),
+    ),
+    Example(
+        "a paste that ends in the wait for a group",
+        {"driver.log": _CUT_OFF.format("helpers.ready()")},
+        roots=("placement-group-pending",),
+        severity="warning",
+        says=("cuts off how the wait failed",),
+    ),
+    Example(
+        "a paste that ends in a call of an actor's method of this name",
+        {"driver.log": _CUT_OFF.format("server.ready.remote()")},
+        roots=("job-failed",),
     ),
 )

@@ -44,8 +44,16 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared.cluster import CHECK_FAILED
-from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.failures import (
+    SIGNALS,
+    constructors,
+    ended_programs,
+    failures,
+    is_certain_end,
+    program,
+)
 from raydoctor.rules.shared.task_error import Printed, error_entities
+from raydoctor.rules.shared.traceback import Raised
 
 _DAEMONS = (*RAYLET, *GCS, *CORE, "core-io", "raylet-echo", "gcs-echo", *OUTPUT)
 
@@ -118,6 +126,8 @@ _SOCKET = pattern(
     r"\[Errno (?:98|48)\] (?:Address already in use|error while attempting to bind on address )"
 )
 """Python's own text for a socket, which names no port."""
+_REFUSED = pattern(r"(?i:address (?:is )?already in use)(?: \(os error (?:98|48)\))?\W{0,3}$")
+"""The end of the message in which a library of C++ or Rust passes on the system's text."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
 _OPTIONS = {
     "gcs": "port",
@@ -170,7 +180,7 @@ class _Conflict:
     tier="root",
     severity="error",
     rank=8,
-    explains=("daemon", "job", "ports", "process", "raylet", "task-error", "worker"),
+    explains=("daemon", "job", "ports", "process", "program", "raylet", "task-error", "worker"),
     caused_by=(),
     looks_for=(COMPONENTS, *_OCCUPIED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
 )
@@ -187,7 +197,7 @@ def port_conflict(case: Case) -> Iterator[Finding]:
         yield _occupied(case, conflict)
     raised = [
         s
-        for s in failures(case)
+        for s in (*failures(case), *constructors(case))
         if _is_of_socket(s) and not (HTTP.regex.search(_said(s)) and found)
     ]
     by_name: dict[str, list[Printed]] = {}
@@ -195,6 +205,9 @@ def port_conflict(case: Case) -> Iterator[Finding]:
         by_name.setdefault(seen.failure.function, []).append(seen)
     for name, alike in by_name.items():
         yield _raised(name, alike)
+    for ending, end in () if found or raised else ended_programs(case):
+        if _SOCKET.match(end.first.message) or _REFUSED.search(end.first.message):
+            yield _of_program(ending, end)
 
 
 def _said(seen: Printed) -> str:
@@ -217,6 +230,27 @@ def _raised(name: str, seen: list[Printed]) -> Finding:
         count=max(1, evidence.total([s.event for s in seen])),
         remedies=(_own_port(""),),
         covers=tuple(e for s in seen for e in s.records),
+    )
+
+
+def _of_program(ending: Event, raised: Raised) -> Finding:
+    """A program of any kind whose last exception is the system's refusal."""
+    place = f" ({raised.place.short_file}:{raised.place.line})" if raised.place else ""
+    return Finding(
+        f"The program could not listen on its port because another process uses it{place}",
+        (
+            Link(
+                ending, f"the program ends with {raised.first.name}: the address is already in use"
+            ),
+        ),
+        explains=(Entity("ports", f"program {ending.source.path}"), program(ending)),
+        severity=None if is_certain_end(ending) else "warning",
+        remedies=(
+            Remedy(
+                "Find the process that listens on the program's port, end it if it is a leftover, or choose another port",
+                ("ss -ltnp   # every port in use, with its process",),
+            ),
+        ),
     )
 
 
@@ -513,6 +547,23 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("port-conflict",),
         says=("Server.start could not listen on its port", "server.py:49"),
+    ),
+    Example(
+        "a program in Rust passes on the system's error",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/home/user/.local/bin/lighthouse", line 8, in <module>\n'
+            "    sys.exit(main())\nRuntimeError: Address already in use (os error 98)\n"
+        },
+        roots=("port-conflict",),
+        says=("lighthouse:8", "ss -ltnp"),
+    ),
+    Example(
+        "a program fails on a street's address that its table has twice",
+        {
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/customers.py", line 8, in <module>\n    add(row)\n'
+            "ValueError: address already in use by customer 12\n"
+        },
+        roots=("job-failed",),
     ),
     Example(
         "a program tries the next port",

@@ -31,20 +31,14 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.case.signals import DRIVER, LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import is_fatal, spelled
+from raydoctor.rules.shared.crash import CHECK, NATIVE_STACK, checks_of_processes
 
-CHECK = Signal(
-    "worker.check_failed",
-    "Check failed: ",
-    r"Check failed: (?P<expression>[^\n]+)",
-    ("core-worker", "core-io", "core-driver", "worker-err", "worker-echo", *DRIVER),
-    " Check failed: objects_valid ",
-)
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
 
@@ -59,14 +53,14 @@ _OF_OTHERS = ("Failed to start the grpc server", "find an authentication token."
     explains=("daemon", "process", "worker"),
     caused_by=("gcs", "raylet"),
     daemons_record=True,
-    looks_for=(CHECK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
+    looks_for=(CHECK, NATIVE_STACK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
     groups: dict[str, dict[Entity, tuple[Event, WorkerExit]]] = {}
     drivers: dict[int | None, Event] = {}
-    for event in case.of(CHECK.kind):
-        if not is_fatal(event) or any(text in event.message for text in _OF_OTHERS):
+    for event in _last_words(case):
+        if any(text in event.message for text in _OF_OTHERS):
             continue
         worker = evidence.worker_of(event)
         if ids.job_of_driver(worker) or not (worker or event["who"]):
@@ -96,9 +90,15 @@ def _expression(event: Event) -> str:
     return " ".join(event["expression"].split())
 
 
+def _last_words(case: Case) -> list[Event]:
+    """Failed checks that ended a process: level `C`, or in a paste without headers the stack below."""
+    above_stacks = checks_of_processes(case)
+    return [e for e in case.of(CHECK.kind) if is_fatal(e) or id(e) in above_stacks]
+
+
 def _reports(case: Case, expression: str) -> list[Event]:
     """Every copy of the records: in the core log, in `.err`, and echoed."""
-    return [e for e in case.of(CHECK.kind) if is_fatal(e) and _expression(e) == expression]
+    return [e for e in _last_words(case) if _expression(e) == expression]
 
 
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
@@ -135,9 +135,10 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
 
 def _of_driver(case: Case, event: Event, job: str) -> Finding:
     expression = _expression(event)
+    name = f"the driver (pid {event.pid})" if event.pid is not None else "a process of Ray"
     return Finding(
-        f"One of Ray's own checks failed and ended the driver (pid {event.pid}): {spelled(expression)}",
-        (Link(event, f"the driver ends itself: Ray's check {expression[:120]} failed"),),
+        f"One of Ray's own checks failed and ended {name}: {spelled(expression)}",
+        (Link(event, f"{name} ends itself: Ray's check {expression[:120]} failed"),),
         explains=(Entity("job", job) if job else Entity("daemon", f"driver/{event.pid}"),),
         caused_by=(Entity("gcs", "gcs"), Entity("raylet", "local")),
         subjects=(Subject("job", job or None, None, event.pid),),
@@ -230,5 +231,14 @@ EXAMPLES: tuple[Example, ...] = (
             "(train pid=12) retrying after: Check failed: objects_valid\n"
             "(train pid=12) [2026-11-21 08:09:34,709 W 12 12] retry.cc:9: Check failed: objects_valid\n"
         },
+    ),
+    Example(
+        "a check without its header, above the stack of a worker or driver",
+        {
+            "driver.log": "core_worker.cc:1075:  Check failed: it != current_tasks_.end() \n*** StackTrace Information ***\n"
+            "/venv/site-packages/ray/_raylet.so(+0xbd3d9a) [0x7f05b0c3ad9a] ray::operator<<()\n"
+        },
+        roots=("ray-check-failed",),
+        says=("ended a process of Ray", "current_tasks_"),
     ),
 )

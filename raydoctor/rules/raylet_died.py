@@ -75,6 +75,8 @@ from raydoctor.rules.shared.cluster import (
     lost_jobs,
     witnesses,
 )
+from raydoctor.rules.shared.connect import NODE_NOT_STARTED
+from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
 from raydoctor.rules.shared.kernel import journal_span
 from raydoctor.rules.shared.live import daemons as live
 
@@ -98,6 +100,7 @@ _RAYLET_LOG = Gap(
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
+        *CRASH_SIGNALS, CHECK, NATIVE_STACK, *NODE_NOT_STARTED,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -113,7 +116,8 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     checks = evidence.grouped(echoed_checks(case), lambda e: (e["ip"], e["expression"].strip()))
     for events in checks.values():
         yield _from_check(case, events)
-    words = evidence.grouped(last_words(case), lambda e: (e["ip"], _reason(e)))
+    printed = [] if case.of("raylet.started", "node.dead") else of_daemons(case, "raylet")
+    words = evidence.grouped([*last_words(case), *printed], lambda e: (e["ip"], _reason(e)))
     for events in words.values():
         yield _from_words(events)
     if lost := case.of(RAYLET_ERROR.kind):
@@ -181,7 +185,7 @@ def _from_check(case: Case, events: list[Event]) -> Finding:
     place = f" of node {ip}" if ip else ""
     agent = _late_agent(expression)
     return Finding(
-        f"The raylet (pid {first.pid}){place} {_why(first, agent)}",
+        f"The raylet{f' (pid {first.pid})' if first.pid is not None else ''}{place} {_why(first, agent)}",
         (
             Link(first, "one of Ray's own checks failed, which ends the raylet and its node"),
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),
@@ -411,6 +415,16 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
 
 _TERMINATED = f"{RAYLET_TERMINATED.sample} Last 20 lines of the Raylet logs:\n"
 
+_FRAMES = (
+    "*** SIGSEGV received at time=1795247060 on cpu 5 ***\nPC: @     0x55d2f3a3c1d4  (unknown)  {}\n"
+    "    @     0x7f6b1e042520  (unknown)  (unknown)\n    @     0x55d2f3a3d2a1       1200  {}\n"
+)
+_STACK = (
+    "*** StackTrace Information ***\n/venv/site-packages/ray/{}(+0xbd3d9a) [0x55d5b0c3ad9a] ray::operator<<()\n"
+    "/venv/site-packages/ray/{}(+0x2a4b1a) [0x55d5b030bb1a] std::_Function_handler<>::_M_invoke()\n"
+)
+_BINARY = "core/src/ray/raylet/raylet"
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "SIGKILL: its log ends without a reason, and its workers notice",
@@ -634,5 +648,49 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(raylet) *** SIGSEGV received at time=1795247733 on cpu 0 ***\n(raylet)     @     0x56423c3996c4       1200  "
             f"ray::raylet::RayletConnection::AtomicRequestReply()\n(raylet) {WORKER_FRAME.sample}\n"
         },
+    ),
+    Example(
+        "a pasted crash report that only its frames identify",
+        {
+            "driver.log": _FRAMES.format(
+                "ray::raylet::WorkerPool::PopWorker()", "ray::raylet::NodeManager::DoWork()"
+            )
+        },
+        roots=("raylet-died",),
+        says=("crashed: SIGSEGV",),
+    ),
+    Example(
+        "the crash of a worker, which calls its raylet",
+        {
+            "driver.log": _FRAMES.format(
+                "ray::raylet::RayletClient::Wait()", "ray::core::CoreWorker::Wait()"
+            )
+        },
+        roots=("worker-native-crash",),
+    ),
+    Example(
+        "a failed check without its header, above the raylet's stack",
+        {"driver.log": f"Check failed: it != end() \n{_STACK.format(_BINARY, _BINARY)}"},
+        roots=("raylet-died",),
+        says=("a check failed: it != end()",),
+    ),
+    Example(
+        "the raylet's stack alone",
+        {"driver.log": _STACK.format(_BINARY, _BINARY)},
+        roots=("raylet-died",),
+        says=("the reason is above this text",),
+    ),
+    Example(
+        "a program that prints such a check, without a stack",
+        {"driver.log": "unit test 4: Check failed: it != end() \nall other tests passed\n"},
+    ),
+    Example(
+        "a raylet's check in the driver's echo, shortened by a person",
+        {
+            "driver.log": "(raylet) node_manager.cc:3557: ... Check failed: ... Timed out waiting for file\n"
+            "Exception: The current node timed out during startup. This could happen because some of\n"
+        },
+        roots=("raylet-died",),
+        consequences=("driver-not-registered",),
     ),
 )

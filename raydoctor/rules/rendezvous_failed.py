@@ -48,7 +48,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.failures import SIGNALS, constructors, failures
 from raydoctor.rules.shared.task_error import Printed, error_entities, error_entity
 
 _DOC = "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
@@ -288,7 +288,7 @@ def _task_errors(case: Case, signals: Sequence[Signal]) -> list[Printed]:
     """Failures of tasks whose exception is one of these."""
     return [
         seen
-        for seen in failures(case)
+        for seen in (*failures(case), *constructors(case))
         if (raised := seen.failure.raised)
         and any(s.find in raised.message and s.regex.search(raised.message) for s in signals)
     ]

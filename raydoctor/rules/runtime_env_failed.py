@@ -4,11 +4,16 @@
 - `ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.`, with the traceback of Ray's own agent.
   One of its last lines is decisive: the error of pip, uv or conda.
 - A submitted job fails with `runtime_env setup failed: …`.
+- The driver ends with an exception of `ray/_private/runtime_env`, such as `ValueError: directory … must be an existing
+  directory`.
 
 ## Why
 Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
 installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it caches the failure for ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
 A cause that was fixed in the meantime (network, index) does not help until then.
+
+The driver itself checks the environment and uploads local directories. If a directory is missing or an entry is
+invalid, `ray.init` fails before anything starts.
 
 ## Confirm
 - `runtime_env_agent.log` of the node has one `Failed to create runtime env {…}` per attempt, then `giving up` (up to
@@ -33,10 +38,13 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.model.entities import Entity
-from raydoctor.model.values import Finding, Severity, Subject
+from raydoctor.model.values import Event, Finding, Link, Severity, Subject
+from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
 from raydoctor.rules.shared.setup import environments
 from raydoctor.rules.shared.setup.environments import SetupFailure
+from raydoctor.rules.shared.setup.errors import SetupError, refused
 from raydoctor.rules.shared.setup.remedies import remedies
+from raydoctor.rules.shared.traceback import Raised
 
 ELSEWHERE = ("timeout", "too-large")
 """Kinds that other rules report."""
@@ -46,16 +54,34 @@ ELSEWHERE = ("timeout", "too-large")
     tier="root",
     severity="error",
     rank=70,
-    explains=("runtime-env", "waiting"),
+    explains=("program", "runtime-env", "waiting"),
     caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )
 def runtime_env_failed(case: Case) -> Iterator[Finding]:
-    """One finding per cause, which is the tool's error."""
-    for failure in environments.failures(case):
+    """One finding per cause, which is the tool's error, or per environment that the driver refused."""
+    known = environments.failures(case)
+    for failure in known:
         if failure.error.kind not in ELSEWHERE:
             yield _finding(case, failure)
+    for ending, raised in () if known else ended_programs(case):
+        error = refused(raised)
+        if error and error.kind not in ELSEWHERE:
+            yield _refused(ending, raised, error)
+
+
+def _refused(ending: Event, raised: Raised, error: SetupError) -> Finding:
+    return Finding(
+        f"Ray refused the program's runtime environment: {raised.first}",
+        (Link(ending, f"the program ends with Ray's exception in {raised.first.frames[-1]}"),),
+        explains=(
+            program(ending),
+            Entity("runtime-env", f"{error.kind}: {error.said}"),
+        ),
+        severity=None if is_certain_end(ending) else "warning",
+        remedies=remedies(error, "", kept=False),
+    )
 
 
 def _finding(case: Case, failure: SetupFailure) -> Finding:
@@ -115,6 +141,12 @@ _OFFLINE = (
     "HTTPSConnection object at 0x7fd>: Failed to establish a new connection: [Errno 110] Connection timed out')': /simple/acme/\n"
     "    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n"
     "    ERROR: No matching distribution found for acme\n"
+)
+_NO_DIRECTORY = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    ray.init(runtime_env=env)\n'
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/runtime_env/packaging.py", line 540, in get_uri_for_directory\n'
+    '    raise ValueError(f"directory {directory} must be an existing directory")\n'
+    "ValueError: directory /data/jobs/etl must be an existing directory\n"
 )
 _RAISED = "Traceback (most recent call last):\nray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
 
@@ -208,6 +240,17 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("runtime-env-failed",),
         says=("an error that the console cuts off, in create",),
+    ),
+    Example(
+        "ray.init gets a directory that does not exist",
+        {"driver.log": _NO_DIRECTORY},
+        roots=("runtime-env-failed",),
+        says=("must be an existing directory", "/an/existing/directory"),
+    ),
+    Example(
+        "a program whose own runtime_env.py raises the same words",
+        {"driver.log": _NO_DIRECTORY.replace("/site-packages/ray/_private/runtime_env", "/app")},
+        roots=("job-failed",),
     ),
     Example(
         "a task prints the error of an old incident",

@@ -71,6 +71,10 @@ _ENGINE_FAILED = Signal(
     "AsyncLLM output_handler failed.",
 )  # fmt: skip
 """vLLM's words for the end of its engine (`v1/engine`, 0.7 and later). A paste may have lost the beginning of the traceback."""
+_SHOWS = (
+    "Ray prints the failed call, and the console ends within its traceback",
+    "Ray prints the failed result, which the program never fetched",
+)
 _PASSING = (
     "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "HTTPError", "URLError",
     "ReadTimeout", "ConnectTimeout", "BrokenPipeError", "ClientError", "EndpointConnectionError", "SSLError",
@@ -95,8 +99,9 @@ def task_exception(case: Case) -> Iterator[Finding]:
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
             continue
         if failure.raised is None and not seen.event["inner"]:
-            # Cut off before the exception: it may be one of Ray's own, unless Ray says that a result failed.
-            if UNHANDLED in seen.event.message:
+            # Cut off before the exception: it may be one of Ray's own, unless Ray says that a result failed
+            # or nothing follows in a paste.
+            if UNHANDLED in seen.event.message or _is_end_of_paste(case, seen):
                 cut.setdefault(failure.function, []).append(seen)
             continue
         kind, place = kind_and_place(seen)
@@ -110,6 +115,21 @@ def task_exception(case: Case) -> Iterator[Finding]:
         yield from _aborted_pipelines(case)
 
 
+def _is_end_of_paste(case: Case, seen: Printed) -> bool:
+    """Whether an excerpt ends within this text, which then shows frames at least."""
+    event = seen.event
+    end = case.endings.get(event.source)
+    last = event.line + event.text.count("\n")
+    is_last = end is not None and event.line <= end.line <= last
+    return event.source.is_excerpt and is_last and _is_own_code(event.message)
+
+
+def _is_own_code(text: str) -> bool:
+    """Whether the frames of a cut-off traceback show no wait for Ray, whose exceptions have other rules."""
+    raised = cut_off(text[text.find("ray::") :])
+    return raised is not None and not any("ray.get(" in f.code for f in raised.frames)
+
+
 def _of_cut(found: list[Printed]) -> Finding:
     """A failed result of which a console shows only the beginning of the traceback."""
     first = found[0]
@@ -119,7 +139,7 @@ def _of_cut(found: list[Printed]) -> Finding:
     function = first.failure.function
     return Finding(
         f"{function} raised an exception that the console cuts off{f', in {place}' if place else ''}",
-        (Link(first.event, "Ray prints the failed result, which the program never fetched"),),
+        (Link(first.event, _SHOWS[UNHANDLED in first.event.message]),),
         explains=(error_entity(first),),
         subjects=(Subject("task", None, function, first.failure.pid),),
         count=_total(found),
@@ -607,6 +627,29 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a console with the beginning of a failure of any kind",
-        {"driver.log": f"ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES[:60]}\n"},
+        {
+            "driver.log": 'ray::load_shard() (pid=390, ip=10.0.0.2)\n  File "/app/etl.py", line 8, in load_shard\n'
+            "    rows = ray.get(reference)\n"
+        },
+    ),
+    Example(
+        "an actor called the method, so that the driver's echo of this actor shows the failure",
+        {
+            "driver.log": "(Trainer pid=7, ip=10.0.0.2) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): "
+            "ray::Engine.start() (pid=390, ip=10.0.0.2)\n"
+            '(Trainer pid=7, ip=10.0.0.2)   File "/app/engine.py", line 40, in start\n(Trainer pid=7, ip=10.0.0.2)     self.model.load()\n'
+            "(Trainer pid=7, ip=10.0.0.2) AttributeError: 'Engine' object has no attribute 'model'\n"
+        },
+        roots=("task-exception",),
+        says=("Engine.start raised AttributeError",),
+    ),
+    Example(
+        "a paste that ends within the traceback of a failed call",
+        {
+            "driver.log": 'ray::Engine.start() (pid=390, ip=10.0.0.2)\n  File "/app/engine.py", line 40, in start\n    self.model.load()\n'
+        },
+        roots=("task-exception",),
+        severity="warning",
+        says=("the console cuts off, in start (engine.py:40)",),
     ),
 )

@@ -589,11 +589,24 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "programs that quote reports and continue, and the report of a raylet",
+        "what other shells than bash print, at the end of a paste",
+        {
+            "driver.log": "$ python3 train.py\nfish: Job 1, 'python3 train.py' terminated by signal SIGSEGV (Address boundary error)\n"
+        },
+        roots=("worker-native-crash",),
+        says=("SIGSEGV",),
+    ),
+    Example(
+        "a build tool that quotes such a line and continues",
+        {
+            "driver.log": "zsh: segmentation fault  python train.py\nthe line above is from ticket 4711\n"
+        },
+    ),
+    Example(
+        "programs that quote reports and continue",
         {
             "driver.log": f"(sup pid=4) {_HANDLER_LINE}\n(sup pid=4) {_PC_LINE}\n(sup pid=4) child started again\n"
             f"{_HANDLER_LINE}\n{_PC_LINE}\nreport quoted above was from ticket 4711\nall tests passed\n"
-            f"{_HANDLER_LINE}\n{_PC_LINE}\n    @     0x56423c3996c4       1200  ray::raylet::NodeManager::HandlePush()\n"
         },
     ),
 )

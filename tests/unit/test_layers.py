@@ -54,7 +54,7 @@ INSIDE = {
 }
 """Floors inside a room, lowest first; `*` is every module that is in no folder of its own."""
 LARGEST = 25
-PURE = {"raydoctor", "__future__", "re", "collections", "dataclasses", "typing", "math", "itertools", "functools", "string", "textwrap", "json", "posixpath", "difflib", "shlex", "signal", "datetime", "statistics", "operator", "hashlib"}  # fmt: skip
+PURE = {"raydoctor", "__future__", "re", "collections", "dataclasses", "typing", "math", "itertools", "functools", "string", "textwrap", "json", "posixpath", "difflib", "shlex", "bisect", "signal", "datetime", "statistics", "operator", "hashlib"}  # fmt: skip
 EFFECTS = {"capture", "read", "observe", "act", "watch", "render", "demo", "agents", "cli"}
 LIBRARY = {"act.poll.poll", "act.tracking.tracking", "act.cancel.cancel"}
 """What user code calls in its drivers and tasks."""

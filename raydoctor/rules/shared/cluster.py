@@ -134,6 +134,8 @@ def fatal_reason(event: Event) -> str:
         return f"crashed: {event['signal']}"
     if event.kind == UNHANDLED.kind:
         return f"crashed because of an uncaught C++ exception: {spelled(event['expression'])}"
+    if event["binary"]:
+        return "ended itself, and the reason is above this text"
     if event["expression"]:
         return f"ended itself because a check failed: {spelled(event['expression'])}"
     return f"ended itself: {spelled(event.message.strip().partition(chr(10))[0])}"
@@ -204,12 +206,28 @@ def echoed_checks(case: Case) -> list[Event]:
     return [
         e
         for e in case.of(CHECK_FAILED.kind)
-        if is_fatal(e)
+        if (is_fatal(e) or _is_echoed(case, e))
         and e.source.role not in GCS
         and not case.torn_down(e)
         # `resource-isolation-failed` reports these.
         and "cgroup" not in e["expression"].lower()
     ]
+
+
+_CHECK = pattern(r"\s*(?:\w{1,60}\.cc:\d{1,6}: *)?(?:\.\.\. *)?Check failed: ")
+
+
+def _is_echoed(case: Case, event: Event) -> bool:
+    """Whether an excerpt shows a raylet's check without its header: people shorten such lines.
+
+    A task may quote the line, so it counts only where the program found that its node had not started.
+    """
+    is_raylets = event["who"] == "raylet" and event.source.is_excerpt
+    return (
+        is_raylets
+        and bool(_CHECK.match(event.message))
+        and bool(case.of("driver.node_not_started"))
+    )
 
 
 def last_words(case: Case) -> list[Event]:

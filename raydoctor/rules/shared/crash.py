@@ -9,8 +9,9 @@ versions contain the abseil format string.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -47,6 +48,49 @@ def _words(find: str, pattern: str, sample: str) -> Signal:
     return Signal("crash.words", find, pattern, (*_CORE, *_OUTPUT), sample)
 
 
+DAEMON_FRAMES = tuple(
+    Signal(
+        "crash.daemon_frame",
+        words,
+        rf"^ *@ +0x[0-9a-f]+ +\S+ +(?P<frame>{words}{rest})",
+        DRIVER,
+        sample,
+    )
+    for words, rest, sample in (
+        (
+            "ray::raylet::",
+            r"(?!RayletClient|RayletConnection)\w+",
+            "    @     0x56423c3996c4       1200  ray::raylet::NodeManager::Start()",
+        ),
+        (
+            "ray::ObjectManager::",
+            r"\w+",
+            "    @     0x56423c3996c4  1200  ray::ObjectManager::Push()",
+        ),
+        (
+            "ray::gcs::Gcs",
+            r"\w{0,60}(?:Server|Manager|Scheduler)::",
+            "    @     0x56423c3996c4       1200  ray::gcs::GcsActorManager::OnWorkerDead()",
+        ),
+    )
+)
+"""Frames that only a raylet or the GCS has: workers share neither these classes nor their namespaces."""
+CHECK = Signal(
+    "worker.check_failed",
+    "Check failed: ",
+    r"Check failed: (?P<expression>[^\n]+)",
+    ("core-worker", "core-io", "core-driver", "worker-err", "worker-echo", *DRIVER),
+    " Check failed: objects_valid ",
+)
+NATIVE_STACK = Signal(
+    "crash.native_stack",
+    "*** StackTrace Information ***",
+    r"^\*\*\* StackTrace Information \*\*\*.{0,2000}?(?:/|\d +)(?P<binary>raylet|gcs_server|_raylet\.so)(?:\(\+| +)0x[0-9a-f]",
+    DRIVER,
+    "*** StackTrace Information ***\n/venv/site-packages/ray/core/src/ray/raylet/raylet(+0xbd3d9a) [0x55d5b0c3ad9a] ray::operator<<()",
+    extent="record",
+)
+"""`util/logging.cc` prints it below a failed check, with the binary of each frame."""
 CRASH_SIGNALS = (
     _handler("crash.handler", _CORE, symptom=True),
     _handler("crash.printed", _OUTPUT, symptom=False),
@@ -64,16 +108,7 @@ CRASH_SIGNALS = (
         ("worker-echo", *DRIVER),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
-    *(
-        Signal(
-            "crash.daemon_frame",
-            words,
-            rf"^ *@ +0x[0-9a-f]+ +\S+ +{words}(?!RayletClient|RayletConnection)\w",
-            DRIVER,
-            f"    @     0x56423c3996c4       1200  {words}Start()",
-        )
-        for words in ("ray::raylet::", "ray::ObjectManager::", "ray::gcs::GcsServer::")
-    ),
+    *DAEMON_FRAMES,
     Signal(
         "crash.python",
         "Fatal Python error: ",
@@ -96,6 +131,27 @@ CRASH_SIGNALS = (
         r"|Floating point exception|Aborted) {1,40}\(core dumped\)(?:$| {1,40}\S)",
         DRIVER,
         "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py",
+    ),
+    Signal(
+        "crash.shell",
+        "Segmentation fault ",
+        r"^[^\s:]{1,200}: line \d{1,9}: +\d{1,10} (?P<what>Segmentation fault) {2,40}[^\s(]",
+        DRIVER,
+        "train.sh: line 12: 12345 Segmentation fault      python train.py",
+    ),
+    Signal(
+        "crash.shell",
+        "terminated by signal SIG",
+        rf"^fish: .{{0,300}}?terminated by signal (?P<what>{_SIGNALS})\b",
+        DRIVER,
+        "fish: Job 1, 'python3 train.py' terminated by signal SIGSEGV (Address boundary error)",
+    ),
+    Signal(
+        "crash.shell",
+        "zsh: ",
+        r"^zsh: (?P<what>segmentation fault|bus error|floating point exception)(?: \(core dumped\))? {2,40}\S",
+        DRIVER,
+        "zsh: segmentation fault  python train.py",
     ),
     Signal(
         "crash.shell",
@@ -284,6 +340,43 @@ def _is_daemons(case: Case, crash: Crash) -> bool:
     )
 
 
+def of_daemons(case: Case, binary: Literal["raylet", "gcs_server"]) -> list[Event]:
+    """The last records of a raylet or of the GCS whose header a paste has lost: its frames show who wrote them.
+
+    The record is the signal or the failed check above the frames, or else the stack itself.
+    """
+    by_source = evidence.grouped(case.of("crash.printed", CHECK.kind), lambda e: e.source)
+    above = {
+        source: sorted(heads, key=lambda e: e.line)
+        for source, heads in by_source.items()
+        if source.is_excerpt
+    }
+    found: dict[int, Event] = {}
+    for frame in case.of("crash.daemon_frame", NATIVE_STACK.kind):
+        of_gcs = frame["frame"].startswith("ray::gcs::") or frame["binary"] == "gcs_server"
+        is_wanted = of_gcs == (binary == "gcs_server") and frame["binary"] != "_raylet.so"
+        if not is_wanted or not frame.source.is_excerpt:
+            continue
+        heads = above.get(frame.source, [])
+        before = bisect_right(heads, frame.line, key=lambda e: e.line)
+        head = heads[before - 1] if before else None
+        if head and frame.line - head.line <= _LONGEST_STACK:
+            found[id(head)] = head
+        elif frame["binary"]:
+            found[id(frame)] = frame
+    return list(found.values())
+
+
+def checks_of_processes(case: Case) -> set[int]:
+    """Identities of failed checks in excerpts right above the stack of a worker or driver."""
+    stacks = {(e.source, e.line) for e in case.of(NATIVE_STACK.kind) if e["binary"] == "_raylet.so"}
+    return {
+        id(e)
+        for e in case.of(CHECK.kind)
+        if e.source.is_excerpt and {(e.source, e.line + 1), (e.source, e.line + 2)} & stacks
+    }
+
+
 def of_lone_echoes(case: Case) -> Iterator[Crash]:
     """Workers whose end is not recorded, from the driver's echoes of Ray's handler or of Python's report."""
     echoed = [
@@ -368,7 +461,8 @@ def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     if not found:
         return None
     modules, count = _modules(found[0])
-    signal = _SIGNAL_OF.get(found[0]["what"], _BEHEADED)
+    what = found[0]["what"]
+    signal = what if what.startswith("SIG") else _SIGNAL_OF.get(what.capitalize(), _BEHEADED)
     return Crash(signal, tuple(found), modules=modules, module_count=count, exit=exit_)
 
 

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, RAY_EXCEPTION
+from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
 from raydoctor.rules.shared import data, train
 from raydoctor.rules.shared.task_error import (
+    ECHOED_TEXT,
     ERROR_TEXT,
     Printed,
     TaskFailure,
     parse_failure,
     printed,
 )
+from raydoctor.rules.shared.traceback import BEGIN, Raised, cut_off, parse
 
 RESUBMITTED = Signal(
     "task.resubmitted",
@@ -29,7 +32,7 @@ RESUBMITTED = Signal(
     "Attempting to resubmit task c8ef45ccd0112571ffffffffffffffffffffffff01000000 for attempt number: 0",
 )
 """Its owner runs the task again after this attempt: an exception of the attempt does not fail the task."""
-SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, RESUBMITTED, *train.SIGNALS, *data.FAILED)
+SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, ECHOED_TEXT, RESUBMITTED, *train.SIGNALS, *data.FAILED)
 
 
 def failures(case: Case) -> Iterator[Printed]:
@@ -40,6 +43,27 @@ def failures(case: Case) -> Iterator[Printed]:
     for seen in (*printed(case), *_recorded(case), *train.errors(case), *data.errors(case)):
         if not train.is_loss_of_peer(seen):
             yield seen
+
+
+CONSTRUCTED = "raised in its creation task, ray::"
+
+
+def constructors(case: Case) -> Iterator[Printed]:
+    """Constructors of actors that raised, each once, as a call on the actor or the actor's own process prints it.
+
+    `actor-init-failed` reports them; a rule that knows the exception explains it as the cause.
+    """
+    found: set[tuple[str, int | None]] = set()
+    for event in case.of(RAY_EXCEPTION.kind, "actor.creation_printed", ERROR_TEXT.kind):
+        begin = event.message.find("ray::")
+        is_lone = event.kind == ERROR_TEXT.kind and begin == 0 and event.source.is_excerpt
+        is_quoted = event.kind != ERROR_TEXT.kind and CONSTRUCTED in event.message[: begin + 5]
+        failure = parse_failure(event.message[begin:]) if is_lone or is_quoted else None
+        if failure is None or not failure.function.endswith(".__init__") or case.torn_down(event):
+            continue
+        if (failure.function, failure.pid) not in found:
+            found.add((failure.function, failure.pid))
+            yield Printed(event, failure)
 
 
 def is_recorded(event: Event) -> bool:
@@ -74,3 +98,30 @@ def _of_row(event: Event) -> TaskFailure | None:
     name = event["func_or_class_name"] or event["name"]
     head = f"ray::{name}() (pid={event.pid or 0}, ip=0.0.0.0)"
     return parse_failure(f"{head}\n{text.partition(chr(10))[2]}") if name and text else None
+
+
+# ---------------------------------------------------------------- programs
+
+
+def ended_programs(case: Case) -> Iterator[tuple[Event, Raised]]:
+    """The end of each output that ends with an exception, and this exception."""
+    for ending in sorted(case.endings.values(), key=lambda each: each.source.path):
+        if found := exception_at_end(ending):
+            yield ending, found
+
+
+def exception_at_end(ending: Event) -> Raised | None:
+    """The exception with which an output ends, also if the output lacks the traceback's beginning or end."""
+    if not ending["ended_by"]:
+        return None
+    return parse(ending.text) or cut_off(ending.text) or parse(f"{BEGIN}\n{ending.text}")
+
+
+def is_certain_end(ending: Event) -> bool:
+    """Whether the exception ended the program; an excerpt may leave out what follows it."""
+    return ending["ended_by"] != "excerpt"
+
+
+def program(ending: Event) -> Entity:
+    """The program whose output ends here."""
+    return Entity("program", ending.source.path)

@@ -29,6 +29,17 @@ ERROR_TEXT = Signal(
     extent="record",
     fold=("function",),
 )
+UNHANDLED = "Unhandled error (suppress with"
+ECHOED_TEXT = Signal(
+    ERROR_TEXT.kind,
+    UNHANDLED,
+    rf"^Unhandled error \(suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'\):{ERROR_TEXT.pattern}",
+    ("worker-echo",),
+    f"{UNHANDLED} 'RAY_IGNORE_UNHANDLED_ERRORS=1'): {ERROR_TEXT.sample}",
+    extent="record",
+    fold=("function",),
+)
+"""Ray prints it in the process that called the task: in a driver's echo, an actor."""
 RETRIED = Signal(
     "task.retried",
     "so the task will be retried. Error: ",
@@ -51,7 +62,6 @@ MORE_FILES = Remedy(
         "docker run --ulimit nofile=65536:65536   # plus your other options",
     ),
 )
-UNHANDLED = "Unhandled error (suppress with"
 _NESTED = "ray.exceptions.RayTaskError"
 _HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d{1,20}), ip=(?P<ip>[^,)\s]*)")
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
 
+BEGIN = "Traceback (most recent call last):"
 _FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d{1,20})(?:, in (?P<function>\S+))?')
 _CODE = pattern(r"(?P<indent> {4})(?P<code>\S.{0,300})")
 _MARKS = pattern(r"[ ~^]{5,400}")

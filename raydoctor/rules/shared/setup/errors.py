@@ -13,11 +13,11 @@ import re
 from typing import Literal, NamedTuple
 
 from raydoctor.model.patterns import pattern
-from raydoctor.rules.shared.traceback import CHAINED, cut_off, parse
+from raydoctor.rules.shared.traceback import CHAINED, Raised, cut_off, parse
 
 Kind = Literal[
     "timeout", "disk", "certificate", "network", "untrusted", "no-package", "conflict", "build",
-    "ray-version", "no-tool", "too-large", "upload", "other",
+    "ray-version", "no-tool", "too-large", "upload", "invalid", "other",
 ]  # fmt: skip
 
 _OUTPUT = pattern(
@@ -152,6 +152,19 @@ def read(text: str) -> SetupError:
     if _ran_out_of_time(plain):
         return SetupError("timeout", "it exceeded its time limit", ip=ip)
     return SetupError("other", _last_words(body, plain), ip=ip)
+
+
+_RAYS_CODE = pattern(r"\bray[/\\](?:_private[/\\])?runtime_env[/\\][a-z_]{1,40}\.py$")
+"""Ray's checks of a runtime environment in the driver and the upload of its directories (2.0 to 2.60)."""
+
+
+def refused(raised: Raised) -> SetupError | None:
+    """Why Ray refused the runtime environment that a program passed; None if it raised something else."""
+    first = raised.first
+    if not first.type or not first.frames or not _RAYS_CODE.search(first.frames[-1].file):
+        return None
+    error = read(str(first))
+    return error._replace(kind="invalid") if error.kind == "other" else error
 
 
 def _ran_out_of_time(text: str) -> bool:

@@ -142,6 +142,13 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
             'runtime_env={"working_dir": "s3://bucket/project.zip"}',
         ),
     ),
+    "invalid": (
+        "Correct the runtime_env that the program passes: Ray checks it before it starts anything",
+        (
+            "python -c 'import os; print(os.getcwd())'   # relative paths start here",
+            'ray.init(runtime_env={"working_dir": "/an/existing/directory"})   # of the driver\'s machine, or a URI of a .zip',
+        ),
+    ),
     "other": (
         "Read the tool's whole output, and run its command by hand on that node",
         ("less logs/runtime_env_setup-*.log   # in the folder of the session",),
