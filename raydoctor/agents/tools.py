@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -112,6 +113,8 @@ class Desk:
         words = ["diagnose", "--format", "json", "--fail-on", "never", *_named("since", since)]
         if address or not (path or driver_log):
             words += await self.at(address)
+        # The rules are imported while the command runs.
+        threading.Thread(target=_meanings, daemon=True).start()
         made = await self.run([*words, *_of(source)])
         meanings = await anyio.to_thread.run_sync(_meanings)
         result = shapes.diagnosed(made.document, meanings, made.notes)
