@@ -37,6 +37,7 @@ from tests.helpers import FIXTURES, ROOT
 from tests.unit.test_docs import commands_in, help_of
 
 OOM = FIXTURES / "kernel-oom--ray-2.60.0--1-node" / "capture"
+HUNG = FIXTURES / "live-hung-lock--ray-2.60.0--1-node" / "capture.tar.gz"
 READING = ["diagnose", "finding", "evidence", "story", "hung", "stacks", "explain", "check"]
 
 
@@ -108,6 +109,9 @@ def test_every_reading_tool_replies_as_its_schema_says(over: str) -> None:
         assert [each["is_target"] for each in lines] == [False, False, True, False, False]
         story = await called(client, "story", id="pid:9060")
         assert story["count"] > 0
+        hung = await called(client, "hung", path=str(HUNG))
+        assert hung["verdict"] == "found"
+        assert hung["groups"][0]["untrusted_text"]["stack"]
         explained = await called(client, "explain", rule="kernel-oom-kill")
         assert [each["heading"] for each in explained["sections"]][:3] == [
             "",
