@@ -14,11 +14,13 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import Field
 
 from raydoctor.agents import child, schemas, shapes
-from raydoctor.agents.replies import Row, Shelf, ToolResult, as_text, untrusted
+from raydoctor.agents.replies import Row, Shelf, ToolResult, as_text, shortened, shown, untrusted
 from raydoctor.model.errors import RaydoctorError
 
 _AT_ONCE = 4
 """Commands that run at the same time; others wait."""
+_ERROR = 500
+"""Characters of an error's message, and of its hint: a reply of only backslashes is four times as long."""
 _EVIDENCE = "raydoctor.agents.programs.neighbours"
 
 Cursor = Annotated[str, Field(description="next_cursor of an earlier reply, for its next page.")]
@@ -34,10 +36,9 @@ def replied(reply: Row) -> CallToolResult:
 
 def refused(error: RaydoctorError) -> CallToolResult:
     """An error. Its message may name what a log or another user named."""
-    row = {
-        "error": "raydoctor could not do it",
-        **untrusted(message=error.message, hint=error.hint),
-    }
+    texts = {"message": error.message, "hint": error.hint}
+    short = {name: shortened(shown(text), _ERROR) for name, text in texts.items()}
+    row = {"error": "raydoctor could not do it", **untrusted(**short)}
     return CallToolResult(content=[TextContent(type="text", text=as_text(row))], is_error=True)
 
 

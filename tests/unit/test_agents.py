@@ -311,6 +311,7 @@ def test_no_reply_is_larger_than_the_limit(text: str) -> None:
         shapes.stacks({"processes": [process] * 9, "gaps": []}, [text]),
         ToolResult("plan", {}, shapes.listed([{"a": text, "b": {"c": text}}] * 99)),
     ]
+    assert size_of(tools.refused(RaydoctorError(text, text))) <= LIMIT
     for result in results:
         name = shelf.add(result)
         for start in range(0, len(result.items), 7):
