@@ -230,8 +230,13 @@ def test_resources_and_the_prompt() -> None:
         page = (await client.read_resource("raydoctor://rules/ray-oom-kill")).contents[0].text  # type: ignore[union-attr]
         assert page == (ROOT / "docs/rules/ray-oom-kill.md").read_text()
         for tool in READING:
-            text = (await client.read_resource(f"raydoctor://schemas/{tool}")).contents[0].text  # type: ignore[union-attr]
+            text = (await client.read_resource(f"raydoctor://replies/{tool}")).contents[0].text  # type: ignore[union-attr]
             jsonschema.Draft202012Validator.check_schema(json.loads(text))
+        for file in (ROOT / "raydoctor").glob("render/machine/schemas/*.json"):
+            read = (await client.read_resource(f"raydoctor://schemas/{file.stem}")).contents[0]
+            assert read.text == file.read_text()  # type: ignore[union-attr]
+        with pytest.raises(Exception, match="no output has the schema"):
+            await client.read_resource("raydoctor://schemas/nonsense")
         with pytest.raises(Exception, match="no rule is named"):
             await client.read_resource("raydoctor://rules/nonsense")
         prompt = await client.get_prompt("post_mortem", {"path": "/logs"})
