@@ -1,7 +1,6 @@
-"""The replies of the tools as types, from which their output schemas are made.
+"""The replies of the tools as types, from which their output schemas are made."""
 
-The annotations are evaluated: early versions of the SDK read `NotRequired` from no string.
-"""
+from __future__ import annotations
 
 from typing_extensions import NotRequired, TypedDict
 

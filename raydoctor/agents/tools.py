@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -13,12 +14,14 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import Field
 
 from raydoctor.agents import child, schemas, shapes
-from raydoctor.agents.replies import Row, Shelf, ToolResult, as_text, untrusted
+from raydoctor.agents.replies import Row, Shelf, ToolResult, as_text, shortened, shown, untrusted
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 
 _AT_ONCE = 4
 """Commands that run at the same time; others wait."""
+_ERROR = 500
+"""Characters of an error's message, and of its hint: a reply of only backslashes is four times as long."""
 _EVIDENCE = "raydoctor.agents.programs.neighbours"
 
 Cursor = Annotated[str, Field(description="next_cursor of an earlier reply, for its next page.")]
@@ -34,10 +37,9 @@ def replied(reply: Row) -> CallToolResult:
 
 def refused(error: RaydoctorError) -> CallToolResult:
     """An error. Its message may name what a log or another user named."""
-    row = {
-        "error": "raydoctor could not do it",
-        **untrusted(message=error.message, hint=error.hint),
-    }
+    texts = {"message": error.message, "hint": error.hint}
+    short = {name: shortened(shown(text), _ERROR) for name, text in texts.items()}
+    row = {"error": "raydoctor could not do it", **untrusted(**short)}
     return CallToolResult(content=[TextContent(type="text", text=as_text(row))], is_error=True)
 
 
@@ -115,6 +117,8 @@ class Desk:
         words = ["diagnose", "--format", "json", "--fail-on", "never", *_named("since", since)]
         if address or not (path or driver_log):
             words += await self.at(address)
+        # The rules are imported while the command runs.
+        threading.Thread(target=_meanings, daemon=True).start()
         made = await self.run([*words, *_of(source)])
         meanings = await anyio.to_thread.run_sync(_meanings)
         result = shapes.diagnosed(made.document, meanings, made.notes)

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 
 from raydoctor.agents import server
+from raydoctor.cli import execute
 from tests.helpers.real_ray import RealRay, real_ray
 
 pytestmark = pytest.mark.ray
@@ -118,6 +119,20 @@ def test_an_agent_finds_what_hangs_and_ends_it(ray: RealRay) -> None:
             await use(client)
 
     asyncio.run(run())
+
+
+def test_a_dry_run_of_attach_shows_the_process_and_enters_none(
+    ray: RealRay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["attach", "Counter.count", "--exec", "self.stop = True", "--address", ray.address]
+    assert execute([*words, "--dry-run"]) == 0
+    page = capsys.readouterr().out
+    assert "Nothing was done." in page
+    assert "Counter.count" in page
+    assert "self.stop = True" in page
+    assert execute([*words, "--yes", "--only", "another:attempt:1"]) == 2
+    assert "Make a new plan" in capsys.readouterr().err
+    assert [line for line in audited() if line["what"] in ("attach", "execute")] == []
 
 
 def test_an_agent_runs_a_statement_in_an_actor(ray: RealRay) -> None:

@@ -37,6 +37,7 @@ from tests.helpers import FIXTURES, ROOT
 from tests.unit.test_docs import commands_in, help_of
 
 OOM = FIXTURES / "kernel-oom--ray-2.60.0--1-node" / "capture"
+HUNG = FIXTURES / "live-hung-lock--ray-2.60.0--1-node" / "capture.tar.gz"
 READING = ["diagnose", "finding", "evidence", "story", "hung", "stacks", "explain", "check"]
 
 
@@ -108,6 +109,9 @@ def test_every_reading_tool_replies_as_its_schema_says(over: str) -> None:
         assert [each["is_target"] for each in lines] == [False, False, True, False, False]
         story = await called(client, "story", id="pid:9060")
         assert story["count"] > 0
+        hung = await called(client, "hung", path=str(HUNG))
+        assert hung["verdict"] == "found"
+        assert hung["groups"][0]["untrusted_text"]["stack"]
         explained = await called(client, "explain", rule="kernel-oom-kill")
         assert [each["heading"] for each in explained["sections"]][:3] == [
             "",
@@ -226,8 +230,13 @@ def test_resources_and_the_prompt() -> None:
         page = (await client.read_resource("raydoctor://rules/ray-oom-kill")).contents[0].text  # type: ignore[union-attr]
         assert page == (ROOT / "docs/rules/ray-oom-kill.md").read_text()
         for tool in READING:
-            text = (await client.read_resource(f"raydoctor://schemas/{tool}")).contents[0].text  # type: ignore[union-attr]
+            text = (await client.read_resource(f"raydoctor://replies/{tool}")).contents[0].text  # type: ignore[union-attr]
             jsonschema.Draft202012Validator.check_schema(json.loads(text))
+        for file in (ROOT / "raydoctor").glob("render/machine/schemas/*.json"):
+            read = (await client.read_resource(f"raydoctor://schemas/{file.stem}")).contents[0]
+            assert read.text == file.read_text()  # type: ignore[union-attr]
+        with pytest.raises(Exception, match="no output has the schema"):
+            await client.read_resource("raydoctor://schemas/nonsense")
         with pytest.raises(Exception, match="no rule is named"):
             await client.read_resource("raydoctor://rules/nonsense")
         prompt = await client.get_prompt("post_mortem", {"path": "/logs"})
@@ -307,6 +316,7 @@ def test_no_reply_is_larger_than_the_limit(text: str) -> None:
         shapes.stacks({"processes": [process] * 9, "gaps": []}, [text]),
         ToolResult("plan", {}, shapes.listed([{"a": text, "b": {"c": text}}] * 99)),
     ]
+    assert size_of(tools.refused(RaydoctorError(text, text))) <= LIMIT
     for result in results:
         name = shelf.add(result)
         for start in range(0, len(result.items), 7):

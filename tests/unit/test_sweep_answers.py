@@ -43,6 +43,13 @@ def test_a_view_comes_back_as_it_was() -> None:
     assert place(sent()).view == VIEW
 
 
+def test_a_sweep_can_be_limited_to_what_was_shown() -> None:
+    other = VIEW.leftovers[0]._replace(identity=Identity(812, 9.5))  # the pid was reused
+    both = VIEW._replace(leftovers=[*VIEW.leftovers, other])
+    assert sweep.only(both, "812:4.50,1:2.00").leftovers == list(VIEW.leftovers)
+    assert sweep.only(both, "812:5.50").leftovers == []
+
+
 @pytest.mark.parametrize(
     "bad", [None, {}, [], "x", -1.5, float("nan"), True, [["a"]], {"a": 1}], ids=repr
 )
