@@ -78,7 +78,7 @@ async def run(words: Sequence[str], module: str = COMMANDS, request: bytes = b""
         )
     try:
         return CommandResult(code, json.loads(output), _notes(lines))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _failure(lines, code) from None
 
 

@@ -33,7 +33,7 @@ _KEPT = (
     (pattern(r"\b(exit code|Errno|needs) (\d[\d.]*)"), r"\1_\2"),
 )
 """Numbers that belong to the cause, written as a part of a word."""
-_WORD = pattern(r"[\w.+-]*\w")
+_WORD = pattern(r"\w(?:[\w.+-]*\w)?")
 _PLURAL = {"was": "be", "were": "be", "is": "be", "are": "be", "has": "have", "its": "their"}
 _PLAIN = frozenset(["a", "an", "the", "and", "each", "at", "about", "up", "to", "least", "later"])
 """Words that belong to a number, or that only connect others."""
