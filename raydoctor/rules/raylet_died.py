@@ -353,7 +353,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             f"Find what killed the raylet on {where}",
             (
                 paste.shell(
-                    "dmesg -T | grep -iE 'killed process {pid:pid}|out of memory'   # of a container, the kernel logs another pid",
+                    "dmesg -T | grep -iE 'killed process {pid:pid}|out of memory'   # for a container, the kernel logs another pid",
                     pid=raylet.pid,
                 )
                 if raylet and raylet.pid
