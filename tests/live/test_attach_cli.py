@@ -357,7 +357,7 @@ def test_another_node_is_asked(
     found = FoundProcess("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "b" * 56, "a" * 56)
     wishes = {
         **dict.fromkeys(("evaluate", "execute", "frame", "thread"), ""), "variables": None, "stack": False,
-        "seconds": 10.0, "port": None, "listen": "127.0.0.1", "vscode": False, "yes": False, "close": False,
+        "seconds": 10.0, "port": None, "listen": "127.0.0.1", "vscode": False, "yes": False, "close": False, "only": "", "dry_run": False,
     }  # fmt: skip
     assert cli._Call(Cluster(gcs_address="10.0.0.2:6379"), found, wishes, False).run() == code
     assert words in capsys.readouterr().out

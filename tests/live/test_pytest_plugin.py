@@ -69,7 +69,7 @@ def _folder() -> Iterator[Path]:
 def run(folder: Path, tests: str, *options: str) -> str:
     """What pytest prints for these tests."""
     (folder / "test_it.py").write_text(tests)
-    command = [sys.executable, "-m", "pytest", "-p", "raydoctor.integrations.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest"]
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
         "PYTHONPATH": str(ROOT),

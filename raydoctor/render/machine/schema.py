@@ -123,7 +123,9 @@ _BUILD = _object(
 )
 _STATUS: dict[str, _Schema] = {
     "at": _NUMBER,
-    "nodes": _object(alive=_WHOLE, draining=_WHOLE, dead=_WHOLE),
+    "nodes": _object(
+        alive=_WHOLE, draining=_WHOLE, dead=_WHOLE, silent=_list(_object(node=_TEXT, pid=_WHOLE))
+    ),
     "workers": _WHOLE_OR_NULL,
     "drivers": _WHOLE_OR_NULL,
     "resources": _list(_object(name=_TEXT, used=_NUMBER_OR_NULL, total=_NUMBER)),
