@@ -21,8 +21,6 @@ import pytest
 _PATIENCE = 60.0
 """Seconds that a diagnosis may take."""
 _FOUND, _INCOMPLETE = 1, 3
-_SLACK = 2.0
-"""Seconds before the test from which its incidents may date: logs have times of their own clock."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,11 +70,10 @@ def diagnosis(since: float, output: str) -> str:
     session = _session(since)
     if not session:
         return ""
-    age = f"{time.time() - since + _SLACK:.0f}s"
     command = [sys.executable, "-m", "raydoctor", "diagnose", session, "--driver-log", "-"]
     try:
         done = subprocess.run(
-            [*command, "--since", age, "--fail-on", "info"],
+            [*command, "--since", f"{since:.3f}", "--fail-on", "info"],
             input=output.encode("utf-8", "backslashreplace"),
             capture_output=True,
             cwd="/",  # -m puts the working folder first on the path
