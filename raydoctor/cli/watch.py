@@ -240,6 +240,8 @@ def _notifying(watch: Watch, target: str) -> Iterator[None]:
         yield
     finally:
         notifier.close()
+        for each in notifier(()):  # of the last round
+            options.note(each.text)
 
 
 def _limits(

@@ -141,13 +141,52 @@ def test_an_incident_is_notified_once(tmp_path: Path) -> None:
     notifier = notify.Notifier(appender(tmp_path, file), event_to_json)
     killed = "Ray killed 1 worker (pid 8) at 2.40 GiB"
     more = "Ray killed 1 worker (pid 9) at 2.60 GiB"
-    rounds = [[diagnosis(killed), hang("a")], [diagnosis(more)], [hang("a"), hang("b")], []]
-    assert [notifier(each) for each in rounds] == [[]] * 4
+    several = "Ray killed 3 workers at 2.60 GiB"
+    rounds = [[diagnosis(killed), hang("a")], [diagnosis(more)], [diagnosis(several)]]
+    rounds += [[hang("a"), hang("b")], []]
+    assert [notifier(each) for each in rounds] == [[]] * 5
     assert notifier([event("task-slow", "warning", "x"), event("node-joined", "info", "y")]) == []
     notifier.close()
     found = written(file)
     assert [each["text"] for each in found] == [killed, "Task a is hung", "Task b is hung"]
     assert {each["schema"] for each in found} == {"raydoctor/watch/1"}
+
+
+def test_an_incident_of_a_new_session_is_notified_again(tmp_path: Path) -> None:
+    file = tmp_path / "taken"
+    notifier = notify.Notifier(appender(tmp_path, file), event_to_json)
+    notifier([diagnosis("Ray killed 1 worker")])
+    notifier([event("cluster-new", "info", "A new session"), diagnosis("Ray killed 1 worker")])
+    notifier.close()
+    assert len(written(file)) == 2
+
+
+def test_a_command_that_never_ends_is_ended_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "_COMMAND_S", 0.5)
+    found = notify.receiver(f"sh -c 'sleep 60 & echo $! > {tmp_path}/pid; wait'")
+    assert "was ended" in found.send("{}")
+    until(lambda: not _runs(tmp_path))
+
+
+def test_the_end_of_a_watch_ends_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "_END_S", 0.1)
+    command = f"sh -c 'sleep 60 & echo $! > {tmp_path}/pid; wait'"
+    notifier = notify.Notifier(command, event_to_json)
+    notifier([hang("a")])
+    until(lambda: _runs(tmp_path))
+    notifier.close()
+    until(lambda: not _runs(tmp_path))
+
+
+def _runs(folder: Path) -> bool:
+    file = folder / "pid"
+    text = file.read_text().strip() if file.exists() else ""
+    state = Path(f"/proc/{text}/stat")
+    return bool(text) and state.exists() and state.read_text().split()[2] != "Z"
 
 
 def test_a_storm_is_cut_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,10 +269,34 @@ def test_a_webhook(code: int) -> None:
     assert "SECRET" not in str(problems)
 
 
-@pytest.mark.parametrize("target", ["", "'unclosed", "https://", "http://[x/y"])
+def test_a_server_that_does_not_speak_http_is_a_problem_and_no_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            for _ in range(2):
+                link, _ = listener.accept()
+                with link:
+                    link.recv(9_999)
+                    link.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        found = notify.receiver(f"http://127.0.0.1:{listener.getsockname()[1]}/SECRET")
+        assert [found.send("{}") for _ in range(2)] == ["127.0.0.1: BadStatusLine"] * 2
+        thread.join()
+
+
+UNUSABLE = [
+    *("", "'unclosed", "https://", "http://[x/y", "http://127.0.0.1:x/y", "http://h:99999/"),
+    *("https://u:SECRET@hooks.example/x", "https://hooks.example/SECRET x", "http://h/\u00e9"),
+]
+
+
+@pytest.mark.parametrize("target", UNUSABLE)
 def test_a_receiver_that_cannot_be_is_refused(target: str) -> None:
-    with pytest.raises(RaydoctorError):
-        notify.sender(target)
+    with pytest.raises(RaydoctorError) as refused:
+        notify.receiver(target)
+    assert "SECRET" not in f"{refused.value.message}{refused.value.hint}"
 
 
 # ---------------------------------------------------------------- log silence
