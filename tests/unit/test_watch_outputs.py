@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import socket
 import sys
 import threading
@@ -18,10 +17,13 @@ from typing import Any
 import pytest
 
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.status import Gauge
+from raydoctor.observe.watching import silence as log_silence
 from raydoctor.observe.watching.silence import LogSilence
 from raydoctor.render.watch import event_to_json
-from raydoctor.watch import notify, serve
+from raydoctor.watch import changes, notify, serve
 from raydoctor.watch.event import WatchEvent, event
+from tests.helpers import schemas
 from tests.helpers.waiting import until
 
 # ---------------------------------------------------------------- metrics
@@ -110,6 +112,23 @@ def test_addresses() -> None:
     for wrong in ("", "x:80", "127.0.0.1", "127.0.0.1:99999", "a@127.0.0.1:80", "127.0.0.1:80/x"):
         with pytest.raises(ValueError, match=r"."):
             serve.address(wrong)
+
+
+# ---------------------------------------------------------------- events
+
+
+@pytest.mark.parametrize(
+    ("used", "level", "gauge_level"), [(96, "error", "over"), (90, "warning", "near")]
+)
+def test_the_level_of_a_gauges_event_is_the_events(
+    used: int, level: str, gauge_level: str
+) -> None:
+    gauge = Gauge("n", "10.0.0.1", "memory", "", used, 100, 0.95)
+    (found,) = changes.levels([], [gauge])
+    row = json.loads(event_to_json(found))
+    assert (row["level"], row["gauge_level"]) == (level, gauge_level)
+    assert list(row)[:5] == ["schema", "event", "at", "level", "text"]
+    assert schemas.faults(row) == []
 
 
 # ---------------------------------------------------------------- notifications
@@ -310,7 +329,7 @@ def _logs(tmp_path: Path) -> Path:
 
 
 def silence(logs: Path) -> LogSilence:
-    found = LogSilence(str(logs.parent), re.compile(rb"step \d+"))
+    found = LogSilence(str(logs.parent), r"step \d+")
     assert found.seconds(100.0) == 0
     return found
 
@@ -371,3 +390,32 @@ def test_links_and_pipes_are_not_read(logs: Path) -> None:
     (logs / "worker-b-2.out").symlink_to(logs.parent / "other")
     os.mkfifo(logs / "worker-c-3.out")
     assert found.seconds(110.0) == 10
+
+
+def test_no_line_stops_the_watch(logs: Path) -> None:
+    found = LogSilence(str(logs.parent), r"(\w+ ?)*: step")
+    assert found.seconds(100.0) == 0
+    append(logs / "worker-a-1.out", "a" * 100_000 + "\n")  # for ever with Python's `re`
+    assert found.seconds(110.0) == 10
+
+
+def test_bytes_of_any_kind_are_searched(logs: Path) -> None:
+    found = silence(logs)
+    with (logs / "worker-a-1.out").open("ab") as stream:
+        stream.write(b"\0\xff\n\xfe step 3\r\n")
+    assert found.seconds(110.0) == 0
+
+
+def test_a_search_that_fails_counts_as_a_match(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = silence(logs)
+    append(logs / "worker-a-1.out", "loss 1\n")
+    monkeypatch.setattr("raydoctor.read.prefilter.find_rg", lambda: "/nonexistent/rg")
+    assert found.seconds(110.0) == 0
+
+
+@pytest.mark.parametrize("wrong", ["(", "step(?=x)", "a\nb"])
+def test_a_wrong_pattern_is_refused(wrong: str) -> None:
+    assert log_silence.check(wrong)
+    assert log_silence.check(r"-step \d+") == ""
