@@ -18,7 +18,7 @@ added, never renamed. `event` is `round` for the state after a round, otherwise 
     task-hung       a row of `raydoctor hung --json`
     tasks-failed    name, count
     diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
-    gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges, with
+    gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges with
                     gauge_level (ok, near, over) as its level
     look-failed     some data could not be collected: what, why, hint
     log-silent      no line has matched --silence for too long: pattern, silent_s; log-resumed: pattern

@@ -120,9 +120,7 @@ def test_addresses() -> None:
 @pytest.mark.parametrize(
     ("used", "level", "gauge_level"), [(96, "error", "over"), (90, "warning", "near")]
 )
-def test_the_level_of_a_gauges_event_is_the_events(
-    used: int, level: str, gauge_level: str
-) -> None:
+def test_the_level_of_a_gauges_event_is_the_events(used: int, level: str, gauge_level: str) -> None:
     gauge = Gauge("n", "10.0.0.1", "memory", "", used, 100, 0.95)
     (found,) = changes.levels([], [gauge])
     row = json.loads(event_to_json(found))
@@ -406,9 +404,7 @@ def test_bytes_of_any_kind_are_searched(logs: Path) -> None:
     assert found.seconds(110.0) == 0
 
 
-def test_a_search_that_fails_counts_as_a_match(
-    logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_fails_counts_as_a_match(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = silence(logs)
     append(logs / "worker-a-1.out", "loss 1\n")
     monkeypatch.setattr("raydoctor.read.prefilter.find_rg", lambda: "/nonexistent/rg")

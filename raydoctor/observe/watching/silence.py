@@ -39,9 +39,7 @@ def _search(pattern: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
     from raydoctor.read.prefilter import find_rg  # few watches need it
 
     command = [find_rg(), "--no-config", "--quiet", "--text", "-e", pattern, "-"]
-    return subprocess.run(
-        command, input=data, capture_output=True, timeout=_SEARCH_S, check=False
-    )
+    return subprocess.run(command, input=data, capture_output=True, timeout=_SEARCH_S, check=False)
 
 
 class LogSilence:
