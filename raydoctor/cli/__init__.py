@@ -13,13 +13,16 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.text import one_line, printable
 from raydoctor.model.version import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 DEFAULT = "diagnose"
 SECTIONS = {
@@ -30,6 +33,8 @@ SECTIONS = {
     "For agents": ("mcp", "skill"),
 }
 """The commands in the order of the general help."""
+_OTHERS = ("help", "version", "completion")
+"""Words that are no modules of this folder."""
 CANNOT_RUN = 2
 _INTERRUPTED = 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -53,6 +58,18 @@ Examples:
 `raydoctor PATH` is short for `raydoctor diagnose PATH`. `raydoctor help COMMAND` shows the
 options of a command. `eval "$(raydoctor completion bash)"` completes commands, rules and
 running tasks (also zsh and fish).
+"""
+
+
+_COMPLETION_HELP = """Usage: raydoctor completion bash|zsh|fish
+
+Print a script that completes commands, options, files, rules, and the tasks and actors that run
+on this machine.
+
+Examples:
+  eval "$(raydoctor completion bash)"                            in ~/.bashrc
+  eval "$(raydoctor completion zsh)"                             in ~/.zshrc
+  raydoctor completion fish | source                             in ~/.config/fish/config.fish
 """
 
 
@@ -123,7 +140,7 @@ def _finish(arguments: list[str], invoke: Callable[[list[str]], int]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    if arguments[:1] == ["completion"]:
+    if arguments[:1] == ["completion"] or arguments == ["help", "completion"]:
         return _completion(arguments[1:])
     if os.environ.get("_RAYDOCTOR_COMPLETE"):
         _group(names()).main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
@@ -139,6 +156,9 @@ def _completion(words: list[str]) -> int:
     """Print the completions of a shell. Raises RaydoctorError for an unknown one."""
     from click.shell_completion import get_completion_class
 
+    if words[-1:] in (["-h"], ["--help"], ["completion"]):
+        click.echo(_COMPLETION_HELP)
+        return 0
     made = get_completion_class(words[0]) if len(words) == 1 else None
     if made is None:
         raise RaydoctorError(
@@ -177,9 +197,7 @@ def _suggest(word: str) -> None:
     """Refuse an argument that is not a path and looks like a misspelt command."""
     from difflib import get_close_matches
 
-    if close := get_close_matches(
-        word, [*names(), "help", "version", "completion"], n=1, cutoff=0.7
-    ):
+    if close := get_close_matches(word, [*names(), *_OTHERS], n=1, cutoff=0.7):
         raise RaydoctorError(
             f"{word} is neither a command nor a file",
             f"Did you mean `raydoctor {close[0]}`? All commands: raydoctor help",
@@ -198,6 +216,14 @@ def names() -> list[str]:
 
 class _SectionedGroup(click.Group):
     """A group whose help lists its commands by purpose."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and otherwise files: `raydoctor PATH` is a diagnosis."""
+        from click.shell_completion import CompletionItem
+
+        others = [name for name in _OTHERS if incomplete and name.startswith(incomplete)]
+        found = [*super().shell_complete(ctx, incomplete), *map(CompletionItem, others)]
+        return found or [CompletionItem(incomplete, type="file")]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a table for each section, all with the same columns."""

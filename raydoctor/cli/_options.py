@@ -10,6 +10,8 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from raydoctor.capture.open import Capture
     from raydoctor.case.rule import Signal
     from raydoctor.observe.live import CollectOptions
@@ -35,7 +37,7 @@ SETTINGS: dict[str, Any] = {
 
 def path_argument(command: _Command) -> _Command:
     """`[PATH]`: the capture. Opening the capture checks whether it exists, with a better error message."""
-    return click.argument("path", required=False)(command)
+    return click.argument("path", required=False, shell_complete=complete_path)(command)
 
 
 def driver_log_option(command: _Command) -> _Command:
@@ -43,6 +45,7 @@ def driver_log_option(command: _Command) -> _Command:
     return click.option(
         "--driver-log",
         metavar="FILE",
+        shell_complete=complete_path,
         help="A file with the driver's output; - reads standard input. Without PATH and "
         "--address, only this file is read.",
     )(command)
@@ -134,15 +137,20 @@ def rules_option(command: _Command) -> _Command:
         "--rules",
         "folder",
         metavar="DIR",
+        shell_complete=complete_path,
         help="A folder with your own rules: see raydoctor rules test --help.",
     )(command)
 
 
 def output_option(command: _Command) -> _Command:
     """`-o FILE`."""
-    return click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")(
-        command
-    )
+    return click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        shell_complete=complete_path,
+        help="Write the report to this file.",
+    )(command)
 
 
 def verbose_option(command: _Command) -> _Command:
@@ -179,6 +187,15 @@ def complete_rule(context: click.Context, parameter: click.Parameter, incomplete
     from raydoctor import rules
 
     return [name for name in rules.names() if name.startswith(incomplete)]
+
+
+def complete_path(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completions: files and folders, which the shell lists."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
 
 
 def only_option() -> Callable[[_Command], _Command]:

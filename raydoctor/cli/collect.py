@@ -48,6 +48,7 @@ INCOMPLETE = 3
     "-o",
     "--output",
     metavar="FILE",
+    shell_complete=options.complete_path,
     help="The archive to write; - is standard output (.tar.gz).  "
     "[default: raydoctor-DATE-TIME.tar.gz]",
 )

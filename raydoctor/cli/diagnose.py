@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from functools import cache
 from importlib import import_module
@@ -247,11 +248,23 @@ def summarize(report: Report) -> None:
     from raydoctor.render import markdown
 
     text = markdown.render(report).encode("utf-8", "backslashreplace")
-    if len(text) > _SUMMARY:
-        options.note(f"the step's summary lacks the report: it has more than {_SUMMARY:,} bytes")
-        return
     try:
-        with open(path, "ab") as summary:
-            summary.write(text)
+        problem = _append(path, text)
     except OSError as error:
-        options.note(f"the step's summary lacks the report: {path}: {error.strerror}")
+        problem = f"{path}: {error.strerror}"
+    if problem:
+        options.note(f"the step's summary lacks the report: {problem}")
+
+
+def _append(path: str, text: bytes) -> str:
+    """Append to a regular file, if it does not grow too large; the problem, or nothing. Raises OSError."""
+    # Opening a pipe without a reader would wait for one.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags, 0o644), "ab") as summary:
+        status = os.fstat(summary.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return f"{path} is not a regular file"
+        if status.st_size + len(text) > _SUMMARY:
+            return f"the summary would have more than {_SUMMARY:,} bytes"
+        summary.write(text)
+    return ""

@@ -43,8 +43,8 @@ Exit code:
 @click.command(
     "diff", help=_HELP, short_help="Compare two captures or reports.", **options.SETTINGS
 )
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=options.complete_path)
+@click.argument("b", shell_complete=options.complete_path)
 @options.format_option("text", "json", "markdown")
 @click.option(
     "--fail-on",

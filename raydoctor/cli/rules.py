@@ -105,7 +105,7 @@ def show_all(form: str, folder: str | None) -> None:
 
 
 @click.command("test", help=_TEST_HELP, short_help="Test rules of your own.", **options.SETTINGS)
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", shell_complete=options.complete_path)
 @options.verbose_option
 def test(folder: str, verbose: bool) -> int:
     """Test the rules of a folder."""
@@ -161,7 +161,7 @@ def new(name: str, folder: str, verbose: bool) -> int:
 
 
 @click.command("pages", help=_PAGES_HELP, short_help="Write the rules' pages.", **options.SETTINGS)
-@click.argument("target", metavar="DIR")
+@click.argument("target", metavar="DIR", shell_complete=options.complete_path)
 @options.rules_option
 @options.verbose_option
 def pages(target: str, folder: str | None, verbose: bool) -> int:

@@ -71,7 +71,14 @@ class _RunOptions(NamedTuple):
     short_help="Run a driver; diagnose it if it fails.",
     context_settings={**options.SETTINGS["context_settings"], "allow_interspersed_args": False},
 )
-@click.argument("words", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument(
+    "words",
+    metavar="-- COMMAND…",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    shell_complete=options.complete_path,
+)
 @click.option(
     "--timeout",
     type=options.Duration(),
@@ -79,7 +86,12 @@ class _RunOptions(NamedTuple):
     help="The time limit of the driver: 90 (seconds), 10m, 2h.",
 )
 @options.grace_option("Time between SIGTERM and SIGKILL.")
-@click.option("--log", metavar="FILE", help="Keep the driver's output in this file.")
+@click.option(
+    "--log",
+    metavar="FILE",
+    shell_complete=options.complete_path,
+    help="Keep the driver's output in this file.",
+)
 @options.format_option(*options.REPORT_FORMATS)
 @options.output_option
 @options.address_option("The cluster to diagnose if raydoctor cannot find the driver's own.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import time
@@ -75,13 +74,14 @@ def _address(
         raise click.BadParameter(f"{value} is no [HOST:]PORT; HOST is an IP address") from None
 
 
-def _pattern(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> re.Pattern[bytes] | None:
-    try:
-        return None if value is None else re.compile(value.encode())
-    except re.error as error:
-        raise click.BadParameter(f"{value} is no regular expression: {error}") from None
+def _pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    from raydoctor.observe.watching import silence
+
+    if value == "":
+        raise click.BadParameter("an empty pattern matches every line")
+    if value and (problem := silence.check(value)):
+        raise click.BadParameter(f"{value} is no regular expression of ripgrep: {problem}")
+    return value or ""
 
 
 @click.command(
@@ -151,7 +151,8 @@ def _pattern(
     "--silence",
     metavar="REGEX",
     callback=_pattern,
-    help="Report if no line of the job's logs on this machine matches for --silence-after.",
+    help="Report if no line of the job's logs on this machine matches for --silence-after. The "
+    "syntax is ripgrep's, without look-around.",
 )
 @click.option(
     "--silence-after",
@@ -240,6 +241,8 @@ def _notifying(watch: Watch, target: str) -> Iterator[None]:
         yield
     finally:
         notifier.close()
+        for each in notifier(()):  # of the last round
+            options.note(each.text)
 
 
 def _limits(

@@ -48,11 +48,16 @@ def folded(text: str) -> str:
 
 def fingerprint(diagnosis: Diagnosis) -> str:
     """32 hexadecimal digits: equal for the same cause in another run, different for another cause."""
-    text = diagnosis.headline
+    return of_cause(diagnosis.rule, diagnosis.headline)
+
+
+def of_cause(rule: str, headline: str) -> str:
+    """The fingerprint of a diagnosis with this rule and headline."""
+    text = headline
     for what, by in _KEPT:
         text = what.sub(by, text)
     words = {_singular(word) for word in _WORD.findall(folded(text))} - _PLAIN
-    return sha256("\n".join((diagnosis.rule, *sorted(words))).encode()).hexdigest()[:32]
+    return sha256("\n".join((rule, *sorted(words))).encode()).hexdigest()[:32]
 
 
 def _singular(word: str) -> str:

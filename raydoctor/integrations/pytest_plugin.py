@@ -40,26 +40,27 @@ class _Diagnoses:
     """The hooks of a run."""
 
     def __init__(self) -> None:
-        self._began = 0.0
+        self._since = 0.0
+        self._diagnosed = 0.0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Remember when a test began."""
-        self._began = time.time()
+        """Remember when a test began; what the last failed test's diagnosis could see is not of this one."""
+        self._since = max(time.time() - _SLACK, self._diagnosed)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self,
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    # With `wrapper=True`, an older pluggy (< 1.2) would refuse this module, and so every run of pytest.
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, None]:
         """Add the section to the report of a failed phase."""
-        report = yield
+        outcome = yield
+        report: pytest.TestReport = outcome.get_result()
         if report.failed and "ray" in sys.modules:
+            self._diagnosed = time.time()
             text = diagnosis(
-                self._began, f"{report.capstdout}{report.capstderr}{report.longreprtext}"
+                self._since, f"{report.capstdout}{report.capstderr}{report.longreprtext}"
             )
             if text:
                 report.sections.append(("raydoctor", text))
-        return report
 
 
 def diagnosis(since: float, output: str) -> str:

@@ -18,7 +18,8 @@ added, never renamed. `event` is `round` for the state after a round, otherwise 
     task-hung       a row of `raydoctor hung --json`
     tasks-failed    name, count
     diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
-    gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges
+    gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges with
+                    gauge_level (ok, near, over) as its level
     look-failed     some data could not be collected: what, why, hint
     log-silent      no line has matched --silence for too long: pattern, silent_s; log-resumed: pattern
     node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused,
@@ -101,17 +102,6 @@ def to_metrics(watch: Watch) -> str:
         single("nodes", "Live nodes.", len(snapshot.nodes)),
         single("running_tasks", "Running tasks and methods.", len(snapshot.running)),
         single("waiting_tasks", "Tasks that wait for a worker.", snapshot.waiting),
-        counts(
-            "hung_tasks",
-            "Hung tasks, methods and drivers.",
-            "kind",
-            (str(each.get("kind")) for each in view.hung),
-        ),
-        prometheus.Family(
-            "diagnoses",
-            "Current diagnoses, by rule.",
-            [({"rule": r, "severity": s}, n) for (r, s), n in sorted(found.items())],
-        ),
         prometheus.Family(
             "threshold_used_ratio",
             "Usage of memory and disks as a share of Ray's threshold.",
@@ -120,9 +110,23 @@ def to_metrics(watch: Watch) -> str:
                 for key, used in levels.items()
             ],
         ),
-        *prometheus.evidence(len(view.problems), "could have hidden a diagnosis"),
         single("last_round_timestamp_seconds", "When the state was read.", snapshot.at),
     ]
+    if watch.options.diagnose:  # otherwise nothing is looked for, and zero would be an all-clear
+        families += [
+            counts(
+                "hung_tasks",
+                "Hung tasks, methods and drivers.",
+                "kind",
+                (str(each.get("kind")) for each in view.hung),
+            ),
+            prometheus.Family(
+                "diagnoses",
+                "Current diagnoses, by rule.",
+                [({"rule": r, "severity": s}, n) for (r, s), n in sorted(found.items())],
+            ),
+            *prometheus.evidence(len(view.problems) + (not is_up), "could have hidden a diagnosis"),
+        ]
     if view.leftovers is not None:
         families.append(single("leftover_processes", "Leftover processes.", view.leftovers))
     return prometheus.text(families)

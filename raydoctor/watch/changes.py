@@ -42,7 +42,10 @@ def levels(before: Sequence[Gauge], now: Sequence[Gauge]) -> Iterator[WatchEvent
             limit = f"Ray's default threshold of {gauge.threshold:.0%} (the node's own setting is unknown)"
         subject = f"{gauge.what[:1].upper()}{gauge.what[1:]}{where}{on}"
         text = f"{subject} at {gauge.share:.0%} {position} {limit}"
-        yield event("gauge", _GAUGES[gauge.level], text, **gauge.as_row())
+        # `level` is the event's, so the gauge's own has another name.
+        row = gauge.as_row()
+        row["gauge_level"] = row.pop("level")
+        yield event("gauge", _GAUGES[gauge.level], text, **row)
 
 
 def _key(diagnosis: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ refused, so that a web page cannot read the metrics through a name that resolves
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from socket import AF_INET6, socket
+from socket import AF_INET6, SHUT_RDWR, socket
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from raydoctor.model.errors import RaydoctorError
 _MOST = 8
 """Requests at once; another one is closed."""
 _PATIENCE = 5.0
-"""Seconds that a client may take to send its request or to read the reply."""
+"""Seconds that a request may take, from the connection to the end of the reply."""
 _LOCAL = "127.0.0.1"
 
 
@@ -94,22 +95,34 @@ class _Server(ThreadingHTTPServer):
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # the thread could not be started
+            self._room.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one client."""
+        """Serve one client, in limited time also if it sends a byte now and then."""
+        end = threading.Timer(_PATIENCE, _cut, [request])
+        end.daemon = True
         try:
+            end.start()
             super().process_request_thread(request, client_address)
         finally:
+            end.cancel()
             self._room.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         """A client that goes away is no error of the watch."""
 
 
+def _cut(link: socket) -> None:
+    with suppress(OSError):
+        link.shutdown(SHUT_RDWR)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _PATIENCE
     server_version, sys_version = "raydoctor", ""
 
     def do_GET(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,8 +21,8 @@ class WatchOptions(NamedTuple):
 
     diagnose: bool = True
     hung: bool = True
-    silence: re.Pattern[bytes] | None = None
-    """What the lines of a job that makes progress match; None: log silence is not reported."""
+    silence: str = ""
+    """What the lines of a job that makes progress match, for ripgrep; empty: log silence is not reported."""
     silence_after: float = 600.0
     """Seconds without such a line that are reported."""
 

@@ -266,7 +266,7 @@ class WatchedCluster:
 
     def _log_silence(self) -> LogSilence | None:
         pattern, folder = self._options.silence, self.cluster.session_dir
-        return LogSilence(folder, pattern) if pattern is not None and folder else None
+        return LogSilence(folder, pattern) if pattern and folder else None
 
     def _from_silence(self) -> Iterator[WatchEvent]:
         """An event when no line has matched the pattern for too long, and one when a line matches again."""
@@ -276,8 +276,7 @@ class WatchedCluster:
         self._silence_next = now + min(_LOGS_EVERY, self._options.silence_after / 4)
         seconds = self._silence.seconds(now)
         was, self._is_log_silent = self._is_log_silent, seconds >= self._options.silence_after
-        assert self._options.silence is not None
-        shown = self._options.silence.pattern.decode("utf-8", "replace")
+        shown = self._options.silence
         if self._is_log_silent and not was:
             age = _text.duration(seconds)
             text = f"No line of this machine's logs has matched {shown!r} for {age}"

@@ -77,6 +77,21 @@ def test_commands_and_rules_are_completed() -> None:
     assert completed("raydoctor explain ") == list(rules.names())
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["diagnose /tm", "diagnose -o /tm", "diff a /tm", "rules test /tm", "run -- /bin/tr", "/tm"],
+)
+def test_files_are_left_to_the_shell(words: str) -> None:
+    assert completed(f"raydoctor {words}") == [words.rsplit(maxsplit=1)[-1]]
+    assert completed("raydoctor comp") == ["completion"]
+
+
+@pytest.mark.parametrize("words", [["completion", "--help"], ["help", "completion"]])
+def test_the_help_of_completions(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.execute(words) == 0
+    assert "bash|zsh|fish" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["stack", "attach", "cancel"])
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 def test_running_tasks_are_completed(command: str, workers: None) -> None:

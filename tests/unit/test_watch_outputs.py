@@ -5,12 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,13 @@ from typing import Any
 import pytest
 
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.status import Gauge
+from raydoctor.observe.watching import silence as log_silence
 from raydoctor.observe.watching.silence import LogSilence
 from raydoctor.render.watch import event_to_json
-from raydoctor.watch import notify, serve
+from raydoctor.watch import changes, notify, serve
 from raydoctor.watch.event import WatchEvent, event
+from tests.helpers import schemas
 from tests.helpers.waiting import until
 
 # ---------------------------------------------------------------- metrics
@@ -77,15 +79,32 @@ def test_an_address_is_served(host: str, server: serve.MetricsServer) -> None:
 def test_clients_that_send_nothing_take_no_more_than_their_share(
     server: serve.MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve._Handler, "timeout", 0.5)
+    monkeypatch.setattr(serve, "_PATIENCE", 0.5)
     before = threading.active_count()
     held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
     until(lambda: threading.active_count() > before)
-    assert threading.active_count() <= before + serve._MOST
+    assert threading.active_count() <= before + 2 * serve._MOST  # each has a timer
     for link in held[20:]:
         link.close()
     until(lambda: _is_served(server.port))
     for link in held[:20]:
+        link.close()
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_cut_off(
+    server: serve.MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "_PATIENCE", 0.5)
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(serve._MOST)]
+
+    def drip() -> bool:
+        for link in held:
+            with suppress(OSError):
+                link.send(b"G")
+        return _is_served(server.port)
+
+    until(drip)
+    for link in held:
         link.close()
 
 
@@ -110,6 +129,21 @@ def test_addresses() -> None:
     for wrong in ("", "x:80", "127.0.0.1", "127.0.0.1:99999", "a@127.0.0.1:80", "127.0.0.1:80/x"):
         with pytest.raises(ValueError, match=r"."):
             serve.address(wrong)
+
+
+# ---------------------------------------------------------------- events
+
+
+@pytest.mark.parametrize(
+    ("used", "level", "gauge_level"), [(96, "error", "over"), (90, "warning", "near")]
+)
+def test_the_level_of_a_gauges_event_is_the_events(used: int, level: str, gauge_level: str) -> None:
+    gauge = Gauge("n", "10.0.0.1", "memory", "", used, 100, 0.95)
+    (found,) = changes.levels([], [gauge])
+    row = json.loads(event_to_json(found))
+    assert (row["level"], row["gauge_level"]) == (level, gauge_level)
+    assert list(row)[:5] == ["schema", "event", "at", "level", "text"]
+    assert schemas.faults(row) == []
 
 
 # ---------------------------------------------------------------- notifications
@@ -141,13 +175,52 @@ def test_an_incident_is_notified_once(tmp_path: Path) -> None:
     notifier = notify.Notifier(appender(tmp_path, file), event_to_json)
     killed = "Ray killed 1 worker (pid 8) at 2.40 GiB"
     more = "Ray killed 1 worker (pid 9) at 2.60 GiB"
-    rounds = [[diagnosis(killed), hang("a")], [diagnosis(more)], [hang("a"), hang("b")], []]
-    assert [notifier(each) for each in rounds] == [[]] * 4
+    several = "Ray killed 3 workers at 2.60 GiB"
+    rounds = [[diagnosis(killed), hang("a")], [diagnosis(more)], [diagnosis(several)]]
+    rounds += [[hang("a"), hang("b")], []]
+    assert [notifier(each) for each in rounds] == [[]] * 5
     assert notifier([event("task-slow", "warning", "x"), event("node-joined", "info", "y")]) == []
     notifier.close()
     found = written(file)
     assert [each["text"] for each in found] == [killed, "Task a is hung", "Task b is hung"]
     assert {each["schema"] for each in found} == {"raydoctor/watch/1"}
+
+
+def test_an_incident_of_a_new_session_is_notified_again(tmp_path: Path) -> None:
+    file = tmp_path / "taken"
+    notifier = notify.Notifier(appender(tmp_path, file), event_to_json)
+    notifier([diagnosis("Ray killed 1 worker")])
+    notifier([event("cluster-new", "info", "A new session"), diagnosis("Ray killed 1 worker")])
+    notifier.close()
+    assert len(written(file)) == 2
+
+
+def test_a_command_that_never_ends_is_ended_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "_COMMAND_S", 0.5)
+    found = notify.receiver(f"sh -c 'sleep 60 & echo $! > {tmp_path}/pid; wait'")
+    assert "was ended" in found.send("{}")
+    until(lambda: not _runs(tmp_path))
+
+
+def test_the_end_of_a_watch_ends_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "_END_S", 0.1)
+    command = f"sh -c 'sleep 60 & echo $! > {tmp_path}/pid; wait'"
+    notifier = notify.Notifier(command, event_to_json)
+    notifier([hang("a")])
+    until(lambda: _runs(tmp_path))
+    notifier.close()
+    until(lambda: not _runs(tmp_path))
+
+
+def _runs(folder: Path) -> bool:
+    file = folder / "pid"
+    text = file.read_text().strip() if file.exists() else ""
+    state = Path(f"/proc/{text}/stat")
+    return bool(text) and state.exists() and state.read_text().split()[2] != "Z"
 
 
 def test_a_storm_is_cut_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,10 +303,34 @@ def test_a_webhook(code: int) -> None:
     assert "SECRET" not in str(problems)
 
 
-@pytest.mark.parametrize("target", ["", "'unclosed", "https://", "http://[x/y"])
+def test_a_server_that_does_not_speak_http_is_a_problem_and_no_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            for _ in range(2):
+                link, _ = listener.accept()
+                with link:
+                    link.recv(9_999)
+                    link.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        found = notify.receiver(f"http://127.0.0.1:{listener.getsockname()[1]}/SECRET")
+        assert [found.send("{}") for _ in range(2)] == ["127.0.0.1: BadStatusLine"] * 2
+        thread.join()
+
+
+UNUSABLE = [
+    *("", "'unclosed", "https://", "http://[x/y", "http://127.0.0.1:x/y", "http://h:99999/"),
+    *("https://u:SECRET@hooks.example/x", "https://hooks.example/SECRET x", "http://h/\u00e9"),
+]
+
+
+@pytest.mark.parametrize("target", UNUSABLE)
 def test_a_receiver_that_cannot_be_is_refused(target: str) -> None:
-    with pytest.raises(RaydoctorError):
-        notify.sender(target)
+    with pytest.raises(RaydoctorError) as refused:
+        notify.receiver(target)
+    assert "SECRET" not in f"{refused.value.message}{refused.value.hint}"
 
 
 # ---------------------------------------------------------------- log silence
@@ -247,7 +344,7 @@ def _logs(tmp_path: Path) -> Path:
 
 
 def silence(logs: Path) -> LogSilence:
-    found = LogSilence(str(logs.parent), re.compile(rb"step \d+"))
+    found = LogSilence(str(logs.parent), r"step \d+")
     assert found.seconds(100.0) == 0
     return found
 
@@ -308,3 +405,30 @@ def test_links_and_pipes_are_not_read(logs: Path) -> None:
     (logs / "worker-b-2.out").symlink_to(logs.parent / "other")
     os.mkfifo(logs / "worker-c-3.out")
     assert found.seconds(110.0) == 10
+
+
+def test_no_line_stops_the_watch(logs: Path) -> None:
+    found = LogSilence(str(logs.parent), r"(\w+ ?)*: step")
+    assert found.seconds(100.0) == 0
+    append(logs / "worker-a-1.out", "a" * 100_000 + "\n")  # for ever with Python's `re`
+    assert found.seconds(110.0) == 10
+
+
+def test_bytes_of_any_kind_are_searched(logs: Path) -> None:
+    found = silence(logs)
+    with (logs / "worker-a-1.out").open("ab") as stream:
+        stream.write(b"\0\xff\n\xfe step 3\r\n")
+    assert found.seconds(110.0) == 0
+
+
+def test_a_search_that_fails_counts_as_a_match(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = silence(logs)
+    append(logs / "worker-a-1.out", "loss 1\n")
+    monkeypatch.setattr("raydoctor.read.prefilter.find_rg", lambda: "/nonexistent/rg")
+    assert found.seconds(110.0) == 0
+
+
+@pytest.mark.parametrize("wrong", ["(", "step(?=x)", "a\nb"])
+def test_a_wrong_pattern_is_refused(wrong: str) -> None:
+    assert log_silence.check(wrong)
+    assert log_silence.check(r"-step \d+") == ""

@@ -18,8 +18,8 @@ _COMMANDS: dict[Severity, str] = {
     "warning": "warning",
     "info": "notice",
 }
-_MOST = 10
-"""Annotations of one kind that GitHub shows for a step."""
+_MOST = 8
+"""Causes: GitHub shows ten annotations of a kind for a step, and two more can be warnings."""
 
 
 def render(report: Report) -> str:
@@ -36,7 +36,8 @@ def _lines(report: Report) -> Iterator[str]:
     if report.unexplained:
         count = _text.plural(len(report.unexplained), "error")
         first = report.unexplained[0]
-        text = f"No rule explains {count}, the first at {first.file}:{first.line}: {first.text}"
+        where = f"{first.file}:{first.line}: {_text.first_line(first.text)}"
+        text = f"No rule explains {count}, the first at {where}"
         yield _command("warning", "raydoctor: unexplained", text)
     missing = [gap for gap in report.gaps if not gap.optional]
     if missing:

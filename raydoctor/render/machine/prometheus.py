@@ -15,7 +15,6 @@ from raydoctor.model.values import Report
 from raydoctor.model.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Family(NamedTuple):

@@ -398,8 +398,7 @@ _WATCH: _Schema = {
     "properties": {
         "event": _TEXT,
         "at": _NUMBER,
-        # The level of a `gauge` is that of the memory or disk.
-        "level": _one("ok", "info", "warning", "error", "near", "over"),
+        "level": _one("ok", "info", "warning", "error"),
         "text": _TEXT,
     },
     "required": ["schema", "event", "at"],
