@@ -41,12 +41,11 @@ class _Diagnoses:
 
     def __init__(self) -> None:
         self._since = 0.0
-        self._diagnosed = 0.0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Remember when a test began; what the last failed test's diagnosis could see is not of this one."""
-        self._since = max(time.time() - _SLACK, self._diagnosed)
+        """Remember when a test began."""
+        self._since = time.time()
 
     # With `wrapper=True`, an older pluggy (< 1.2) would refuse this module, and so every run of pytest.
     @pytest.hookimpl(hookwrapper=True)
@@ -55,7 +54,6 @@ class _Diagnoses:
         outcome = yield
         report: pytest.TestReport = outcome.get_result()
         if report.failed and "ray" in sys.modules:
-            self._diagnosed = time.time()
             text = diagnosis(
                 self._since, f"{report.capstdout}{report.capstderr}{report.longreprtext}"
             )
