@@ -1,7 +1,7 @@
 """The acts of `raydoctor mcp --allow-actions`, in two steps: a plan, and the act that was planned.
 
-A plan returns what would be done, and a token for exactly that: the attempt of a task in its worker, or
-processes with their start times. The act runs the same command as a person, which compares these identities
+A plan returns what would be done, and a token for exactly that: a task in its worker, or processes with their
+start times. The act runs the same command as a person, which compares these identities
 before it does anything, and records everything in the audit.
 """
 

@@ -310,7 +310,7 @@ def _huge(count: int, text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("text", ["x" * 5_000, '"\\' * 2_000, "\u202e\x1b[2J" * 900, "é" * 900])
 def test_no_reply_is_larger_than_the_limit(text: str) -> None:
     shelf = Shelf()
-    document = _huge(60, text)
+    document = _huge(25, text)
     found = shapes.finding(document, "d0", {})
     assert found is not None
     row = {
@@ -489,14 +489,14 @@ def test_a_cancelled_command_ends_with_its_children(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(name="slow")
 def _slow(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `raydoctor check` takes for ever, and every command prints to both streams."""
+    """An environment in which `raydoctor check` takes for ever, and the server prints before it runs a command."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, time\n"
         "if 'check' in sys.orig_argv: time.sleep(600)\n"
         "if 'mcp' in sys.orig_argv:\n"
-        "    import raydoctor.agents.tools as t\n"
-        "    original = t._meanings\n"
-        "    t._meanings = lambda: (print('stray output'), original())[1]\n"
+        "    from raydoctor.agents import child\n"
+        "    original = child.run\n"
+        "    child.run = lambda *a, **k: (print('stray output', flush=True), original(*a, **k))[1]\n"
     )
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
@@ -522,8 +522,6 @@ def test_a_clients_cancellation_ends_the_command_and_the_server_goes_on(
             await anyio.to_thread.run_sync(psutil.wait_procs, [each], 15)
             assert not each.is_running() or each.status() == psutil.STATUS_ZOMBIE
         assert (await called(client, "explain", rule="node-died"))["rule"] == "node-died"
-        # What Python prints in the server does not reach the protocol.
-        assert (await called(client, "diagnose", path=str(OOM)))["verdict"] == "found"
 
     with_client(use, stdio(**slow))
 
@@ -531,7 +529,7 @@ def test_a_clients_cancellation_ends_the_command_and_the_server_goes_on(
 def test_calls_run_beside_each_other() -> None:
     async def use(client: Client) -> None:
         async with anyio.create_task_group() as group:
-            for _ in range(6):
+            for _ in range(5):  # one more than run at once
                 group.start_soon(check, client)
 
     async def check(client: Client) -> None:
@@ -548,10 +546,11 @@ def test_the_server_ends_with_its_client(number: int | None, slow: dict[str, str
     parameters = stdio(**slow)
     process = subprocess.Popen(
         [parameters.command, *parameters.args],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=parameters.env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=parameters.env,
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
+    assert process.stderr is not None
     hello = {
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
@@ -579,8 +578,11 @@ def test_the_server_ends_with_its_client(number: int | None, slow: dict[str, str
         process.send_signal(number)
     process.wait(30)
     assert psutil.wait_procs(running, 15)[1] == []
-    process.stdout.close()
-    process.stdin.close()
+    # What Python prints in the server does not reach the protocol.
+    assert b"stray output" in process.stderr.read()
+    assert all(json.loads(line) for line in process.stdout)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        stream.close()
 
 
 def test_the_server_imports_neither_ray_nor_a_rule_before_it_is_asked() -> None:
