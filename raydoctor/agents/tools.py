@@ -149,7 +149,7 @@ class Desk:
     async def evidence(
         self,
         file: Annotated[str, Field(description="File of the capture, as a finding names it.")] = "",
-        line: Annotated[int, Field(ge=1)] = 1,
+        line: Annotated[int, Field(ge=1, le=10**12)] = 1,
         neighbours: Annotated[int, Field(ge=0, le=100, description="Lines before and after.")] = 5,
         report: Report = "",
         cursor: Cursor = "",

@@ -135,6 +135,7 @@ def test_errors_are_replies_with_the_next_step(tmp_path: Path) -> None:
         assert "no result 'r77'" in await refusal(client, "diagnose", cursor="r77.1")
         assert "not a time" in await refusal(client, "diagnose", path="/", since="yesterday-ish")
         assert "Unknown tool" in await refusal(client, "nonsense")
+        assert "less than or equal" in await refusal(client, "evidence", file="x", line=10**20)
         assert "holds no list of tasks" in await refusal(client, "hung", path=str(OOM))
         for path in ("/" + "x" * 200_000, "/x\0"):
             assert "Pass shorter fields" in await refusal(client, "diagnose", path=path)
