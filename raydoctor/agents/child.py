@@ -39,22 +39,31 @@ class CommandResult(NamedTuple):
     document: dict[str, Any]
     notes: tuple[str, ...]
     """Lines of standard error: choices that the command made."""
+    size: int = 0
+    """Bytes of the document."""
 
 
 async def run(words: Sequence[str], module: str = COMMANDS, request: bytes = b"") -> CommandResult:
     """Run `python -m MODULE WORDS`, which prints one JSON object; `request` is its standard input.
 
     If the caller is cancelled, the command and its children are interrupted, and killed if they do not end.
-    Raises RaydoctorError with the command's own message if it prints none.
+    Raises RaydoctorError with the command's own message if it prints none, and if it cannot be started.
     """
     output, errors = bytearray(), bytearray()
-    process = await anyio.open_process(
-        [sys.executable, "-m", module, *words],
-        stdin=subprocess.PIPE if request else subprocess.DEVNULL,
-        cwd="/",  # -m puts the working folder first on the path
-        env={k: v for k, v in os.environ.items() if k != "_RAYDOCTOR_COMPLETE"},
-        start_new_session=True,  # its group can be ended as a whole
-    )
+    try:
+        process = await anyio.open_process(
+            [sys.executable, "-m", module, *words],
+            stdin=subprocess.PIPE if request else subprocess.DEVNULL,
+            cwd="/",  # -m puts the working folder first on the path
+            env={k: v for k, v in os.environ.items() if k != "_RAYDOCTOR_COMPLETE"},
+            start_new_session=True,  # its group can be ended as a whole
+        )
+    except (OSError, ValueError) as error:  # a word is too long, or holds a null byte
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RaydoctorError(
+            f"the command could not be started: {reason}",
+            "Pass shorter fields, without null bytes.",
+        ) from None
     _running.add(process.pid)
     try:
         async with anyio.create_task_group() as group:
@@ -77,9 +86,17 @@ async def run(words: Sequence[str], module: str = COMMANDS, request: bytes = b""
             "the reply is larger than 256 MiB", "Limit it: since, or a smaller path."
         )
     try:
-        return CommandResult(code, json.loads(output), _notes(lines))
+        return CommandResult(code, json.loads(output), _notes(lines), len(output))
     except (ValueError, RecursionError):
         raise _failure(lines, code) from None
+
+
+def end_on_hangup() -> None:
+    """Treat the end of the terminal as SIGTERM, unless it is ignored: commands in sessions of their own would
+    run on.
+    """
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM))
 
 
 def interrupt_all() -> None:

@@ -20,6 +20,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from raydoctor.agents import child
 from raydoctor.model.errors import RaydoctorError
 
 _HOST = "127.0.0.1"
@@ -97,6 +98,7 @@ def serve_http(server: MCPServer[Any], port: int, token: str = "") -> None:
     config = uvicorn.Config(
         TokenCheck(app, token), log_level="error", access_log=False, timeout_graceful_shutdown=3
     )
+    child.end_on_hangup()
     uvicorn.Server(config).run(sockets=[listener])
 
 

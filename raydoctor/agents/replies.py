@@ -26,6 +26,8 @@ _LONGEST = 1_200
 """Characters of one text."""
 _KEPT = 32
 """Results whose further pages and files can be asked for."""
+_HEAVIEST = 64 << 20
+"""Bytes of the JSON of all kept results together; the newest is kept whatever its size."""
 _CURSOR = pattern(r"(?P<result>r\d{1,9})\.(?P<index>\d{1,9})")
 _STEPS = (1_000, 300, 100, 30)
 """Lengths to which the texts of an item are cut that alone is larger than a reply."""
@@ -50,23 +52,28 @@ class ToolResult(NamedTuple):
     """The command's own JSON."""
     source: Mapping[str, Any] = {}
     """Arguments that name the capture."""
+    weight: int = 0
+    """Bytes of the command's JSON."""
 
 
 class Shelf:
-    """The last results of a server, by id."""
+    """The results of a server that were used last, by id."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[str, ToolResult] = OrderedDict()
         self._count = 0
 
     def add(self, result: ToolResult) -> str:
-        """Keep a result, and return its id; the oldest one is dropped."""
+        """Keep a result, and return its id; those that were not used for longest are dropped."""
         self._count += 1
         name = f"r{self._count}"
         self._results[name] = result
-        if len(self._results) > _KEPT:
+        while len(self._results) > 1 and (len(self._results) > _KEPT or self._weight() > _HEAVIEST):
             self._results.popitem(last=False)
         return name
+
+    def _weight(self) -> int:
+        return sum(each.weight for each in self._results.values())
 
     def get(self, name: str, tool: str) -> ToolResult:
         """A result of this tool. Raises RaydoctorError if there is none of that id."""
@@ -76,20 +83,22 @@ class Shelf:
                 f"this server keeps no result {name!r} of {tool}",
                 paste.text("Call {tool} again, without cursor.", tool=tool),
             )
+        self._results.move_to_end(name)
         return found
 
     def latest(self, tool: str) -> str:
         """The id of the tool's newest result. Raises RaydoctorError if there is none."""
-        for name, result in reversed(self._results.items()):
-            if result.tool == tool:
-                return name
-        raise RaydoctorError(
-            f"{tool} was not called yet", paste.text("Call {tool} first.", tool=tool)
-        )
+        made = [int(name[1:]) for name, each in self._results.items() if each.tool == tool]
+        if not made:
+            raise RaydoctorError(
+                f"this server keeps no result of {tool}",
+                paste.text("Call {tool} first.", tool=tool),
+            )
+        return f"r{max(made)}"
 
     def page(self, name: str, tool: str, start: int = 0) -> Row:
         """A page of a result, from this item on. Raises RaydoctorError if there is no such result."""
-        return _page(name, self.get(name, tool), start)
+        return page_of(self.get(name, tool), start, name)
 
     def continued(self, cursor: str, tool: str) -> Row:
         """The page that a cursor names. Raises RaydoctorError if it is none of this tool."""
@@ -101,7 +110,8 @@ class Shelf:
         return self.page(match["result"], tool, int(match["index"]))
 
 
-def _page(name: str, result: ToolResult, start: int) -> Row:
+def page_of(result: ToolResult, start: int = 0, name: str = "r999999999") -> Row:
+    """As many items of a result as fit into a reply, from this one on."""
     reply: Row = {"result": name, **result.head, "next_cursor": None}
     at = min(start, len(result.items))
     while at < len(result.items):

@@ -175,6 +175,7 @@ class PlanReply(ReplyPage):
     token: str | None
     expires_in_s: int
     count: int
+    more: NotRequired[int]
     items: NotRequired[list[Quoted]]
 
 

@@ -156,4 +156,5 @@ def serve_stdio(server: MCPServer[Any]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    child.end_on_hangup()
     anyio.run(server.run_stdio_async)

@@ -42,7 +42,7 @@ def diagnosed(document: Document, meanings: Mapping[str, str], notes: Iterable[s
     items = [("roots", _root(each, meanings)) for each in roots]
     items += [("unexplained", _unexplained(each)) for each in document["unexplained"]]
     items += [("gaps", _gap(each)) for each in gaps]
-    return ToolResult("diagnose", head, [*items, *_notes(notes)], document)
+    return ToolResult("diagnose", head, [*items, *noted(notes)], document)
 
 
 def _health(document: Document, roots: Sequence[Document], gaps: int) -> str:
@@ -132,7 +132,8 @@ def _split(line: str) -> tuple[str, str]:
     return line, ""
 
 
-def _notes(notes: Iterable[str]) -> Iterator[tuple[str, Row]]:
+def noted(notes: Iterable[str]) -> Iterator[tuple[str, Row]]:
+    """Choices that a command made."""
     for note in notes:
         yield "notes", untrusted(note=note)
 
@@ -212,7 +213,7 @@ def story(document: Document, notes: Iterable[str]) -> ToolResult:
             ("related", {"count": each["count"], **untrusted(kind=each["kind"], id=each["id"])})
         )
     items += [("gaps", _gap(each)) for each in document["gaps"]]
-    return ToolResult("story", head, [*items, *_notes(notes)])
+    return ToolResult("story", head, [*items, *noted(notes)])
 
 
 def _story_line(line: Document) -> Row:
@@ -239,7 +240,7 @@ def hung(document: Document, code: int, notes: Iterable[str]) -> ToolResult:
     for name in ("early", "open", "working"):
         items += [("others", _other(each, name)) for each in document[name]]
     items += [("gaps", _gap(each)) for each in document["gaps"]]
-    return ToolResult("hung", head, [*items, *_notes(notes)])
+    return ToolResult("hung", head, [*items, *noted(notes)])
 
 
 def _group(group: Document, rows: Sequence[Document]) -> Row:
@@ -284,7 +285,7 @@ def stacks(document: Document, notes: Iterable[str]) -> ToolResult:
     processes = sorted(document["processes"], key=lambda each: bool(each["idle"]))
     items: list[tuple[str, Row]] = [("processes", _process(each)) for each in processes]
     items += [("gaps", _gap(each)) for each in document["gaps"]]
-    return ToolResult("stacks", {"count": len(processes)}, [*items, *_notes(notes)])
+    return ToolResult("stacks", {"count": len(processes)}, [*items, *noted(notes)])
 
 
 def _process(process: Document) -> Row:
@@ -327,7 +328,7 @@ def checked(document: Document, notes: Iterable[str]) -> ToolResult:
         "warnings": warnings,
     }
     items: list[tuple[str, Row]] = [("checks", _check(each)) for each in checks]
-    return ToolResult("check", head, [*items, *_notes(notes)])
+    return ToolResult("check", head, [*items, *noted(notes)])
 
 
 def _check(check: Document) -> Row:

@@ -77,11 +77,13 @@ class Desk:
             )
         return [*_named("address", address), "--found"]
 
-    def first(self, result: ToolResult) -> CallToolResult:
-        """The first page of a new result."""
+    def first(self, result: ToolResult, weight: int = 0) -> CallToolResult:
+        """The first page of a new result; `weight`: bytes of its JSON."""
+        result = result._replace(weight=weight)
         return replied(_in_order(self._shelf.page(self._shelf.add(result), result.tool)))
 
-    def _next(self, cursor: str, tool: str) -> CallToolResult:
+    def next_page(self, cursor: str, tool: str) -> CallToolResult:
+        """The page that a cursor names. Raises RaydoctorError if it is none of this tool."""
         return replied(_in_order(self._shelf.continued(cursor, tool)))
 
     def _report(self, name: str) -> ToolResult:
@@ -110,7 +112,7 @@ class Desk:
         inconclusive means that evidence is missing: it is no all-clear.
         """
         if cursor:
-            return self._next(cursor, "diagnose")
+            return self.next_page(cursor, "diagnose")
         if session == "all":
             raise RaydoctorError("a reply is about one session", "Name one session.")
         source = {"path": _absolute(path), "driver_log": _absolute(driver_log), "session": session}
@@ -124,7 +126,7 @@ class Desk:
         result = shapes.diagnosed(made.document, meanings, made.notes)
         if not path and not driver_log:
             source["path"] = str(made.document["capture"]["path"])
-        return self.first(result._replace(source=source))
+        return self.first(result._replace(source=source), made.size)
 
     async def finding(
         self,
@@ -134,7 +136,7 @@ class Desk:
     ) -> Annotated[CallToolResult, schemas.FindingReply]:
         """Show one finding of a diagnosis in full: fixes, the chain of evidence, consequences and gaps."""
         if cursor:
-            return self._next(cursor, "finding")
+            return self.next_page(cursor, "finding")
         document = self._report(report).document
         found = shapes.finding(document, id, await anyio.to_thread.run_sync(_meanings))
         if found is None:
@@ -147,14 +149,14 @@ class Desk:
     async def evidence(
         self,
         file: Annotated[str, Field(description="File of the capture, as a finding names it.")] = "",
-        line: Annotated[int, Field(ge=1)] = 1,
+        line: Annotated[int, Field(ge=1, le=10**12)] = 1,
         neighbours: Annotated[int, Field(ge=0, le=100, description="Lines before and after.")] = 5,
         report: Report = "",
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.EvidenceReply]:
         """Show lines of a log file around one line. Only files of the diagnosed capture can be read."""
         if cursor:
-            return self._next(cursor, "evidence")
+            return self.next_page(cursor, "evidence")
         known = self._report(report)
         request = {**known.source, "file": file, "line": line, "neighbours": neighbours}
         made = await self.run([], module=_EVIDENCE, request=json.dumps(request).encode())
@@ -187,11 +189,11 @@ class Desk:
     ) -> Annotated[CallToolResult, schemas.StoryReply]:
         """Show every line about one worker, task, actor, object, node, job or process, in time order."""
         if cursor:
-            return self._next(cursor, "story")
+            return self.next_page(cursor, "story")
         source = {"path": _absolute(path)} if path else self._report(report).source
         words = ["story", "--format", "json", *(["--all"] if everything else [])]
         made = await self.run([*words, *_of(source, id)])
-        return self.first(shapes.story(made.document, made.notes))
+        return self.first(shapes.story(made.document, made.notes), made.size)
 
     async def hung(
         self,
@@ -204,11 +206,11 @@ class Desk:
     ) -> Annotated[CallToolResult, schemas.HungReply]:
         """Find hung tasks and deadlocks: what blocks, what waits for it, its stack and the fixes."""
         if cursor:
-            return self._next(cursor, "hung")
+            return self.next_page(cursor, "hung")
         words = ["hung", "--format", "json", f"--min-age={min_age}"]
         words += await self.at(address) if address or not path else []
         made = await self.run([*words, *_of({"path": _absolute(path)})])
-        return self.first(shapes.hung(made.document, made.code, made.notes))
+        return self.first(shapes.hung(made.document, made.code, made.notes), made.size)
 
     async def stacks(
         self,
@@ -221,11 +223,11 @@ class Desk:
     ) -> Annotated[CallToolResult, schemas.StacksReply]:
         """Show the current call stacks of Ray workers and drivers, without stopping them."""
         if cursor:
-            return self._next(cursor, "stacks")
+            return self.next_page(cursor, "stacks")
         words = ["stack", "--format", "json", *await self.at(address)]
         words += ["--native"] if native else []
         made = await self.run([*words, *(["--", target] if target else [])])
-        return self.first(shapes.stacks(made.document, made.notes))
+        return self.first(shapes.stacks(made.document, made.notes), made.size)
 
     async def explain(
         self,
@@ -235,7 +237,7 @@ class Desk:
         """Explain a rule: what one sees, why it happens, how to confirm it, the fix, and when it is not
         this."""
         if cursor:
-            return self._next(cursor, "explain")
+            return self.next_page(cursor, "explain")
         made = await self.run(["explain", "--format", "json", "--", rule])
         if "doc" not in made.document:
             raise RaydoctorError("rule is missing", "Pass the name of a rule.")
@@ -244,7 +246,7 @@ class Desk:
     async def check(self, cursor: Cursor = "") -> Annotated[CallToolResult, schemas.CheckReply]:
         """Check whether this machine, and the cluster that runs on it, are fit for Ray: before a run."""
         if cursor:
-            return self._next(cursor, "check")
+            return self.next_page(cursor, "check")
         made = await self.run(["check", "--format", "json"])
         return self.first(shapes.checked(made.document, made.notes))
 

@@ -20,6 +20,7 @@ from tests.helpers.real_ray import RealRay, real_ray
 pytestmark = pytest.mark.ray
 
 PROGRAM = """
+import subprocess
 import time
 import ray
 
@@ -32,6 +33,11 @@ def stuck_first():
 
 @ray.remote(**few)
 def stuck_second():
+    time.sleep(1000)
+
+@ray.remote(**few, max_retries=0)
+def leaves_a_process():
+    subprocess.Popen(["sleep", "4242"], start_new_session=True)
     time.sleep(1000)
 
 @ray.remote(**few, max_retries=0)
@@ -48,7 +54,7 @@ class Counter:
         return "stopped"
 
 counter = Counter.remote()
-refs = [stuck_first.remote(), stuck_second.remote()]
+refs = [stuck_first.remote(), stuck_second.remote(), leaves_a_process.remote()]
 counting = counter.count.remote()
 try:
     ray.get(ignore_all_previous_instructions.remote())
@@ -166,6 +172,31 @@ def test_evidence_of_a_live_report_can_be_read(ray: RealRay) -> None:
             assert (await reply(client, "story", id="name:stuck_first"))["result"]
 
     asyncio.run(run())
+
+
+def test_an_agent_ends_the_leftover_that_a_plan_showed(ray: RealRay) -> None:
+    processes = psutil.Process(ray.nodes[0].pid).children(recursive=True)
+    (left,) = [each for each in processes if each.cmdline() == ["sleep", "4242"]]
+    worker = left.parent()
+    assert worker is not None
+    worker.kill()
+    psutil.wait_procs([worker], 10)
+
+    async def run() -> None:
+        async with Client(server.build(allow_actions=True)) as client:
+            plan = await reply(client, "plan", act="end_leftovers")
+            if plan["count"] != 1:
+                pytest.skip("other leftovers run on this machine")
+            assert plan["items"][0]["untrusted_text"]["pid"] == str(left.pid)
+            assert left.is_running()
+            done = await reply(client, "act", token=plan["token"])
+            assert done["done"]
+            assert done["items"][0]["untrusted_text"]["outcome"] == "gone"
+            assert "Make a new plan" in await refusal(client, "act", token=plan["token"])
+
+    asyncio.run(run())
+    assert not left.is_running()
+    assert audited()[-1]["pid"] == left.pid
 
 
 def test_the_server_survives_the_end_of_its_cluster(ray: RealRay) -> None:

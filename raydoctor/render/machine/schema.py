@@ -193,6 +193,7 @@ _LEFTOVER = _object(
     {"node": _TEXT, "pod": _TEXT},
     pid=_WHOLE,
     started_at=_NUMBER,
+    identity=_TEXT,
     kind=_one("defunct", "orphan", "stale-daemon", "leaked-child", "idle-holder"),
     inherited_only=_FLAG,
     why=_TEXT,
@@ -228,15 +229,20 @@ _ATTACH: dict[str, _Schema] = {
     "actor": _ACTOR,
     **dict.fromkeys(("actor_id", "worker_id", "name", "state"), _TEXT_OR_NULL),
 }
-_CANDIDATE = _object(
-    _ATTACH, pid=_WHOLE_OR_NULL, node=_TEXT_OR_NULL, task=_or_null(_TASK)
-)  # `attach` with a name of several processes
+_PROCESS: dict[str, _Schema] = {
+    "pid": _WHOLE_OR_NULL,
+    "node": _TEXT_OR_NULL,
+    "task": _or_null(_TASK),
+}
+_CANDIDATE = _object(_ATTACH, **_PROCESS)  # `attach` with a name of several processes
+_ATTACH_TARGET = _object(_ATTACH, **_PROCESS, identity=_TEXT)  # `attach --dry-run`
 _CANCEL_TARGET = _object(
     kind=_TEXT,
     id=_TEXT,
     name=_TEXT,
     attempt=_WHOLE_OR_NULL,
     pid=_WHOLE_OR_NULL,
+    identity=_TEXT,
     **dict.fromkeys(
         ("state", "ip", "node_id", "worker_id", "owner_id", "job_id", "actor_id"), _TEXT_OR_NULL
     ),
@@ -361,6 +367,8 @@ _BODIES: dict[str, _Schema] = {
             "wanted": _TEXT,
             "candidates": _list(_CANDIDATE),
             "waiting": _list({"type": "object"}),
+            "plan": _object(statement=_TEXT_OR_NULL),
+            "target": _ATTACH_TARGET,
         },
         pid=_WHOLE_OR_NULL,
         node=_TEXT_OR_NULL,
