@@ -22,7 +22,7 @@ from raydoctor.cluster.samples import SampledFrame
 from raydoctor.diagnosis import timeline as course
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import printable
-from raydoctor.model.timeline import Lane, Neighbours, Timeline, UsageReading
+from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, UsageReading
 from raydoctor.model.values import CaptureInfo, Event, Gap, Report, Source
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
@@ -53,6 +53,12 @@ def test_any_text_is_escaped(text: str) -> None:
     page = Page(markup.el("p", {"class": text}, text))
     assert page.problems == []
     assert page.counts == {"p": 1}
+
+
+def test_a_zero_is_a_value_of_an_attribute() -> None:
+    """Without `tabindex="0"` a keyboard cannot scroll a chart."""
+    given: dict[str, str | float | bool] = {"tabindex": 0, "x": 0.0, "open": False, "class": ""}
+    assert markup.el("p", given) == '<p tabindex="0" x="0"></p>'
 
 
 def test_a_page_admits_its_own_style_and_script_alone() -> None:
@@ -288,6 +294,24 @@ def test_a_node_without_logs_says_so_in_its_lane() -> None:
     }
     section, _ = timeline.section(found)
     assert "its logs are not in the capture" in section
+
+
+def test_a_mark_at_the_right_edge_has_its_words_before_it() -> None:
+    words = "Ray kills train (pid 7), 3.2 GiB of 4.0 GiB in use"
+    marks = [TimelineMark("n", "start", "joins", AT), TimelineMark("n", "kill", words, AT + 20)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    assert re.search(
+        rf'class="word before" x="10\d\d[^"]*" y="47">{re.escape(words)}</text>', section
+    )
+
+
+def test_marks_that_differ_share_no_count() -> None:
+    marks = [TimelineMark("n", "death", f"worker {n} exits", AT, count=3) for n in range(2)]
+    end = TimelineMark("n", "end", "ends", AT + 600)
+    lane = Lane("n", "node", "node 10.0.0.2")
+    section, _ = timeline.section(Timeline((lane,), (*marks, end)))
+    assert ">worker 0 exits; worker 1 exits</text>" in section
+    assert "period" not in section, "moments are no period"
 
 
 # ---------------------------------------------------------------- the command

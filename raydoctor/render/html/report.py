@@ -108,26 +108,32 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
     root = roots[0]
     more = len(roots) - 1
     others = f"{_text.plural(more, 'further incident')} below." if more else ""
-    fix = None
-    if root.remedies:
-        fix = el(
-            "p", "fix", el("b", "", "Fix: "), root.remedies[0].title, " ",
-            el("a", {"href": f"#{root.id}-fix"}, "How"),
-        )  # fmt: skip
     return el(
         "div", f"verdict {root.severity}",
-        _headed(root),
+        _headed(root, zone=_zone(report)),
         el("h1", "", root.headline),
-        fix,
+        fix(root.remedies, f"{root.id}-fix"),
         el("p", "dim", others) if others else None,
     )  # fmt: skip
 
 
-def _headed(root: Diagnosis, count: str = "") -> Markup:
-    badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
+def fix(those: Sequence[Remedy], name: str) -> Markup | None:
+    """The first fix in a line, with a link to all of them."""
+    if not those:
+        return None
     return el(
-        "p", "", badge, " ", _rule(root), el("span", "dim", count) if count else None, " ", when
+        "p", "fix", el("b", "", "Fix: "), those[0].title, " ", el("a", {"href": f"#{name}"}, "How")
     )
+
+
+def _headed(root: Diagnosis, count: str = "", zone: str = "") -> Markup:
+    badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
+    beside = [el("span", "dim", said) if said else None for said in (count, zone if when else "")]
+    return el("p", "", badge, " ", _rule(root), beside[0], " ", when, " ", beside[1])
+
+
+def _zone(report: Report) -> str:
+    return zone_of(report.capture).strip("()")
 
 
 def _badge(style: str, word: str) -> Markup:
@@ -191,7 +197,7 @@ def _charts(report: Report) -> Iterator[Markup | None]:
     if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
         return
     chart, scale = timeline.section(report.timeline)
-    zone = el("p", "dim", f"Times: {zone_of(report.capture).strip('()')}.")
+    zone = el("p", "dim", f"Times: {_zone(report)}.")
     yield section("timeline", "Timeline", chart, zone)
     yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
 
