@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor.case import Case
-from raydoctor.cli import execute
+from raydoctor.cli import _files, execute
 from raydoctor.cluster.samples import SampledFrame
 from raydoctor.diagnosis import timeline as course
 from raydoctor.model.entities import Entity
@@ -190,6 +190,15 @@ def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
     assert "992 resources with lower peaks" in section
 
 
+@pytest.mark.parametrize(("used", "charts"), [(6e9, 0), (7.9e9, 1)])
+def test_one_reading_has_a_chart_only_near_its_limit(used: float, charts: int) -> None:
+    lanes = (Lane("n", "node", "node 10.0.0.2"),)
+    readings = (UsageReading("n", "disk", "/tmp", AT, used, 10e9, 9.5e9),)
+    section = curves.section(Timeline(lanes, (), readings), None)
+    assert section is not None
+    assert section.count("<figure>") == charts
+
+
 def test_deep_and_wide_stacks_are_drawn() -> None:
     stacks = [
         tuple(SampledFrame(f"f{depth} <b>", "a.py", depth, "user") for depth in range(200 + n))
@@ -335,6 +344,35 @@ def test_open_prints_the_path_where_there_is_no_screen(
     assert len(list(path.parent.iterdir())) == 10
     assert Page(path.read_text()).problems == []
     assert "no screen for a browser" in err
+
+
+def test_open_removes_only_its_own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "raydoctor" / "reports"
+    folder.mkdir(parents=True)
+    for n in range(12):
+        (folder / f"{n}.html").touch()
+    pages = [_files.new_page() for _ in range(12)]
+    assert len(list(folder.iterdir())) == 12 + 10
+    assert Path(pages[-1]).parent == folder
+
+
+def test_open_follows_no_link_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`XDG_STATE_HOME=/tmp`: another user may have placed a link to a folder of this user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for n in range(12):
+        (mine / f"2026-01-01T00-00-00-{n}.html").touch()
+    (tmp_path / "raydoctor").mkdir()
+    (tmp_path / "raydoctor" / "reports").symlink_to(mine)
+    page = Path(_files.new_page())
+    assert len(list(mine.iterdir())) == 12
+    assert page.parent.name.startswith("raydoctor-report-")
+    assert page.parent.stat().st_mode & 0o077 == 0
 
 
 def test_open_starts_the_browser_with_the_file(
