@@ -151,7 +151,8 @@ def _when(at: float | None, with_date: bool = False) -> Markup | None:
 
 
 def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
-    if not roots:
+    """What follows from what; None for a single finding, which the verdict already is."""
+    if len(page.report.diagnoses) < 2:
         return None
     seen = {root.id for root in roots}
     items = [_branch(page, root, seen) for root in roots[:_FULL]]
