@@ -415,6 +415,15 @@ def findings(count: int, below: Callable[[int], Sequence[int]], text: str) -> Re
     )
 
 
+def test_the_headline_has_a_time_with_its_zone_or_says_until_when_the_logs_reach() -> None:
+    report = findings(1, lambda _: (), "a")
+    info = replace(report.capture, end=AT, has_zone=False)
+    first = report.diagnoses[0]
+    for at, said in ((AT, "zone unknown"), (None, "time not recorded, logs until 20")):
+        source = render(replace(report, capture=info, diagnoses=(replace(first, first_at=at),)))
+        assert said in source.partition("<h1>")[0]
+
+
 @given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=25))
 @settings(max_examples=60, deadline=None)
 def test_every_reference_resolves_whatever_follows_from_what(below: list[list[int]]) -> None:

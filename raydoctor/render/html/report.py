@@ -110,7 +110,7 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
     others = f"{_text.plural(more, 'further incident')} below." if more else ""
     return el(
         "div", f"verdict {root.severity}",
-        _headed(root, zone=_zone(report)),
+        _headed(root, after=_zone_or_end(report, root)),
         el("h1", "", root.headline),
         fix(root.remedies, f"{root.id}-fix"),
         el("p", "dim", others) if others else None,
@@ -126,10 +126,21 @@ def fix(those: Sequence[Remedy], name: str) -> Markup | None:
     )
 
 
-def _headed(root: Diagnosis, count: str = "", zone: str = "") -> Markup:
+def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
     badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
-    beside = [el("span", "dim", said) if said else None for said in (count, zone if when else "")]
+    beside = [el("span", "dim", said) if said else None for said in (count, after)]
     return el("p", "", badge, " ", _rule(root), beside[0], " ", when, " ", beside[1])
+
+
+def _zone_or_end(report: Report, root: Diagnosis) -> str:
+    """The zone of the incident's time, or what is known instead of its time."""
+    info = report.capture
+    if root.first_at is not None:
+        return _zone(report)
+    zone = f" {_zone(report)}" if info.has_zone else ""
+    return (
+        "" if info.end is None else f"time not recorded, logs until {_text.moment(info.end)}{zone}"
+    )
 
 
 def _zone(report: Report) -> str:

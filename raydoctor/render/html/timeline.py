@@ -286,7 +286,7 @@ def _marks(spots: Sequence[_Spot], y: float, scale: Axis, edge: float) -> Iterat
         words, at, style = (before, x - 9, "word before") if is_before else (after, end + 9, "word")
         label = el("text", {"class": style, "x": at, "y": y + 4}, words) if words else Markup()
         yield _mark(spot, x, y, end, label)
-        edge = x + 8 if is_before else end + 9 + len(after) * _LETTER
+        edge = end + 8 if is_before else end + 9 + len(after) * _LETTER
 
 
 def _words(spot: _Spot, room: float) -> str:
