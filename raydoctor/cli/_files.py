@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
 import tempfile
 
@@ -62,6 +64,7 @@ def _refused(path: str, error: Exception) -> RaydoctorError:
 
 _KEPT = 10
 """Pages of `--open`; older ones are removed."""
+_PAGE = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\w+\.html")
 
 
 def new_page() -> str:
@@ -79,10 +82,11 @@ def new_page() -> str:
     try:
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            for name in sorted(os.listdir(folder))[: 1 - _KEPT]:
+            _require_own(os.path.dirname(folder), folder)
+            for name in sorted(filter(_PAGE.fullmatch, os.listdir(folder)))[: 1 - _KEPT]:
                 os.unlink(os.path.join(folder, name))
             handle, path = tempfile.mkstemp(".html", prefix, folder)
-        except OSError:  # the home folder is read-only
+        except OSError:  # the home folder is read-only, or another user's
             folder = tempfile.mkdtemp(prefix="raydoctor-report-")
             handle, path = tempfile.mkstemp(".html", prefix, folder)
     except OSError as error:
@@ -92,6 +96,16 @@ def new_page() -> str:
         ) from None
     os.close(handle)
     return path
+
+
+def _require_own(*folders: str) -> None:
+    """Raise PermissionError for a link and for a folder of another user, as in a state folder below /tmp."""
+    from raydoctor.capture import owners
+
+    for folder in folders:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in owners.trusted():
+            raise PermissionError(0, "is a link, or belongs to another user", folder)
 
 
 def show(path: str) -> str:

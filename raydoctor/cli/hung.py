@@ -170,7 +170,8 @@ def _view(
     case = Case(events)
     gaps = [_required(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
-    return HungView(hung(case, min_age, sampled_after), gaps, looked_at, verbose)
+    at = max((e.at for e in case.of("live.table") if e.at is not None), default=None)
+    return HungView(hung(case, min_age, sampled_after), gaps, looked_at, verbose, at)
 
 
 def _required(gap: Gap) -> Gap:

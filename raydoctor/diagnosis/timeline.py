@@ -13,6 +13,7 @@ from raydoctor.case import Case
 from raydoctor.case.facts import WorkerExit
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.gauges import gauges
+from raydoctor.cluster.pods import Pods
 from raydoctor.model import ids
 from raydoctor.model.text import join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark, UsageReading
@@ -32,6 +33,7 @@ class _Draft:
     """A timeline in the making."""
 
     case: Case
+    pods: Pods
     lanes: dict[str, Lane] = field(default_factory=dict)
     marks: list[TimelineMark] = field(default_factory=list)
     by_event: dict[int, int] = field(default_factory=dict)
@@ -55,13 +57,14 @@ def timeline(
 
     `since` and `until` (epoch seconds) keep marks in that span, and all evidence of the diagnoses.
     """
-    draft = _Draft(case)
+    draft = _Draft(case, Pods(case))
     draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)")
     _add_nodes(draft)
     _add_processes(draft)
     _mark_kills(draft)
     _mark_exits(draft)
     _mark_simple(draft)
+    _mark_dead_nodes(draft)
     _mark_silences(draft)
     _mark_restarts(draft)
     for diagnosis in diagnoses:
@@ -88,7 +91,7 @@ def timeline(
 def _add_nodes(draft: _Draft) -> None:
     case, ledger = draft.case, draft.case.ledger
     began = {e["node"]: e.at for e in reversed(case.of("node.registered", "raylet.started"))}
-    dead = {e["node"]: e.at for e in reversed(case.of("node.dead"))}
+    dead = {e["node"] or e["node_id"]: e.at for e in reversed(case.of("node.dead"))}
     seen = {e["node"] for e in case.of("raylet.started")}
     registered = [e["node"] for e in case.of("node.registered")]
     addresses = list(ledger.node_ips.values())
@@ -132,15 +135,15 @@ def _lane_of(draft: _Draft, event: Event) -> str:
     for entity in (*sorted(event.entities), *event.source.entities):
         if entity.kind == "worker" and entity.value in draft.lanes:
             return entity.value
+    if event.kind.startswith("kube.") and (pod := draft.pods.node(draft.pods.pod_of(event))):
+        return pod.id if pod.id in draft.lanes else CLUSTER
     if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:
         return ids.driver_of_job(next(iter(draft.case.ledger.jobs)))
     named = next((e.value for e in sorted(event.entities) if e.kind == "node"), "")
     node = event["node"] or event["node_id"] or named or draft.case.node_of(event.source)
     if node in draft.lanes:
         return node
-    if event.source.role.startswith("raylet"):
-        return _only_node(draft)
-    return CLUSTER
+    return CLUSTER if event.source.role.startswith("gcs") else _only_node(draft)
 
 
 def _only_node(draft: _Draft) -> str:
@@ -205,7 +208,6 @@ def _node_dead(event: Event) -> tuple[MarkKind, str]:
 
 _SIMPLE: Mapping[str, _Words] = {
     "node.registered": lambda _: ("start", "joins the cluster"),
-    "node.dead": _node_dead,
     "raylet.sigterm": lambda _: ("end", "The raylet receives SIGTERM"),
     "gcs.sigterm": lambda _: ("end", "The GCS receives SIGTERM"),
     "gcs.away": lambda e: ("silent", f"The GCS has not replied for {e['seconds']} s"),
@@ -228,6 +230,18 @@ def _mark_simple(draft: _Draft) -> None:
     for event in draft.case.of(*_SIMPLE):
         kind, text = _SIMPLE[event.kind](event)
         draft.mark(_lane_of(draft, event), kind, text, event, count=event.count)
+
+
+def _mark_dead_nodes(draft: _Draft) -> None:
+    """The death of each node once: the GCS, the events and other nodes record the same one."""
+    by_node: dict[tuple[str, str], list[Event]] = {}
+    for event in draft.case.of("node.dead"):
+        node = event["node"] or event["node_id"]
+        lane = node if node in draft.lanes else _lane_of(draft, event)
+        by_node.setdefault((lane, node), []).append(event)
+    for (lane, _), records in by_node.items():
+        telling = next((e for e in records if e["why"] or e["reason"]), records[0])
+        draft.mark(lane, *_node_dead(telling), *records)
 
 
 def _mark_silences(draft: _Draft) -> None:
@@ -271,10 +285,11 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
     for link in diagnosis.chain:
         event = link.event
         number = draft.by_event.get(id(event))
-        if number is None:
-            draft.mark(
-                _lane_of(draft, event), "sign", one_line(link.shows), event, count=event.count
-            )
+        if number is None and event.kind != "raylet.started":  # cited for what the log lacks
+            is_gcs = diagnosis.rule == "gcs-died" and event.source.role.startswith("gcs")
+            lane = CLUSTER if is_gcs else _lane_of(draft, event)
+            kind: MarkKind = "kill" if event["reason"] == "OOMKilled" else "sign"
+            draft.mark(lane, kind, one_line(link.shows), event, count=event.count)
             number = draft.by_event.get(id(event))
         if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
             mark = draft.marks[number]

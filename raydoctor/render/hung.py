@@ -33,6 +33,8 @@ class HungView(NamedTuple):
     looked_at: int = 0
     """Number of sampled processes."""
     verbose: bool = False
+    at: float | None = None
+    """Epoch seconds of the collection; None if not recorded."""
 
 
 def render(view: HungView, width: int = MAX_WIDTH) -> Page:

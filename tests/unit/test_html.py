@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor.case import Case
-from raydoctor.cli import execute
+from raydoctor.cli import _files, execute
 from raydoctor.cluster.samples import SampledFrame
 from raydoctor.diagnosis import timeline as course
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import printable
-from raydoctor.model.timeline import Lane, Neighbours, Timeline, UsageReading
+from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, UsageReading
 from raydoctor.model.values import CaptureInfo, Event, Gap, Report, Source
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
@@ -53,6 +53,12 @@ def test_any_text_is_escaped(text: str) -> None:
     page = Page(markup.el("p", {"class": text}, text))
     assert page.problems == []
     assert page.counts == {"p": 1}
+
+
+def test_a_zero_is_a_value_of_an_attribute() -> None:
+    """Without `tabindex="0"` a keyboard cannot scroll a chart."""
+    given: dict[str, str | float | bool] = {"tabindex": 0, "x": 0.0, "open": False, "class": ""}
+    assert markup.el("p", given) == '<p tabindex="0" x="0"></p>'
 
 
 def test_a_page_admits_its_own_style_and_script_alone() -> None:
@@ -184,6 +190,15 @@ def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
     assert "992 resources with lower peaks" in section
 
 
+@pytest.mark.parametrize(("used", "charts"), [(6e9, 0), (7.9e9, 1)])
+def test_one_reading_has_a_chart_only_near_its_limit(used: float, charts: int) -> None:
+    lanes = (Lane("n", "node", "node 10.0.0.2"),)
+    readings = (UsageReading("n", "disk", "/tmp", AT, used, 10e9, 9.5e9),)
+    section = curves.section(Timeline(lanes, (), readings), None)
+    assert section is not None
+    assert section.count("<figure>") == charts
+
+
 def test_deep_and_wide_stacks_are_drawn() -> None:
     stacks = [
         tuple(SampledFrame(f"f{depth} <b>", "a.py", depth, "user") for depth in range(200 + n))
@@ -290,6 +305,24 @@ def test_a_node_without_logs_says_so_in_its_lane() -> None:
     assert "its logs are not in the capture" in section
 
 
+def test_a_mark_at_the_right_edge_has_its_words_before_it() -> None:
+    words = "Ray kills train (pid 7), 3.2 GiB of 4.0 GiB in use"
+    marks = [TimelineMark("n", "start", "joins", AT), TimelineMark("n", "kill", words, AT + 20)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    assert re.search(
+        rf'class="word before" x="10\d\d[^"]*" y="47">{re.escape(words)}</text>', section
+    )
+
+
+def test_marks_that_differ_share_no_count() -> None:
+    marks = [TimelineMark("n", "death", f"worker {n} exits", AT, count=3) for n in range(2)]
+    end = TimelineMark("n", "end", "ends", AT + 600)
+    lane = Lane("n", "node", "node 10.0.0.2")
+    section, _ = timeline.section(Timeline((lane,), (*marks, end)))
+    assert ">worker 0 exits; worker 1 exits</text>" in section
+    assert "period" not in section, "moments are no period"
+
+
 # ---------------------------------------------------------------- the command
 
 
@@ -311,6 +344,35 @@ def test_open_prints_the_path_where_there_is_no_screen(
     assert len(list(path.parent.iterdir())) == 10
     assert Page(path.read_text()).problems == []
     assert "no screen for a browser" in err
+
+
+def test_open_removes_only_its_own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "raydoctor" / "reports"
+    folder.mkdir(parents=True)
+    for n in range(12):
+        (folder / f"{n}.html").touch()
+    pages = [_files.new_page() for _ in range(12)]
+    assert len(list(folder.iterdir())) == 12 + 10
+    assert Path(pages[-1]).parent == folder
+
+
+def test_open_follows_no_link_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`XDG_STATE_HOME=/tmp`: another user may have placed a link to a folder of this user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for n in range(12):
+        (mine / f"2026-01-01T00-00-00-{n}.html").touch()
+    (tmp_path / "raydoctor").mkdir()
+    (tmp_path / "raydoctor" / "reports").symlink_to(mine)
+    page = Path(_files.new_page())
+    assert len(list(mine.iterdir())) == 12
+    assert page.parent.name.startswith("raydoctor-report-")
+    assert page.parent.stat().st_mode & 0o077 == 0
 
 
 def test_open_starts_the_browser_with_the_file(
@@ -351,6 +413,15 @@ def findings(count: int, below: Callable[[int], Sequence[int]], text: str) -> Re
             for n in range(count)
         ),
     )
+
+
+def test_the_headline_has_a_time_with_its_zone_or_says_until_when_the_logs_reach() -> None:
+    report = findings(1, lambda _: (), "a")
+    info = replace(report.capture, end=AT, has_zone=False)
+    first = report.diagnoses[0]
+    for at, said in ((AT, "zone unknown"), (None, "time not recorded, logs until 20")):
+        source = render(replace(report, capture=info, diagnoses=(replace(first, first_at=at),)))
+        assert said in source.partition("<h1>")[0]
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=25))

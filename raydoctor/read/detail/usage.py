@@ -8,6 +8,7 @@ kills. Observed in Ray 2.9.3 to 2.60. These lines are no evidence for a rule, so
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from raydoctor.model.values import Event, Gap, Source
@@ -54,7 +55,7 @@ def _of_file(source: Source, file: str, tail: int, clock: NodeClocks) -> Iterato
         stream.seek(begin)
         data = stream.read(tail)
     for kind, looked_for in _KINDS:
-        for match in list(looked_for.finditer(data))[-_MOST:]:
+        for match in deque(looked_for.finditer(data), _MOST):
             at = clock.epoch(source.node, _stamp_before(data, match.start()))
             if at is not None:
                 fields = {k: v.decode() for k, v in match.groupdict().items()}

@@ -16,6 +16,8 @@ _CHARTS = 8
 _HEIGHT, _TOP = 132.0, 26.0
 _FULL = 0.5
 """A resource that never held more than this share gets no chart."""
+_CLOSE = 0.8
+"""The share of its threshold, or of its limit, from which one reading alone gets a chart."""
 _LISTED = 300
 """Readings in the table; of more, each node's fullest and last one are listed."""
 
@@ -42,12 +44,12 @@ def section(timeline: Timeline, shared: Axis | None) -> Markup | None:
     curves = sorted(_curves(timeline), key=lambda c: (-_share(c.fullest), c.name))
     if not curves:
         return None
-    shown = [c for c in curves if _share(c.fullest) >= _FULL][:_CHARTS]
+    shown = [c for c in curves if _is_telling(c)][:_CHARTS]
     kills = [m for m in timeline.marks if m.kind == "kill"]
     left = len(curves) - len(shown)
     note = f"{plural(left, 'resource')} with lower peaks: see the table." if left else ""
     if not shown:
-        note = "No recorded reading is above half of its limit."
+        note = "No recorded reading is close to its limit."
     return join([
         el("p", "dim", "Between two readings the logs do not record how much was in use.") if shown else None,
         *(_figure(curve, kills, shared, n) for n, curve in enumerate(shown)),
@@ -58,6 +60,13 @@ def section(timeline: Timeline, shared: Axis | None) -> Markup | None:
 
 def _share(reading: UsageReading) -> float:
     return reading.used / reading.limit if reading.limit else 0.0
+
+
+def _is_telling(curve: _Curve) -> bool:
+    """Whether a chart says more than the table: one reading is worth it only close to the limit."""
+    fullest = curve.fullest
+    is_close = fullest.used >= _CLOSE * (fullest.threshold or fullest.limit)
+    return _share(fullest) >= _FULL and (len(curve.readings) > 1 or is_close)
 
 
 def _curves(timeline: Timeline) -> Iterator[_Curve]:

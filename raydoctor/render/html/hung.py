@@ -10,7 +10,7 @@ from raydoctor.model.version import __version__
 from raydoctor.render import hung as words
 from raydoctor.render.html import flame, graph
 from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
-from raydoctor.render.html.report import frame, gaps, remedies, section
+from raydoctor.render.html.report import fix, frame, gaps, remedies, section
 from raydoctor.render.hung import HungView
 from raydoctor.waits.hung import Hung, HungGroup
 from raydoctor.waits.remedies import remedies as remedies_of
@@ -25,9 +25,15 @@ def render(view: HungView, of: str) -> str:
     """The whole page; `of`: what was inspected, as its head names it."""
     groups = view.found.groups
     title = words.headline(groups[0]) if groups else words.verdict(view)
+    more = f"{_text.plural(len(groups) - 1, 'further group')} below." if groups[1:] else ""
+    when = _text.moment(view.at, "%Y-%m-%d %H:%M:%S %Z")
     parts: list[Child] = [
         el("div", "verdict error" if groups else "verdict ok" if _is_clear(view) else "verdict warning",
-           el("p", "", words.verdict(view)) if groups else None, el("h1", "", title)),
+           el("p", "", words.verdict(view)) if groups else None,
+           el("p", "", el("time", "", when)) if when else None,
+           el("h1", "", title),
+           fix(tuple(remedies_of(groups[0])), "g1-fix") if groups else None,
+           el("p", "dim", more) if more else None),
         section("groups", "What hangs", *(
             _group(group, number) for number, group in enumerate(groups[:_GROUPS], 1)
         )),

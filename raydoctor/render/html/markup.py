@@ -31,7 +31,7 @@ def el(name: str, attributes: dict[str, str | float | bool] | str = "", *childre
     """An element. `attributes`: a dictionary, or the class. True: without a value; False: left out."""
     given = {"class": attributes} if isinstance(attributes, str) else attributes
     head = "".join(
-        _attribute(key, value) for key, value in given.items() if value not in (False, "")
+        _attribute(key, value) for key, value in given.items() if value is not False and value != ""
     )
     if name in _VOID:
         return Markup(f"<{name}{head}>")

@@ -108,26 +108,43 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
     root = roots[0]
     more = len(roots) - 1
     others = f"{_text.plural(more, 'further incident')} below." if more else ""
-    fix = None
-    if root.remedies:
-        fix = el(
-            "p", "fix", el("b", "", "Fix: "), root.remedies[0].title, " ",
-            el("a", {"href": f"#{root.id}-fix"}, "How"),
-        )  # fmt: skip
     return el(
         "div", f"verdict {root.severity}",
-        _headed(root),
+        _headed(root, after=_zone_or_end(report, root)),
         el("h1", "", root.headline),
-        fix,
+        fix(root.remedies, f"{root.id}-fix"),
         el("p", "dim", others) if others else None,
     )  # fmt: skip
 
 
-def _headed(root: Diagnosis, count: str = "") -> Markup:
-    badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
+def fix(those: Sequence[Remedy], name: str) -> Markup | None:
+    """The first fix in a line, with a link to all of them."""
+    if not those:
+        return None
     return el(
-        "p", "", badge, " ", _rule(root), el("span", "dim", count) if count else None, " ", when
+        "p", "fix", el("b", "", "Fix: "), those[0].title, " ", el("a", {"href": f"#{name}"}, "How")
     )
+
+
+def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
+    badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
+    beside = [el("span", "dim", said) if said else None for said in (count, after)]
+    return el("p", "", badge, " ", _rule(root), beside[0], " ", when, " ", beside[1])
+
+
+def _zone_or_end(report: Report, root: Diagnosis) -> str:
+    """The zone of the incident's time, or what is known instead of its time."""
+    info = report.capture
+    if root.first_at is not None:
+        return _zone(report)
+    zone = f" {_zone(report)}" if info.has_zone else ""
+    return (
+        "" if info.end is None else f"time not recorded, logs until {_text.moment(info.end)}{zone}"
+    )
+
+
+def _zone(report: Report) -> str:
+    return zone_of(report.capture).strip("()")
 
 
 def _badge(style: str, word: str) -> Markup:
@@ -145,7 +162,8 @@ def _when(at: float | None, with_date: bool = False) -> Markup | None:
 
 
 def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
-    if not roots:
+    """What follows from what; None for a single finding, which the verdict already is."""
+    if len(page.report.diagnoses) < 2:
         return None
     seen = {root.id for root in roots}
     items = [_branch(page, root, seen) for root in roots[:_FULL]]
@@ -191,7 +209,7 @@ def _charts(report: Report) -> Iterator[Markup | None]:
     if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
         return
     chart, scale = timeline.section(report.timeline)
-    zone = el("p", "dim", f"Times: {zone_of(report.capture).strip('()')}.")
+    zone = el("p", "dim", f"Times: {_zone(report)}.")
     yield section("timeline", "Timeline", chart, zone)
     yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
 

@@ -154,7 +154,7 @@ def _rows(lanes: Sequence[Lane], marks: Sequence[TimelineMark]) -> Iterator[_Lan
             yield _row(lane, of_lane)
     known = {node.id for node in nodes}
     for lane in (p for p in own if p.node not in known):
-        yield _row(lane, of_lane)
+        yield _row(lane, of_lane)._replace(is_process=False)
     rest = [p for p in processes if p not in own]
     for node in chosen:
         yield _row(node, of_lane)
@@ -266,12 +266,12 @@ def _lane(row: _LaneRow, spots: Sequence[_Spot], y: float, scale: Axis) -> Marku
         el("text", {"class": "name", "x": indent, "y": y + 4}, name),
         el("path", {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}"}),
         el("text", {"class": "word", "x": LEFT + 6, "y": y - 3}, row.missing) if row.missing else None,
-        *_marks(spots, y, scale),
+        *_marks(spots, y, scale, LEFT + len(row.missing) * _LETTER),
     )  # fmt: skip
 
 
-def _marks(spots: Sequence[_Spot], y: float, scale: Axis) -> Iterator[Markup]:
-    """The marks, moved apart where kinds overlap, with words where there is room."""
+def _marks(spots: Sequence[_Spot], y: float, scale: Axis, edge: float) -> Iterator[Markup]:
+    """The marks, moved apart where kinds overlap, with words after or before them, from `edge` on."""
     taken = LEFT - 20
     placed = []
     for spot in spots:
@@ -279,19 +279,35 @@ def _marks(spots: Sequence[_Spot], y: float, scale: Axis) -> Iterator[Markup]:
         placed.append((spot, x))
         taken = x + (9 + 7 * len(f"{spot.total:,}") if spot.total > 1 else 0)
     for n, (spot, x) in enumerate(placed):
-        room = (placed[n + 1][1] - 8 if n + 1 < len(placed) else WIDTH) - x - 10
-        yield _mark(spot, x, y, room, scale)
+        end = max([x, *(scale.x(m.until) for m in spot.marks if m.until)])
+        following = placed[n + 1][1] - 8 if n + 1 < len(placed) else WIDTH
+        after, before = _words(spot, following - end - 10), _words(spot, x - edge - 18)
+        is_before = len(before) > len(after)
+        words, at, style = (before, x - 9, "word before") if is_before else (after, end + 9, "word")
+        label = el("text", {"class": style, "x": at, "y": y + 4}, words) if words else Markup()
+        yield _mark(spot, x, y, end, label)
+        edge = end + 8 if is_before else end + 9 + len(after) * _LETTER
 
 
-def _mark(spot: _Spot, x: float, y: float, room: float, scale: Axis) -> Markup:
+def _words(spot: _Spot, room: float) -> str:
+    """The whole text, its first clause, or the count alone: whatever fits."""
     count = f"×{spot.total:,}" if spot.total > 1 else ""
-    said = spot.text if spot.kind in _GRAVE else ""
-    end = max(x, scale.x(max(m.until or m.at for m in spot.marks)))
-    # The whole text, its first clause, or the count alone: whatever fits.
-    choices = [f"{count} {words}".strip() for words in (said, _CLAUSE.split(said)[0], "")]
-    fits = (each for each in choices if len(each) * _LETTER <= room - (end - x))
-    words = next(fits, "")
-    about = f"{spot.when} {WORDS[spot.kind]} {count}".rstrip()
+    said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
+    if spot.kind not in _GRAVE:
+        choices = [count]
+    elif len(said) > 1:  # the count is not that of the first text
+        more = f" and {len(said) - 1:,} more"
+        choices = [spot.text, said[0] + more, _CLAUSE.split(said[0])[0] + more, count]
+    else:
+        kind = WORDS[spot.kind] if spot.kind != "sign" else ""
+        several = (said[0], _CLAUSE.split(said[0])[0], kind, "")
+        choices = [f"{count} {words}".strip() for words in several]
+    return next((each for each in choices if len(each) * _LETTER <= room), "")
+
+
+def _mark(spot: _Spot, x: float, y: float, end: float, label: Markup) -> Markup:
+    count = f" ×{spot.total:,}" if spot.total > 1 else ""
+    about = f"{spot.when} {WORDS[spot.kind]}{count}"
     return mark(
         spot.kind,
         x,
@@ -300,7 +316,7 @@ def _mark(spot: _Spot, x: float, y: float, room: float, scale: Axis) -> Markup:
         el("path", {"class": "period", "d": f"M{x:.1f} {y:.1f}H{end:.1f}"})
         if end > x + 6
         else Markup(),
-        el("text", {"class": "word", "x": end + 9, "y": y + 4}, words) if words else Markup(),
+        label,
     )
 
 
