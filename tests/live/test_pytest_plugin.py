@@ -73,8 +73,6 @@ def run(folder: Path, tests: str, *options: str) -> str:
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
         "PYTHONPATH": str(ROOT),
-        # Where raydoctor is installed, its entry point would register the plugin a second time.
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "RAY_TMPDIR": str(folder),
         "RAY_AUTH_MODE": "disabled",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
