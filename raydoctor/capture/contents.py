@@ -42,7 +42,7 @@ _KINDS = (
 )
 _JSON = pattern(rf'\s*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL)
 _YAML = pattern(
-    r"(?:\s|#[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+\s*\n"
+    r"(?:\s|#[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+[ \t\r]*\n"
     rf"(?:.*\n)?? *-? *kind: ['\"]?(?:List|{_KINDS})\b"
     r"(?=.*^[ -]*(?:uid|creationTimestamp|status|involvedObject):)",
     re.DOTALL | re.MULTILINE,
