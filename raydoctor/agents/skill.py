@@ -75,7 +75,7 @@ All commands with their options: `references/commands.md`. Rules by the message 
 | 0 | no failure was found, and the evidence is complete |
 | 1 | a failure was found |
 | 2 | raydoctor could not run: read its message, which names the next step |
-| 3 | inconclusive: evidence is missing. This is no all-clear; `gaps` says what is missing and how to get it |
+| 3 | inconclusive: evidence is missing. It does not mean healthy; `gaps` lists it, and how to get it |
 
 - `unexplained` lists errors that no rule matches. They may be harmless; say that their cause is not known.
 - A remedy's `risk` is `safe`, `disruptive` (interrupts work) or `destructive` (loses state or data).

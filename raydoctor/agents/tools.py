@@ -109,7 +109,7 @@ class Desk:
         """Find out why a Ray job or cluster failed: one line of health, then each root cause with its fixes.
 
         Call it first. `finding` has the evidence of a root cause, `next_cursor` further ones. The verdict
-        inconclusive means that evidence is missing: it is no all-clear.
+        inconclusive means that evidence is missing: it does not mean healthy.
         """
         if cursor:
             return self.next_page(cursor, "diagnose")
@@ -283,7 +283,7 @@ def _addresses_here() -> list[str]:
 
 
 def _absolute(path: str) -> str:
-    """A path that is no option, and means the same in another working folder."""
+    """A path that cannot be read as an option, and means the same in another working folder."""
     return os.path.abspath(os.path.expanduser(path)) if path else ""
 
 

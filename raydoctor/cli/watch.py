@@ -80,7 +80,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     if value == "":
         raise click.BadParameter("an empty pattern matches every line")
     if value and (problem := silence.check(value)):
-        raise click.BadParameter(f"{value} is no regular expression of ripgrep: {problem}")
+        raise click.BadParameter(f"ripgrep cannot read the regular expression {value}: {problem}")
     return value or ""
 
 
@@ -225,7 +225,7 @@ def _serving(watch: Watch, host: str, port: int) -> Iterator[None]:
         where = f"[{host}]" if ":" in host else host
         options.note(f"metrics are at http://{where}:{server.port}/metrics")
         if not serve.is_loopback(host):
-            options.note("everybody who reaches this address can read them, without a password")
+            options.note("every user who can reach this address can read them, without a password")
         yield
 
 

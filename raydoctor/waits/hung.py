@@ -40,7 +40,7 @@ _POLLS = 1.5
 _LONG_POLL = "ServeController.listen_for_change"
 """Ray Serve's own method that always waits: its processes learn of changes from it."""
 HELD = ("stopped", "debugger")
-"""Kinds in which another process pauses this one, or is to resume it: polling is no progress then."""
+"""Kinds in which another process pauses this one, or is to resume it: then polling is not progress."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
 _PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
 """What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""

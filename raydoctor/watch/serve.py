@@ -113,7 +113,7 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """A client that goes away is no error of the watch."""
+        """A client that disconnects does not disturb the watch."""
 
 
 def _cut(link: socket) -> None:

@@ -90,7 +90,7 @@ def _boxes(group: HungGroup) -> tuple[dict[str, _Box], dict[str, str]]:
 
 
 def _things(hung: Hung, key_of: Mapping[str, str]) -> Iterator[str]:
-    """What it waits for that is no member of the group: an address, an object, resources."""
+    """What it waits for outside the group: an address, an object, resources."""
     for each in hung.targets:
         if each.id not in key_of and each.name:
             yield f"{each.kind} {one_line(each.name)}"
