@@ -16,6 +16,7 @@ from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.cluster import tables as live
+from raydoctor.diagnosis import callers
 from raydoctor.model import ids, paste, text
 from raydoctor.model.values import Gap, Source
 from raydoctor.rules.shared import jobs
@@ -58,9 +59,12 @@ def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]
 def interrupted(case: Case) -> Iterator[Gap]:
     """A gap if Ctrl-C ended the program: a user who waits in vain presses it, and no log tells that apart."""
     for event in case.of("driver.interrupted")[-1:]:
+        frame = callers.caller(case, event)
+        where = f" {callers.at(frame)}" if frame else ""
         yield Gap(
             f"{event.source.path}:{event.line}",
-            "the program was interrupted (KeyboardInterrupt); whether it would have ended is not in the logs",
+            f"Ctrl-C (KeyboardInterrupt) ended the program{where}; whether it would have ended by itself is "
+            "not in the logs",
             "Next time, before Ctrl-C: raydoctor hung",
             about="driver",
         )

@@ -21,6 +21,7 @@ from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
 from raydoctor.diagnosis import corroboration, driver_output, plugins, unexplained
+from raydoctor.diagnosis.callers import with_callers
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
 from raydoctor.diagnosis.timeline import timeline
@@ -113,7 +114,7 @@ def run(  # noqa: PLR0913 - each has a default
     # Incidents outside the span are left out whole, and what they explain stays explained.
     incidents = _link(candidates)
     roots = [root for root in incidents if _within(root, since, until)]
-    diagnoses = _number(roots, case.version)
+    diagnoses = with_callers(case, _number(roots, case.version))
     if not diagnoses:
         gaps += driver_output.interrupted(case)
     findings = [candidate.finding for candidate in candidates]

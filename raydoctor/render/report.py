@@ -443,7 +443,7 @@ def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:
 
 def _foot(view: _View, onward: bool) -> Page:
     page = paragraph(_what_was_read(view), view.width, style="dim")
-    commands = _next(view.report) if onward else []
+    commands = _next(view) if onward else []
     one_line = " · ".join(commands)
     if commands and _text.cells(one_line) + 6 <= view.width:
         commands = [one_line]
@@ -482,8 +482,9 @@ def zone_of(info: CaptureInfo) -> str:
     return _text.moment(info.end, "%Z") if info.has_zone else "(time of the logs, zone unknown)"
 
 
-def _next(report: Report) -> list[str]:
+def _next(view: _View) -> list[str]:
     """Suggestions for the next command."""
+    report = view.report
     if not report.diagnoses:
         return []
     root = (report.roots or report.diagnoses)[0]
@@ -497,7 +498,8 @@ def _next(report: Report) -> list[str]:
             path=report.capture.path,
         )
         kind = _KINDS.get(subject.kind, subject.kind) if subject.id else "process"
-        commands.append(f"{command}   # every line about this {kind}")
+        explained = f"{command}   # every line about this {kind}"
+        commands.append(explained if len(explained) <= view.width - len("Next: ") else command)
     if report.capture.kind == "live":
         commands.append("raydoctor collect   # keeps this evidence, also the files named live/…")
     return commands

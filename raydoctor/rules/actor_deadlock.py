@@ -245,8 +245,8 @@ def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
             f"Or make the methods of {first} async: while one awaits, others can run",
             (
                 paste.python("class {actor:name}:", actor=first),
-                "    async def method(self, item):",
-                "        answer = await self.other.look_up.remote(item)   # not ray.get",
+                "    async def METHOD(self, item):",
+                "        answer = await self.other.METHOD.remote(item)   # not ray.get",
             ),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
@@ -262,18 +262,18 @@ def _break_cycle(first: str, last: str) -> Remedy:
     if first == last:
         return Remedy(
             f"Call {first}'s own method directly, not through its handle",
-            ("answer = self.look_up(...)                   # not ray.get(me.look_up.remote(...))",),
+            ("answer = self.METHOD(...)                   # not ray.get(me.METHOD.remote(...))",),
             doc="https://docs.ray.io/en/latest/ray-core/actors.html",
         )
     return Remedy(
         f"Break the cycle: let the caller call {last} first, and pass the result to {first} as an argument",
         (
             paste.python(
-                "answer = {last:name}_handle.look_up.remote(...)   # in the caller, without ray.get",
+                "answer = {last:name}_handle.METHOD.remote(...)   # in the caller, without ray.get",
                 last=last,
             ),
             paste.python(
-                "result = {first:name}_handle.method.remote(answer)   # Ray sends the call when the argument is ready",
+                "result = {first:name}_handle.METHOD.remote(answer)   # Ray sends the call when the argument is ready",
                 first=first,
             ),
         ),

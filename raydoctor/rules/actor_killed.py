@@ -101,7 +101,7 @@ def _of_its_own_log(case: Case) -> Iterator[Finding]:
     names = [n for e in ends[0].entities if e.kind == "worker" for n in case.names.get(e.value, ())]
     actor = Death("", class_name=names[-1] if names else "", pid=ends[0].pid)
     yield Finding(
-        f"{_subject(actor)} was ended by Ray because no handle kept it alive: calls and ray.get on it fail or never return",
+        f"{_subject(actor)} was out of scope (no handle was left), and Ray ended it: calls and ray.get on it fail or never return",
         (Link(ends[0], f"{actor.label} records why it exits: {ends[0]['detail']}"),),
         subjects=(Subject("actor", None, actor.class_name or None, actor.pid),),
         severity="warning",
@@ -171,9 +171,10 @@ def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
     end = {
         actors.BY_KILL: f"{subject} {was} killed by ray.kill",
         actors.BY_EXIT: f"{subject} called exit_actor()",
-        actors.BY_SCOPE: f"{subject} {was} ended by Ray because no handle kept {it} alive",
+        actors.BY_SCOPE: f"{subject} {was} out of scope (no handle was left), and Ray ended {it}",
     }[kind]
-    return f"{end}, but {was} still in use: {calls} failed{_later(found, ends)}"
+    they = "they were" if many else "it was"
+    return f"{end}, but {they} still in use: {calls} failed{_later(found, ends)}"
 
 
 def _subject(death: Death) -> str:
@@ -186,7 +187,7 @@ def _later(found: list[Death], ends: list[Event]) -> str:
     called = next((e.at for e in found[0].calls), None)
     if len(found) > 1 or not ends or called is None or ends[0].at is None:
         return ""
-    return f", {max(0.0, called - ends[0].at):.1f} s later"
+    return f" {max(0.0, called - ends[0].at):.1f} s after its end"
 
 
 def _lost(events: list[Event]) -> Finding:
@@ -200,41 +201,54 @@ def _lost(events: list[Event]) -> Finding:
 
 
 def _remedies(kind: str, death: Death) -> tuple[Remedy, ...]:
-    cls = death.class_name or "Actor"
+    handle = death.name or (death.class_name or "Actor").lower()
     return {
         actors.BY_KILL: _kill_later,
         actors.BY_EXIT: _return_the_end,
         actors.BY_SCOPE: _keep_the_handle,
-    }[kind](cls, death.name or cls.lower())
+    }[kind](death, handle)
 
 
-def _kill_later(cls: str, name: str) -> tuple[Remedy, ...]:
+def _creation(death: Death, *options: str) -> str:
+    """The expression that creates the actor, with its name if it has one."""
+    cls = death.class_name or "Actor"
+    given = [paste.python("name={name}", name=death.name), *options] if death.name else options
+    if not given:
+        return paste.python("{actor:name}.remote(ARGUMENTS)", actor=cls)
+    return paste.python(
+        "{actor:name}.options({options}).remote(ARGUMENTS)", actor=cls, options=given
+    )
+
+
+def _kill_later(death: Death, handle: str) -> tuple[Remedy, ...]:
+    cls = death.class_name or "Actor"
     return (
         Remedy(
             f"Kill {cls} after the last call on it has returned",
             (
-                "grep -rn 'ray.kill(' .   # which code calls it",
-                "ray.get(pending)         # wait for the calls that are still running",
-                paste.python("ray.kill({handle:name})", handle=name),
+                "ray.get(CALLS)   # wait for the calls that are still running",
+                paste.python("ray.kill({handle:name})", handle=handle),
             ),
             doc=_TERMINATING,
         ),
+        Remedy("Find the code that calls ray.kill", ("grep -rn 'ray.kill(' .",)),
         Remedy(
             f"Restart {cls} instead, if the program kills it to reset its state",
             (
                 paste.python(
-                    "{handle:name} = {actor:name}.options(max_restarts=1).remote(ARGUMENTS)",
-                    handle=name,
-                    actor=cls,
+                    "{handle:name} = {create}",
+                    handle=handle,
+                    create=_creation(death, paste.python("max_restarts=1")),
                 ),
-                paste.python("ray.kill({handle:name}, no_restart=False)", handle=name),
+                paste.python("ray.kill({handle:name}, no_restart=False)", handle=handle),
             ),
             doc=_TERMINATING,
         ),
     )
 
 
-def _return_the_end(cls: str, name: str) -> tuple[Remedy, ...]:
+def _return_the_end(death: Death, handle: str) -> tuple[Remedy, ...]:
+    cls = death.class_name or "Actor"
     return (
         Remedy(
             f"Return a value that marks the end of {cls}, instead of calling exit_actor() while it is in use",
@@ -242,7 +256,7 @@ def _return_the_end(cls: str, name: str) -> tuple[Remedy, ...]:
                 "return None   # in the method, instead of exit_actor()",
                 paste.python(
                     "del {handle:name}      # in the caller, after it received None: Ray ends an actor without handles",
-                    handle=name,
+                    handle=handle,
                 ),
             ),
             doc=_TERMINATING,
@@ -250,25 +264,27 @@ def _return_the_end(cls: str, name: str) -> tuple[Remedy, ...]:
     )
 
 
-def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
+def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
+    cls = death.class_name or "Actor"
+    create = _creation(death)
     return (
         Remedy(
-            f"Keep the handle that created {cls} as long as the actor is in use",
+            f"Keep the handle that created {cls} in a variable that lives as long as the actor is in use",
             (
                 paste.python(
-                    "{handle:name} = {actor:name}.remote(ARGUMENTS)   # at the top level of the module of the driver, or",
-                    handle=name,
-                    actor=cls,
-                ),
-                paste.python(
-                    "self.{handle:name} = {actor:name}.remote(ARGUMENTS)   # in an object that lives as long: not a local variable, and not only ray.get_actor(…)",
-                    handle=name,
-                    actor=cls,
+                    "{handle:name} = {create}   # at the top level of the driver's module: a handle from ray.get_actor does not count",
+                    handle=handle,
+                    create=create,
                 ),
             ),
             doc=_TERMINATING,
         ),
-        actors.detached(f"Make {cls} independent of handles", cls, name),
+        Remedy(
+            "Or keep it in an object that lives as long",
+            (paste.python("self.{handle:name} = {create}", handle=handle, create=create),),
+            doc=_TERMINATING,
+        ),
+        actors.detached(f"Or make {cls} independent of handles", cls, handle),
     )
 
 
@@ -322,7 +338,10 @@ EXAMPLES: tuple[Example, ...] = (
         "an actor is killed one second before a call",
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
         roots=("actor-killed",),
-        says=("Cache 'cache' (pid 386) was killed by ray.kill", "1 call failed, 1.0 s later"),
+        says=(
+            "Cache 'cache' (pid 386) was killed by ray.kill",
+            "1 call failed 1.0 s after its end",
+        ),
     ),
     Example(
         "an actor called exit_actor(), and only the driver's output is available",
@@ -356,7 +375,10 @@ EXAMPLES: tuple[Example, ...] = (
         "only the log of an actor whose last handle is gone, of Ray 2.40",
         {_OWN_LOG: _OWN_SCOPE},
         roots=("actor-killed",),
-        says=("(pid 386) was ended by Ray because no handle kept it alive", "at the top level of"),
+        says=(
+            "(pid 386) was out of scope (no handle was left), and Ray ended it",
+            "at the top level of",
+        ),
         severity="warning",
     ),
     Example(

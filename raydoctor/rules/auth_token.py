@@ -143,7 +143,7 @@ def _of_driver(case: Case, refusals: list[Event], missing: bool) -> Finding:
         headline = f"The driver has no authentication token, and the cluster{where} requires one"
     else:
         often = f" {evidence.many(times, 'time')}" if times > 1 else ""
-        headline = f"The cluster{where} refused the driver's authentication token{often}: the driver sent none, or a token of another cluster"
+        headline = f"The cluster{where} refused the driver{often}: it sent no authentication token, or that of another cluster"
     links = [Link(address, "the driver connects to this cluster")] if address else []
     links.append(
         Link(first, "the driver finds no token" if missing else "the GCS refuses the token")
@@ -193,8 +193,14 @@ def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
             (
                 *compare,
                 "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token",
-                "export RAY_AUTH_TOKEN_PATH=/run/secrets/ray/token   # or a mounted Secret. Unset an old RAY_AUTH_TOKEN, which takes precedence",
+                "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # both take precedence over this file",
             ),
+            since=(2, 52),
+            doc=_DOC,
+        ),
+        Remedy(
+            f"Or name the file of {place} that holds this token, for example a mounted Secret of Kubernetes",
+            ("export RAY_AUTH_TOKEN_PATH=TOKEN_FILE; unset RAY_AUTH_TOKEN",),
             since=(2, 52),
             doc=_DOC,
         ),

@@ -90,8 +90,11 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
         len(waits) > 1
     )
     where = f" at {first.address}" if first.address else ""
+    over = _is_over(case)
     yield Finding(
-        f"A breakpoint in {first.label} waits for a debugger{where}{more}: no client has connected",
+        f"A breakpoint in {first.label} waited for a debugger{where}{more} until the program ended: no client connected"
+        if over
+        else f"A breakpoint in {first.label} waits for a debugger{where}{more}: no client has connected",
         tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),
@@ -101,9 +104,15 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
         count=len(waits),
         # A live row is certain: such a worker never continues by itself. A log record may be old.
         severity="error" if waiting.gave_up(case) or any(w.row for w in waits) else "warning",
-        remedies=_remedies(first),
+        remedies=_next_time(first) if over else _remedies(first),
         covers=tuple(event for w in waits for event in (w.event, w.row) if event),
     )
+
+
+def _is_over(case: Case) -> bool:
+    """Whether every known job has ended, so that no process waits there now."""
+    jobs = case.ledger.jobs.values()
+    return bool(jobs) and all(job.ended is not None for job in jobs)
 
 
 class _DebuggerWait(NamedTuple):
@@ -185,22 +194,33 @@ def _name(case: Case, event: Event) -> str:
     return event["who"].partition("(")[0] or (names[-1] if names else "")
 
 
-def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
-    attach = (
-        Remedy(
-            "Attach a debugger and continue",
-            ("ray debug                          # on the head. Choose the session, then: c",),
-            doc=_LEGACY_DOC,
-        )
-        if wait.legacy
-        else _by_debugpy(wait)
-    )
+_FIND = "grep -rn 'breakpoint()\\|set_trace()' ."
+_LEGACY = Remedy(
+    "Attach a debugger and continue",
+    ("ray debug                          # on the head. Choose the session, then: c",),
+    doc=_LEGACY_DOC,
+)
+
+
+def _next_time(wait: _DebuggerWait) -> tuple[Remedy, ...]:
+    attach = _LEGACY.steps if wait.legacy else (_attach(wait),)
     return (
-        attach,
+        Remedy(f"Remove the breakpoint from {wait.name or 'the task'}", (_FIND,), doc=_DOC),
+        Remedy("Or run the program again, and attach while it waits", attach, doc=_DOC),
+    )
+
+
+def _attach(wait: _DebuggerWait) -> str:
+    return paste.shell("raydoctor attach {task}", task=wait.name or str(wait.pid))
+
+
+def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
+    return (
+        *((_LEGACY,) if wait.legacy else _by_debugpy(wait)),
         Remedy(
             f"Or remove the breakpoint from {wait.name or 'the task'} and cancel the task",
             (
-                "grep -rn 'breakpoint()\\|set_trace()' .",
+                _FIND,
                 "ray.cancel(ref, force=True)                  # for an actor: ray.kill(actor)",
             ),
             risk="disruptive",
@@ -209,29 +229,21 @@ def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     )
 
 
-def _by_debugpy(wait: _DebuggerWait) -> Remedy:
+def _by_debugpy(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     host, _, port = wait.address.rpartition(":")
+    where = f" to {wait.address}" if wait.address else ""
+    attach = Remedy(f"Attach a debugger{where} and continue", (_attach(wait),), doc=_DOC)
+    if not host:
+        return (attach,)
+    is_open = not host.startswith("127.")
+    warning = ". Whoever reaches this port can run code in the worker: Ray asks for no password"
     launch = paste.python(
         '{{"type": "debugpy", "request": "attach", "connect": {{"host": {host}, "port": {port:number}}}}}',
         host=host,
-        port=port or "0",
+        port=port,
     )
-    steps = (
-        paste.shell(
-            "raydoctor attach {task}      # or use this launch configuration in VS Code:",
-            task=wait.name or str(wait.pid),
-        ),
-        launch,
-    )
-    is_open = bool(host) and not host.startswith("127.")
-    warning = "# Every process that reaches this port can run code in the worker: Ray asks for no password."
-    return Remedy(
-        f"Attach a debugger to {wait.address} and continue"
-        if wait.address
-        else "Attach a debugger and continue",
-        (*steps, *((warning,) if is_open else ())),
-        doc=_DOC,
-    )
+    title = f"Or use this launch configuration in VS Code{warning if is_open else ''}"
+    return (attach, Remedy(title, (launch,), doc=_DOC))
 
 
 def _links(wait: _DebuggerWait) -> Iterator[Link]:

@@ -174,7 +174,7 @@ def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -
 def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
     code = Gap(
         "the driver's exit code",
-        "not in any log: 137 means SIGKILL, 139 a crash, another number os._exit",
+        "not in any log: 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an exception of Python, another number sys.exit or os._exit",
         "Run echo $? after the command, or read the exit code from the scheduler or container.",
     )
     if "kernel" in case.roles:
@@ -196,15 +196,19 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
         Remedy(
             "Find out what ended the driver",
             (
-                paste.shell("dmesg -T | grep -i 'killed process {pid:pid}'", pid=job.driver_pid)
+                paste.shell(
+                    "dmesg -T | grep -iw 'killed process {pid:pid}'   # for a container, the kernel logs another pid",
+                    pid=job.driver_pid,
+                )
                 if job and job.driver_pid
                 else "dmesg -T | grep -i 'killed process'",
-                "kubectl describe pod POD | grep -A3 'Last State'; sacct -j JOB --format=State,ExitCode,MaxRSS",
+                "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes",
+                "sacct -j JOB --format=State,ExitCode,MaxRSS   # Slurm",
             ),
         ),
         Remedy(
             "Start the cluster separately, so that it outlives the driver",
-            ("ray start --head", 'ray.init(address="auto")'),
+            ("ray start --head   # then, in the driver: ray.init(address='auto')",),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
         ),

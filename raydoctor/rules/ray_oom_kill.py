@@ -112,7 +112,7 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
         ),
         subjects=tuple(
             Subject("actor" if v.actor else "task", None, v.function, v.pid, worst.node)
-            for v in victims[:10]
+            for v in sorted(victims, key=lambda v: -v.gb)[:10]
         ),
         count=killed,
         severity=evidence.severity(case, exits) if exits else None,

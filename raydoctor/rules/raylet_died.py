@@ -329,7 +329,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
 def _how(raylet: DeadRaylet) -> str:
     if raylet.said:
         return _reason(raylet.said[0])
-    return "was killed: its log ends without a reason"
+    return "ended suddenly: its log stops without a reason, as after SIGKILL"
 
 
 def _reason(event: Event) -> str:
@@ -353,7 +353,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             f"Find what killed the raylet on {where}",
             (
                 paste.shell(
-                    "dmesg -T | grep -iE 'killed process {pid:pid}|out of memory'   # for a container, the kernel logs another pid",
+                    "dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # for a container, the kernel logs another pid",
                     pid=raylet.pid,
                 )
                 if raylet and raylet.pid

@@ -150,8 +150,8 @@ def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     yield Remedy(
         f"Break the cycle of {members}: pass the needed value as an argument, or await instead of ray.get",
         (
-            "result = actor.method.remote(other.look_up.remote(...))   # Ray waits for the argument first",
-            "answer = await self.other.look_up.remote(...)             # in an async def method",
+            "result = actor.METHOD.remote(other.METHOD.remote(...))   # Ray waits for the argument first",
+            "answer = await self.other.METHOD.remote(...)             # in an async def method",
         ),
         doc=f"{_CORE}actors/async_api.html",
     )  # fmt: skip

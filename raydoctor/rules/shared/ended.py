@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.model import ids, paste
+from raydoctor.model import ids, paste, text
 from raydoctor.model.values import Remedy
 
 TASK = "@ray.remote(max_retries=10)   # tasks: the default is 3, -1 means no limit"
@@ -23,16 +23,29 @@ def worker(label: str, is_named: bool) -> str:
 
 
 def workers(exits: Sequence[WorkerExit], where: str = "") -> str:
-    """One worker by its label, or `3 workers` with `where` and their labels in brackets."""
+    """One worker by its label, or `3 workers` with `where` and their labels in brackets; those of one actor by their pids."""
     count = evidence.deaths(exits)
     if count == 1:
         return worker(exits[0].label, bool(exits[0].names))
+    actor, pids = exits[0].actor, [str(e.pid) for e in exits]
+    if actor and not where and all(e.actor == actor and e.pid is not None for e in exits):
+        name = f"actor {exits[0].names[-1]}" if exits[0].names else "one actor"
+        return f"{count} workers of {name}, one after the other (pids {text.join_names(pids, 5)}),"
     return f"{count} workers{where} ({evidence.join_names(exit_.label for exit_ in exits)})"
 
 
 def retries(case: Case, exits: Sequence[WorkerExit], title: str) -> tuple[Remedy, ...]:
-    """Retries for the tasks and actors of these workers, and what keeps their ray.put values, where these were lost."""
-    steps = _steps(exits) if any(e.names for e in exits) else (TASK, ACTOR)
+    """Retries for the tasks and actors of these workers, and what keeps their ray.put values, where these were lost.
+
+    Actors that Ray restarts already are left out: the program has set their numbers.
+    """
+    restarted = {
+        a.id
+        for a in case.ledger.actors.values()
+        if a.failures[:1] and a.failures[0]["remaining"] != "0"
+    }
+    left = [e for e in exits if e.actor not in restarted]
+    steps = _steps(left) if any(e.names for e in exits) else (TASK, ACTOR)
     retry = (Remedy(title, steps, doc=_DOC),) if steps else ()
     return (*retry, _RETURN) if _lost_values(case, exits) else retry
 

@@ -60,9 +60,13 @@ class TracebackFrame(NamedTuple):
         folder, _, name = self.file.rpartition("/")
         return f"{folder.rpartition('/')[2]}/{name}" if name == "__init__.py" else name
 
+    @property
+    def place(self) -> str:
+        """`train.py:12`."""
+        return f"{self.short_file}:{self.line}"
+
     def __str__(self) -> str:
-        place = f"{self.short_file}:{self.line}"
-        return f"{self.function} ({place})" if self.function else place
+        return f"{self.function} ({self.place})" if self.function else self.place
 
 
 class Raised(NamedTuple):

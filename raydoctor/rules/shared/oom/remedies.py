@@ -202,8 +202,11 @@ def _actors(fit: Fit, beside: str) -> Remedy:
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
     else:
-        grown = f"to {gib(fit.each)}" if fit.each > fit.room + 0.005 else "to that size"
-        title = f"Keep actor {fit.name} well below {gib(fit.room)}, the memory left for it{beside}: it had grown {grown}"
+        left = gib(fit.room) if fit.each > fit.room + 0.005 else "no more"
+        title = (
+            f"Make actor {fit.name} smaller: it had grown to {gib(fit.each)}, and {left} is left for it{beside} "
+            "below Ray's threshold"
+        )
     return Remedy(
         title,
         (
@@ -260,7 +263,7 @@ def _more_memory(worst: OomReport, needed: float) -> tuple[Remedy, ...]:
     if needed and worst.threshold_gb:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
         title = (
-            f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB, "
-            "so that as many processes fit at twice their measured size"
+            f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB: "
+            "then each of these processes can grow to twice its measured size"
         )
     return (Remedy(title, risk="disruptive"),)
