@@ -61,7 +61,7 @@ _CALLER = Gap(
     "Add the driver's output, and gcs_server.out of the head node.",
     optional=True,
 )
-_EITHER = ", or its creator died (only the GCS log distinguishes the two)"
+_EITHER = ", or its creator died (only the GCS log tells which)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
 
 
@@ -101,7 +101,7 @@ def _of_its_own_log(case: Case) -> Iterator[Finding]:
     names = [n for e in ends[0].entities if e.kind == "worker" for n in case.names.get(e.value, ())]
     actor = Death("", class_name=names[-1] if names else "", pid=ends[0].pid)
     yield Finding(
-        f"{_subject(actor)} was out of scope (no handle was left), and Ray ended it: calls and ray.get on it fail or never return",
+        f"{_subject(actor)} was ended by Ray, out of scope (no handle was left): calls and ray.get on it fail or never return",
         (Link(ends[0], f"{actor.label} records why it exits: {ends[0]['detail']}"),),
         subjects=(Subject("actor", None, actor.class_name or None, actor.pid),),
         severity="warning",
@@ -166,12 +166,12 @@ def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
     first = found[0]
     many = len(found) > 1
     subject = f"{len(found)} {first.class_name or 'unnamed'} actors" if many else _subject(first)
-    was, it = ("were", "them") if many else ("was", "it")
+    was = "were" if many else "was"
     calls = evidence.many(sum(d.count for d in found), "call")
     end = {
         actors.BY_KILL: f"{subject} {was} killed by ray.kill",
         actors.BY_EXIT: f"{subject} called exit_actor()",
-        actors.BY_SCOPE: f"{subject} {was} out of scope (no handle was left), and Ray ended {it}",
+        actors.BY_SCOPE: f"{subject} {was} ended by Ray, out of scope (no handle was left)",
     }[kind]
     they = "they were" if many else "it was"
     return f"{end}, but {they} still in use: {calls} failed{_later(found, ends)}"
@@ -376,7 +376,7 @@ EXAMPLES: tuple[Example, ...] = (
         {_OWN_LOG: _OWN_SCOPE},
         roots=("actor-killed",),
         says=(
-            "(pid 386) was out of scope (no handle was left), and Ray ended it",
+            "(pid 386) was ended by Ray, out of scope (no handle was left)",
             "at the top level of",
         ),
         severity="warning",

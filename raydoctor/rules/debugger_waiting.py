@@ -232,9 +232,9 @@ def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
 def _by_debugpy(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     host, _, port = wait.address.rpartition(":")
     where = f" to {wait.address}" if wait.address else ""
-    attach = Remedy(f"Attach a debugger{where} and continue", (_attach(wait),), doc=_DOC)
+    first = Remedy(f"Attach a debugger{where} and continue", (_attach(wait),), doc=_DOC)
     if not host:
-        return (attach,)
+        return (first,)
     is_open = not host.startswith("127.")
     warning = ". Whoever reaches this port can run code in the worker: Ray asks for no password"
     launch = paste.python(
@@ -243,7 +243,7 @@ def _by_debugpy(wait: _DebuggerWait) -> tuple[Remedy, ...]:
         port=port,
     )
     title = f"Or use this launch configuration in VS Code{warning if is_open else ''}"
-    return (attach, Remedy(title, (launch,), doc=_DOC))
+    return (first, Remedy(title, (launch,), doc=_DOC))
 
 
 def _links(wait: _DebuggerWait) -> Iterator[Link]:
