@@ -23,6 +23,7 @@ EXPECTED = (
     Skip("Chromium is not installed", "a browser for the pages of `--format html`"),
     Skip("tmux is not installed", "a terminal to drive `watch` in"),
     Skip("promtool is not installed", "Prometheus' own tool checks metrics and alerts"),
+    Skip("Sarif.Multitool is not installed", "the validator of SARIF's authors"),
     Skip("IPython is not installed", "notebooks are optional"),
     Skip("no memory cgroup", "containers without cgroup controllers"),
     Skip("no right to make a cgroup", "containers with read-only cgroups"),
