@@ -20,6 +20,7 @@ EXPECTED = (
     Skip("gdb is not installed", "gdb is an optional backend of `attach`"),
     Skip("gdb cannot restore registers here", "gdb 13 on processors with AMX"),
     Skip("zsh is not installed", "a shell of which prompts are tried"),
+    Skip("fish is not installed", "a shell of which completions are tried"),
     Skip("Chromium is not installed", "a browser for the pages of `--format html`"),
     Skip("tmux is not installed", "a terminal to drive `watch` in"),
     Skip("promtool is not installed", "Prometheus' own tool checks metrics and alerts"),
