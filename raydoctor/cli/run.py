@@ -308,9 +308,7 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
     with capture, read_with_progress(capture):
         add_driver_log(capture, run_options.path)
         catalogue = _catalogue(run_options.folder)
-        report = run(
-            capture, since=since, catalogue=catalogue, detailed=run_options.form == "html"
-        )
+        report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
     if run_options.output is not None:
         diagnose.emit(
             report,
