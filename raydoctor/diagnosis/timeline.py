@@ -19,6 +19,7 @@ from raydoctor.model.text import join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark, UsageReading
 from raydoctor.model.values import CONSOLES, Diagnosis, Event
 from raydoctor.rules.shared import kernel, store
+from raydoctor.rules.shared.cluster import AGENT_FAILED
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
@@ -296,7 +297,8 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
         if number is None and event.kind != "raylet.started":  # cited for what the log lacks
             is_gcs = diagnosis.rule == "gcs-died" and event.source.role.startswith("gcs")
             lane = CLUSTER if is_gcs else _lane_of(draft, event)
-            kind: MarkKind = "kill" if event["reason"] == "OOMKilled" else "sign"
+            kind: MarkKind = "death" if event.kind == AGENT_FAILED.kind else "sign"
+            kind = "kill" if event["reason"] == "OOMKilled" else kind
             draft.mark(lane, kind, one_line(link.shows), event, count=event.count)
             number = draft.by_event.get(id(event))
         if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
