@@ -75,14 +75,12 @@ class Acts:
         nothing to do, or several tasks have the name: choose one by its id. `more` counts leftovers that a
         further plan shows, after the act.
         """
-        if cursor:
-            return self._desk.next_page(cursor, "plan")
         _check(act, target, statement, address, force)
         where = [] if act == "end_leftovers" else await self._desk.at(address)
         options = _options(act, statement, force, where)
-        arguments = ("--", target) if target else ()
+        arguments: tuple[str, ...] = ("--", target) if target else ()
         made = await self._desk.run([*options, "--dry-run", *arguments])
-        rows, only, chosen = _shown(act, made.document)
+        rows, only, arguments = _shown(act, made.document)
         items = shapes.listed(rows)
         head: Row = {"will": _WILL[act], "token": None, "expires_in_s": 0, "count": len(rows)}
         if only:
@@ -92,7 +90,6 @@ class Acts:
             count = _fitting(act, head, items)
             head |= {"count": count, "more": len(rows) - count}
             items, only = items[:count], only[:count]
-            arguments = ("--", chosen) if chosen else ()
             self._keep(token, (*options, "--yes", f"--only={','.join(only)}", *arguments))
         return self._desk.first(ToolResult("plan", head, [*items, *shapes.noted(made.notes)]))
 
@@ -107,8 +104,6 @@ class Acts:
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.ActReply]:
         """Do what a plan showed, after a person agreed. It is refused if the task or process has changed."""
-        if cursor:
-            return self._desk.next_page(cursor, "act")
         plan = self._plans.pop(token, None)
         if plan is None or plan.expires < time.monotonic():
             raise RaydoctorError(
@@ -161,22 +156,36 @@ def _options(act: Act, statement: str, force: bool, where: Sequence[str]) -> tup
     return "zombies", *common, "--kill"
 
 
-def _shown(act: Act, document: Mapping[str, Any]) -> tuple[list[Row], Sequence[str], str]:
-    """Rows to show, the identities that the token is for, and the id of the target.
+def _shown(
+    act: Act, document: Mapping[str, Any]
+) -> tuple[list[Row], Sequence[str], tuple[str, ...]]:
+    """Rows to show, the identities that the token is for, and the arguments that name the target.
 
     There are no identities if there is nothing to do, or several tasks have the name.
     """
     if act == "end_leftovers":
         meant = [e for e in document["leftovers"] if e["outcome"] == "running" and not e["reason"]]
-        return meant, [each["identity"] for each in meant], ""
+        return meant, [each["identity"] for each in meant], ()
     target = document.get("target")
     if target is None:
-        return list(document.get("candidates", ())), (), ""
+        return list(document.get("candidates", ())), (), ()
     steps = document.get("plan")
     is_over = bool(document.get("ended")) or not steps
     rows = [target, *(steps if isinstance(steps, list) else [steps or {}])]
     subject = target.get("task") or target.get("actor") or target
-    return rows, () if is_over else [target["identity"]], subject.get("id") or str(target["pid"])
+    where = _place(document["plan"]) if act == "run_statement" and not is_over else ()
+    named = (*where, "--", subject.get("id") or str(target["pid"]))
+    return rows, () if is_over else [target["identity"]], named
+
+
+def _place(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options for the thread and the frame that a plan shows. Raises RaydoctorError if it shows none."""
+    if not (where := plan["where"]):
+        raise RaydoctorError(
+            "the thread and the frame in which it would run could not be read without entering the process",
+            "A person can choose them: raydoctor attach WHAT --exec STATEMENT",
+        )
+    return f"--thread={where['tid']}", f"--frame={where['function']}"
 
 
 def _is_done(made: CommandResult) -> bool:

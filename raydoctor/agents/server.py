@@ -63,18 +63,19 @@ def build(allow_actions: bool = False, address: str = "") -> MCPServer[Any]:
         middleware=[_refusing_unknown_fields(tools)],
     )
     for tool, hints in tools.items():
-        server.add_tool(_guarded(tool), annotations=hints)
+        server.add_tool(_guarded(tool, desk), annotations=hints)
     _add_resources(server)
     return server
 
 
-def _guarded(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """The tool, with its errors as replies."""
+def _guarded(tool: Callable[..., Any], desk: Desk) -> Callable[..., Any]:
+    """The tool, with further pages of its results, and its errors as replies."""
 
     @functools.wraps(tool)
     async def guarded(*args: Any, **given: Any) -> Any:
         try:
-            return await tool(*args, **given)
+            cursor = given.get("cursor")
+            return desk.page(cursor, tool.__name__) if cursor else await tool(*args, **given)
         except RaydoctorError as error:
             return refused(error)
 

@@ -44,7 +44,10 @@ def refused(error: RaydoctorError) -> CallToolResult:
 
 
 class Desk:
-    """The read-only tools of one server, with the results that they return page by page."""
+    """The read-only tools of one server, with the results that they return page by page.
+
+    A `cursor` never reaches a tool: `server.build` answers it with `page`. It is a parameter for the schema.
+    """
 
     def __init__(self, address: str = "") -> None:
         self._typed = address
@@ -79,10 +82,9 @@ class Desk:
 
     def first(self, result: ToolResult, weight: int = 0) -> CallToolResult:
         """The first page of a new result; `weight`: bytes of its JSON."""
-        result = result._replace(weight=weight)
-        return replied(_in_order(self._shelf.page(self._shelf.add(result), result.tool)))
+        return self.page(f"{self._shelf.add(result._replace(weight=weight))}.0", result.tool)
 
-    def next_page(self, cursor: str, tool: str) -> CallToolResult:
+    def page(self, cursor: str, tool: str) -> CallToolResult:
         """The page that a cursor names. Raises RaydoctorError if it is none of this tool."""
         return replied(_in_order(self._shelf.continued(cursor, tool)))
 
@@ -111,8 +113,6 @@ class Desk:
         Call it first. `finding` has the evidence of a root cause, `next_cursor` further ones. The verdict
         inconclusive means that evidence is missing: it does not mean healthy.
         """
-        if cursor:
-            return self.next_page(cursor, "diagnose")
         if session == "all":
             raise RaydoctorError("a reply is about one session", "Name one session.")
         source = {"path": _absolute(path), "driver_log": _absolute(driver_log), "session": session}
@@ -135,8 +135,6 @@ class Desk:
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.FindingReply]:
         """Show one finding of a diagnosis in full: fixes, the chain of evidence, consequences and gaps."""
-        if cursor:
-            return self.next_page(cursor, "finding")
         document = self._report(report).document
         found = shapes.finding(document, id, await anyio.to_thread.run_sync(_meanings))
         if found is None:
@@ -155,8 +153,6 @@ class Desk:
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.EvidenceReply]:
         """Show lines of a log file around one line. Only files of the diagnosed capture can be read."""
-        if cursor:
-            return self.next_page(cursor, "evidence")
         known = self._report(report)
         request = {**known.source, "file": file, "line": line, "neighbours": neighbours}
         made = await self.run([], module=_EVIDENCE, request=json.dumps(request).encode())
@@ -188,8 +184,6 @@ class Desk:
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.StoryReply]:
         """Show every line about one worker, task, actor, object, node, job or process, in time order."""
-        if cursor:
-            return self.next_page(cursor, "story")
         source = {"path": _absolute(path)} if path else self._report(report).source
         words = ["story", "--format", "json", *(["--all"] if everything else [])]
         made = await self.run([*words, *_of(source, id)])
@@ -205,8 +199,6 @@ class Desk:
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.HungReply]:
         """Find hung tasks and deadlocks: what blocks, what waits for it, its stack and the fixes."""
-        if cursor:
-            return self.next_page(cursor, "hung")
         words = ["hung", "--format", "json", f"--min-age={min_age}"]
         words += await self.at(address) if address or not path else []
         made = await self.run([*words, *_of({"path": _absolute(path)})])
@@ -222,8 +214,6 @@ class Desk:
         cursor: Cursor = "",
     ) -> Annotated[CallToolResult, schemas.StacksReply]:
         """Show the current call stacks of Ray workers and drivers, without stopping them."""
-        if cursor:
-            return self.next_page(cursor, "stacks")
         words = ["stack", "--format", "json", *await self.at(address)]
         words += ["--native"] if native else []
         made = await self.run([*words, *(["--", target] if target else [])])
@@ -236,8 +226,6 @@ class Desk:
     ) -> Annotated[CallToolResult, schemas.ExplainReply]:
         """Explain a rule: what one sees, why it happens, how to confirm it, the fix, and when it is not
         this."""
-        if cursor:
-            return self.next_page(cursor, "explain")
         made = await self.run(["explain", "--format", "json", "--", rule])
         if "doc" not in made.document:
             raise RaydoctorError("rule is missing", "Pass the name of a rule.")
@@ -245,8 +233,6 @@ class Desk:
 
     async def check(self, cursor: Cursor = "") -> Annotated[CallToolResult, schemas.CheckReply]:
         """Check whether this machine, and the cluster that runs on it, are fit for Ray: before a run."""
-        if cursor:
-            return self.next_page(cursor, "check")
         made = await self.run(["check", "--format", "json"])
         return self.first(shapes.checked(made.document, made.notes))
 

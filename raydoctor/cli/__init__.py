@@ -143,7 +143,7 @@ def _invoke(arguments: list[str]) -> int:
     if arguments[:1] == ["completion"] or arguments == ["help", "completion"]:
         return _completion(arguments[1:])
     if os.environ.get("_RAYDOCTOR_COMPLETE"):
-        _group(names()).main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
+        _completed().main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
     arguments = with_default(arguments)
     # Only the requested command is imported; the general help needs all of them.
     called = [arguments[0]] if arguments[0] in names() else names()
@@ -165,8 +165,22 @@ def _completion(words: list[str]) -> int:
             "completion needs the name of a shell: bash, zsh or fish",
             'For bash, add to ~/.bashrc: eval "$(raydoctor completion bash)"',
         )
+    if words == [
+        "zsh"
+    ]:  # a bare zsh has no completions; -i: without those that another user could write
+        click.echo("(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }")
     click.echo(made(_group([]), {}, "raydoctor", "_RAYDOCTOR_COMPLETE").source())
     return 0
+
+
+def _completed() -> click.Group:
+    """The group whose words and options a shell completes."""
+    group = _group(names())
+    group.add_command(click.Command("version"))
+    for name, choices in (("help", names()), ("completion", ["bash", "zsh", "fish"])):
+        argument = click.Argument(["word"], type=click.Choice(choices))
+        group.add_command(click.Command(name, params=[argument]))
+    return group
 
 
 def with_default(arguments: list[str]) -> list[str]:
@@ -217,12 +231,21 @@ def names() -> list[str]:
 class _SectionedGroup(click.Group):
     """A group whose help lists its commands by purpose."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """For completions, `raydoctor PATH` is a diagnosis as well."""
+        if ctx.resilient_parsing and args and args[0] not in self.commands:
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, and otherwise files: `raydoctor PATH` is a diagnosis."""
+        """Commands, and otherwise files and options: `raydoctor PATH` is a diagnosis."""
         from click.shell_completion import CompletionItem
 
-        others = [name for name in _OTHERS if incomplete and name.startswith(incomplete)]
-        found = [*super().shell_complete(ctx, incomplete), *map(CompletionItem, others)]
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            default = self.commands[DEFAULT].make_context(DEFAULT, [], ctx, resilient_parsing=True)
+            options = default.command.shell_complete(default, incomplete)
+            return [*options, *(each for each in found if each.value == "--version")]
         return found or [CompletionItem(incomplete, type="file")]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -227,7 +227,7 @@ class _Call:
         return NOT_DONE if bad else 0
 
     def _identity(self) -> str:
-        """The task in this process: it differs once the process runs another task, or is another one."""
+        """This attempt in this process: it differs once either has changed."""
         from raydoctor.observe.processes import proc
 
         found = self.found
@@ -235,15 +235,27 @@ class _Call:
         own = (
             proc.identity(found.pid, process.started_at, proc.boot_time()) if process else found.pid
         )
-        return f"{found.id}:{found.worker}:{own}"
+        return f"{found.id}:{found.attempt}:{found.worker}:{own}"
 
     def _show_plan(self, identity: str) -> None:
         from raydoctor.render import attach as render
 
+        statement, where = self.given["execute"], self._where()
         if self.as_json:
-            options.print_text(render.plan_to_json(self.found, self.given["execute"], identity))
+            options.print_text(render.plan_to_json(self.found, statement, where, identity))
         else:
-            options.print_page(render.planned(self.found, self.given["execute"]))
+            options.print_page(render.planned(self.found, statement, where))
+
+    def _where(self) -> dict[str, Any] | None:
+        """Where the statement would run now; None if only a debugger in the process can find that out."""
+        from raydoctor.act.attach import from_outside
+        from raydoctor.act.attach.debug import DebugOptions
+        from raydoctor.observe.processes import proc
+
+        process = proc.read(self.found.pid) if self.is_here and self.given["execute"] else None
+        if process is None:
+            return None
+        return from_outside.where(process.pid, process.started_at, DebugOptions(**self._inside()))
 
     def _inside(self) -> dict[str, Any]:
         given = self.given

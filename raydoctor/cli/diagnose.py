@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from click.core import ParameterSource
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.case.rule import Signal
+    from raydoctor.case.rule import Rule, Signal
     from raydoctor.diagnosis.plugins import Catalogue
     from raydoctor.model.values import Remedy, Report
 
@@ -136,7 +137,14 @@ def command(
                 detailed=rest["form"] == "html",
             )
         report = _reaching(report, rest["address"])
-        emit(report, rest["form"], rest["output"], verbose=rest["verbose"], fail_on=fail_on)
+        emit(
+            report,
+            rest["form"],
+            rest["output"],
+            verbose=rest["verbose"],
+            fail_on=fail_on,
+            rules=catalogue().rules,
+        )
         # What was found matters more than what is missing.
         code = min({code, exit_code(report, fail_on)} - {0}, default=0)
     if in_browser:
@@ -211,8 +219,12 @@ def emit(  # noqa: PLR0913 - one keyword per option
     verbose: bool = False,
     onward: bool = True,
     fail_on: str = "error",
+    rules: Sequence[Rule] = (),
 ) -> None:
-    """Print the report, or write it to a file; `onward`: with suggestions for the next command."""
+    """Print the report, or write it to a file; `onward`: with suggestions for the next command.
+
+    `rules`: those of the run, whose pages some formats contain.
+    """
     if form == "github":
         summarize(report)
     if form == "text" and output in (None, "-"):
@@ -222,10 +234,16 @@ def emit(  # noqa: PLR0913 - one keyword per option
         width = terminal.width_of(sys.stdout)
         options.print_page(render(report, width, verbose, onward))
     else:
-        options.write(as_text(report, form, verbose, fail_on), output)
+        options.write(as_text(report, form, verbose, fail_on, rules), output)
 
 
-def as_text(report: Report, form: str, verbose: bool = False, fail_on: str = "error") -> str:
+def as_text(
+    report: Report,
+    form: str,
+    verbose: bool = False,
+    fail_on: str = "error",
+    rules: Sequence[Rule] = (),
+) -> str:
     """The report in one of the formats, without colour."""
     if form == "text":
         from raydoctor.render import page
@@ -236,6 +254,10 @@ def as_text(report: Report, form: str, verbose: bool = False, fail_on: str = "er
         from raydoctor.render.machine import junit
 
         return junit.render(report, fail_on)
+    if form == "sarif":
+        from raydoctor.render.machine import sarif
+
+        return sarif.render(report, rules)
     text: str = import_module(options.REPORT_FORMATS[form]).render(report)
     return text
 

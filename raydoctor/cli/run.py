@@ -307,14 +307,16 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
 
     with capture, read_with_progress(capture):
         add_driver_log(capture, run_options.path)
-        report = run(
-            capture,
-            since=since,
-            catalogue=_catalogue(run_options.folder),
-            detailed=run_options.form == "html",
-        )
+        catalogue = _catalogue(run_options.folder)
+        report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
     if run_options.output is not None:
-        diagnose.emit(report, run_options.form, run_options.output, verbose=run_options.verbose)
+        diagnose.emit(
+            report,
+            run_options.form,
+            run_options.output,
+            verbose=run_options.verbose,
+            rules=catalogue.rules,
+        )
     elif run_options.form == "text":
         terminal.show(
             render(report, terminal.width_of(sys.stderr), run_options.verbose), sys.stderr
@@ -322,5 +324,7 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
     else:
         if run_options.form == "github":
             diagnose.summarize(report)
-        text = diagnose.as_text(report, run_options.form, run_options.verbose)
+        text = diagnose.as_text(
+            report, run_options.form, run_options.verbose, rules=catalogue.rules
+        )
         sys.stderr.write(terminal.encodable(text, sys.stderr))

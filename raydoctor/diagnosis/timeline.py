@@ -19,13 +19,20 @@ from raydoctor.model.text import join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark, UsageReading
 from raydoctor.model.values import CONSOLES, Diagnosis, Event
 from raydoctor.rules.shared import kernel, store
+from raydoctor.rules.shared.cluster import AGENT_FAILED
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
 _GIB = 1024**3
 _SILENCE = 120.0
 """Seconds between two failed health checks of one silence, or between a kill and the record of the exit."""
-_EXPECTED_DEATHS = ("EXPECTED_TERMINATION", "EXPECTED")
+_EXPECTED_DEATHS = (
+    "EXPECTED_TERMINATION",
+    "EXPECTED",
+    "AUTOSCALER_DRAIN_IDLE",
+    "AUTOSCALER_DRAIN_PREEMPTED",
+)
+"""Reasons of `node.dead` for an end that was requested; `common.proto`, Ray 2.9 to 2.60."""
 
 
 @dataclass(slots=True)
@@ -127,6 +134,8 @@ def _add_processes(draft: _Draft) -> None:
             name = f"rank {rank}: {name}"
         node = (exit_.node if exit_ else "") or ledger.worker_nodes.get(worker, "")
         end = exit_.at if exit_ else None
+        if end is None and node in draft.lanes:  # no process outlives its node
+            end = draft.lanes[node].end
         draft.lanes[worker] = Lane(worker, "process", name, node, began.get(worker), end)
 
 
@@ -288,12 +297,19 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
         if number is None and event.kind != "raylet.started":  # cited for what the log lacks
             is_gcs = diagnosis.rule == "gcs-died" and event.source.role.startswith("gcs")
             lane = CLUSTER if is_gcs else _lane_of(draft, event)
-            kind: MarkKind = "kill" if event["reason"] == "OOMKilled" else "sign"
+            kind: MarkKind = "death" if event.kind == AGENT_FAILED.kind else "sign"
+            kind = "kill" if event["reason"] == "OOMKilled" else kind
             draft.mark(lane, kind, one_line(link.shows), event, count=event.count)
             number = draft.by_event.get(id(event))
         if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
             mark = draft.marks[number]
-            draft.marks[number] = replace(mark, diagnoses=(*mark.diagnoses, diagnosis.id))
+            # An end that was requested can still be what failed: a raylet that ends with its agent.
+            is_failure = mark.kind == "end" and diagnosis.severity in ("critical", "error")
+            draft.marks[number] = replace(
+                mark,
+                kind="death" if is_failure else mark.kind,
+                diagnoses=(*mark.diagnoses, diagnosis.id),
+            )
 
 
 # ---------------------------------------------------------------- readings

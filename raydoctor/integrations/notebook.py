@@ -1,13 +1,14 @@
 """Notebooks: `%load_ext raydoctor`, then `%%raydoctor` in the first line of a cell.
 
-The cell runs as usual. If it raises and Ray is imported, the diagnosis follows its traceback, and the cell
-still counts as failed.
+The cell runs as usual. If it raises and this process has used Ray, the diagnosis of its session follows the
+traceback, and the cell still counts as failed.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from traceback import format_exception
 from typing import Any
 
 _SLACK = 2.0
@@ -33,19 +34,25 @@ def run(shell: Any, cell: str) -> Any:
     done = shell.run_cell(cell)
     if done.success:
         return None  # the shell has shown its value
+    error = done.error_in_exec or done.error_before_exec
     if "ray" in sys.modules:
-        _show(began - _SLACK)
-    raise CellFailedError(type(done.error_in_exec or done.error_before_exec).__name__)
+        _show(began - _SLACK, "".join(format_exception(error)))
+    raise CellFailedError(type(error).__name__)
 
 
-def _show(since: float) -> None:
-    """Show the report on the cluster of this machine, as the notebook shows any value."""
+def _show(since: float, output: str) -> None:
+    """Show the report on this process's session, as the notebook shows any value."""
     from importlib import import_module
 
+    from raydoctor.integrations import own_session
     from raydoctor.model.errors import RaydoctorError
 
+    session = own_session.folder(since)
+    if not session:
+        return
     try:
-        report = import_module("raydoctor").diagnose(since=since)  # the package offers this module
+        # The package offers this module, so it is imported when it is needed.
+        report = import_module("raydoctor").diagnose(session, text=output, since=since)
     except RaydoctorError as problem:
         print(f"raydoctor: no diagnosis: {problem.message}")
         return

@@ -7,13 +7,10 @@ It reads the session that this process was a driver of, from the start of the te
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +63,9 @@ def diagnosis(since: float, output: str) -> str:
 
     `output` is what the driver printed. A diagnosis that fails is one line.
     """
-    session = _session(since)
+    from raydoctor.integrations import own_session
+
+    session = own_session.folder(since)
     if not session:
         return ""
     command = [sys.executable, "-m", "raydoctor", "diagnose", session, "--driver-log", "-"]
@@ -86,25 +85,3 @@ def diagnosis(since: float, output: str) -> str:
         return text
     problem = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return "" if done.returncode == 0 else f"no diagnosis: {(problem or ['unknown'])[0]}"
-
-
-def _session(since: float) -> str:
-    """The folder of the session that this process is a driver of, or was since the test began; or empty."""
-    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
-    with suppress(Exception):
-        return str(_folder_of(node))
-    # Ray names the log of a driver after its pid, also after `ray.shutdown()`.
-    bases = {os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "/tmp"}
-    log = f"ray/session_2*/logs/python-core-driver-*_{os.getpid()}.log"
-    found = []
-    for file in (file for base in bases for file in Path(base).glob(log)):
-        with suppress(OSError):
-            status = file.lstat()
-            if status.st_uid == os.geteuid() and status.st_mtime >= since:
-                found.append((status.st_mtime, str(file.parent.parent)))
-    return max(found, default=(0.0, ""))[1]
-
-
-def _folder_of(node: Any) -> Any:
-    """As every version of Ray from 2.9 names it; raises AttributeError without a running Ray."""
-    return node.get_session_dir_path()

@@ -449,6 +449,8 @@ def _event(draft: Draft, clock: NodeClocks) -> Event:
         at, slack = epoch, 1.0
     if at is None and head.stamp:
         at = clock.epoch(source.node, head.stamp)
+    if at is None and (stamp := draft.fields.get("stamp")):  # within the message: slurmstepd's
+        at, slack = clock.epoch(source.node, stamp.replace("T", " ", 1)), 1.0
     if at is None and source.role == "kernel":
         at, slack = clock.kernel(head.fields, source.node), 2.0
     return Event(

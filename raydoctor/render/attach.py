@@ -307,11 +307,17 @@ def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
     ]
 
 
-def planned(found: FoundProcess, statement: str) -> Page:
-    """The process of a dry run, and the statement that would run in it."""
+def planned(found: FoundProcess, statement: str, where: Row | None) -> Page:
+    """The process of a dry run, and the statement that would run in it, with its thread and frame."""
+    place = (
+        f"in {where['function']} ({where['file']}:{where['line']}), {where['thread']}:"
+        if where
+        else ""
+    )
     return [
         line(("Nothing was done. It would attach to:", "strong")),
         *columns([_row(found)], 2),
+        *([line((place, "path"), indent=2)] if place else []),
         *(line((each, "code"), indent=4) for each in statement.splitlines()),
     ]
 
@@ -349,10 +355,12 @@ def several_to_json(found: Sequence[FoundProcess], wanted: str) -> str:
     return _dumped(wanted=wanted, candidates=[_process(each) for each in found])
 
 
-def plan_to_json(found: FoundProcess, statement: str, identity: str) -> str:
-    """The process of a dry run, and the statement that would run in it."""
+def plan_to_json(found: FoundProcess, statement: str, where: Row | None, identity: str) -> str:
+    """The process of a dry run, and the statement that would run in it, with its thread and frame."""
+    names = ("thread", "tid", "function", "file", "line")
+    place = {name: where[name] for name in names} if where else None
     target = {**_process(found), "identity": identity}
-    return _dumped(plan={"statement": statement or None}, target=target)
+    return _dumped(plan={"statement": statement or None, "where": place}, target=target)
 
 
 def waiting_to_json(found: Sequence[FoundProcess]) -> str:

@@ -191,7 +191,7 @@ def read(report: Report) -> tuple[str, str]:
     ]
     if info.begin is not None and info.end is not None:
         zone = zone_of(info)
-        parts.append(f"{_text.moment(info.begin)} {zone} to {_text.moment(info.end)} {zone}")
+        parts.append(f"{_text.moment(info.begin)} to {_text.moment(info.end)} {zone}")
     return name_of(info.path), ", ".join(parts)
 
 

@@ -94,9 +94,15 @@ def to_metrics(watch: Watch) -> str:
     snapshot, is_up = view.snapshot, watch.state == "up"
     single, counts = prometheus.single, prometheus.counts
     found = Counter((str(d.get("rule")), str(d.get("severity"))) for d in view.diagnoses)
-    levels = {
-        (g.what, g.ip, g.path): g.share / g.threshold for g in view.gauges[:_SERIES] if g.threshold
-    }
+    levels: dict[tuple[str, str, str], float] = {}
+    for g in view.gauges[:_SERIES]:
+        key = (
+            g.what,
+            g.ip,
+            g.path,
+        )  # several nodes of a machine share its address: the fullest counts
+        if g.threshold:
+            levels[key] = max(levels.get(key, 0.0), g.share / g.threshold)
     families = [
         single("cluster_up", "Whether the GCS replies.", is_up),
         single("nodes", "Live nodes.", len(snapshot.nodes)),

@@ -195,7 +195,8 @@ def test_an_agent_ends_the_leftover_that_a_plan_showed(ray: RealRay) -> None:
             assert "Make a new plan" in await refusal(client, "act", token=plan["token"])
 
     asyncio.run(run())
-    assert not left.is_running()
+    # Where process 1 reaps nothing, a zombie is left.
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
     assert audited()[-1]["pid"] == left.pid
 
 

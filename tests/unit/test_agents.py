@@ -805,8 +805,10 @@ def test_a_sweep_is_done_if_its_processes_are_gone(code: int, outcome: str) -> N
     assert reply["done"] is (outcome == "gone")
 
 
-TARGET = {"pid": 7, "kind": "actor", "task": None, "actor": None, "identity": "ac:wo:7:1.25"}
-ATTACH = {"schema": "raydoctor/attach/1", "plan": {"statement": "x = 1"}, "target": TARGET}
+TARGET = {"pid": 7, "kind": "actor", "task": None, "actor": None, "identity": "ac:0:wo:7:1.25"}
+WHERE = {"thread": "MainThread", "tid": 9, "function": "f", "file": "a.py", "line": 3}
+PLANNED = {"statement": "x = 1", "where": WHERE}
+ATTACH = {"schema": "raydoctor/attach/1", "plan": PLANNED, "target": TARGET}
 
 
 @pytest.mark.parametrize(
@@ -823,7 +825,14 @@ def test_a_statement_runs_where_the_plan_looked(subject: dict[str, Any], chosen:
     made = acts.Acts(desk)
     reply = _plan(desk, made, act="run_statement", target="A", statement="x = 1")
     asyncio.run(made.act(reply["token"]))
-    assert desk.ran[-1][-3:] == ["--only=ac:wo:7:1.25", "--", chosen]
+    only = "--only=ac:0:wo:7:1.25"
+    assert desk.ran[-1][-5:] == [only, "--thread=9", "--frame=f", "--", chosen]
+
+
+def test_a_statement_whose_frame_a_plan_cannot_show_gets_no_token() -> None:
+    desk = _Recorded({**ATTACH, "plan": {**PLANNED, "where": None}})
+    with pytest.raises(RaydoctorError, match="could not be read without entering"):
+        _plan(desk, acts.Acts(desk), act="run_statement", target="A", statement="x = 1")
 
 
 @pytest.mark.parametrize(
@@ -838,7 +847,7 @@ def test_a_statement_that_a_plan_cannot_show_is_refused(statement: str) -> None:
 
 def test_a_statement_that_a_reply_would_cut_is_refused() -> None:
     quotes = '"' * 1_200
-    desk = _Recorded({**ATTACH, "plan": {"statement": quotes}})
+    desk = _Recorded({**ATTACH, "plan": {**PLANNED, "statement": quotes}})
     with pytest.raises(RaydoctorError, match="larger than a reply"):
         _plan(desk, acts.Acts(desk), act="run_statement", target="A", statement=quotes)
 

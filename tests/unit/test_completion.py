@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -19,6 +19,7 @@ TITLES = (
     "ray::Trainer.step",
     "ray::IDLE",
     "ray::IDLE_SpillWorker",
+    "ray::load-shard",
     "ray::$(touch x)",
     "ray::a b",
     "ray::x;id",
@@ -30,9 +31,15 @@ SLEEP = "import sys; sys.stdin.read()"
 
 @pytest.fixture(name="workers")
 def _workers() -> Iterator[None]:
+    with running(TITLES):
+        yield
+
+
+@contextmanager
+def running(names: Iterable[str]) -> Iterator[None]:
     """Processes with these titles, as Ray's workers have them."""
     with ExitStack() as stack:
-        for title in TITLES:
+        for title in names:
             code = f"open('/proc/self/comm', 'w').write({title[:15]!r}); print(flush=True); {SLEEP}"
             process = subprocess.Popen(
                 [title, "-c", code],
@@ -49,7 +56,9 @@ def _workers() -> Iterator[None]:
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 def test_running_tasks_are_completed_and_hostile_names_are_not(workers: None) -> None:
     until(lambda: {"load_shard", "Trainer.step"} <= set(titles.names()))
-    ours = {name for name in titles.names() if name not in ("load_shard", "Trainer.step")}
+    ours = {
+        name for name in titles.names() if name not in ("load_shard", "Trainer.step", "load-shard")
+    }
     assert not {name for name in ours if not name.replace(".", "").replace("_", "").isalnum()}
     assert not ours & {"IDLE", "IDLE_SpillWorker", "a", "x", "evil"}
 
@@ -69,6 +78,23 @@ def completed(words: str) -> list[str]:
         check=True,
     )
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--driver-l", ["--driver-log"]),
+        ("--vers", ["--version"]),
+        ("/tmp --fail", ["--fail-on"]),
+        ("--format jun", ["junit"]),
+        ("--format json --driver-l", ["--driver-log"]),
+        ("hung --driver-l", [""]),
+        ("completion ba", ["bash"]),
+        ("help diag", ["diagnose"]),
+    ],
+)
+def test_options_are_completed_without_a_command_as_well(words: str, expected: list[str]) -> None:
+    assert completed(f"raydoctor {words}") == expected
 
 
 def test_commands_and_rules_are_completed() -> None:

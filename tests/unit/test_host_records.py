@@ -6,6 +6,7 @@ Each names the rules that must report something, and no other rule about machine
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,19 @@ def test_pasted_records(name: str, tmp_path: Path) -> None:
         d.rule for d in report.diagnoses if d.rule.startswith(("pod-", "slurm-", "image-", "head-"))
     }
     assert found == set(expected), json.dumps([d.headline for d in report.diagnoses], indent=1)
+
+
+def test_the_end_that_slurm_prints_has_its_time_in_the_timeline(tmp_path: Path) -> None:
+    """Other lines of a job's output have no time, so the zone is this machine's."""
+    (tmp_path / "slurm-1.out").write_text(
+        "epoch 3\nslurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-04-20T09:09:37 DUE TO TIME LIMIT ***\n"
+    )
+    with open_capture(str(tmp_path)) as capture:
+        report = engine.run(capture, strict=True, detailed=True)
+    expected = datetime(2026, 4, 20, 9, 9, 37).timestamp()
+    assert [d.first_at for d in report.diagnoses] == [expected]
+    assert report.timeline is not None
+    assert [(m.at, m.diagnoses) for m in report.timeline.marks] == [(expected, ("d1",))]
 
 
 def test_an_event_about_an_earlier_pod_of_the_same_name(tmp_path: Path) -> None:

@@ -169,6 +169,13 @@ def test_an_alert(name: str, is_firing: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@pytest.mark.parametrize(("kills", "is_firing"), [(12, True), (9, False)])
+def test_kills_before_the_first_scrape_count(kills: int, is_firing: bool, tmp_path: Path) -> None:
+    series = {f'ray_memory_manager_worker_eviction_total{{{S},Name="train"}}': f"_x20 {kills}x10"}
+    assert promtool(tmp_path, "RayMemoryKillLoop", series, is_firing) == ""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 def test_no_alert_fires_without_a_cluster(tmp_path: Path) -> None:
     for name in ALERTS:
         assert promtool(tmp_path, name, {}, False) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -18,12 +19,14 @@ import pytest
 
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.status import Gauge
+from raydoctor.model.text import one_line
 from raydoctor.observe.watching import silence as log_silence
 from raydoctor.observe.watching.silence import LogSilence
 from raydoctor.render.watch import event_to_json
 from raydoctor.watch import changes, notify, serve
 from raydoctor.watch.event import WatchEvent, event
 from tests.helpers import schemas
+from tests.helpers.hostile_text import CORPUS
 from tests.helpers.waiting import until
 
 # ---------------------------------------------------------------- metrics
@@ -259,6 +262,25 @@ def test_a_receiver_that_fails_is_one_event(command: str, problem: str) -> None:
     (only,) = found
     assert (only.event, only.level) == ("notify-failed", "warning")
     assert problem in only.text
+
+
+def test_hostile_text_stays_in_one_line_of_json_whatever_receives_it(tmp_path: Path) -> None:
+    """The command's own words never contain the text: it is on standard input alone."""
+    program = "import sys; print(len(sys.argv), sys.stdin.read(), file=open(sys.argv[1], 'a'))"
+    taken = tmp_path / "taken"
+    found = notify.receiver(shlex.join([sys.executable, "-c", program, str(taken)]))
+    for text in CORPUS:
+        line = event_to_json(event("hang", "error", text, task=text))
+        assert line.endswith("}\n")
+        assert line[:-1].isascii()
+        assert line[:-1].isprintable(), repr(text)
+        assert json.loads(line)["text"] == one_line(text)
+    texts = CORPUS[::25]
+    for text in texts:
+        assert found.send(event_to_json(event("hang", "error", text)).strip()) == ""
+    for text, line in zip(texts, taken.read_text().splitlines(), strict=True):
+        count, _, document = line.partition(" ")
+        assert (count, json.loads(document)["text"]) == ("2", one_line(text))
 
 
 def test_a_command_runs_without_a_shell(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from raydoctor.act.attach.debug import DebugOptions, Inspection
+from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.stacks import stacks
 
 Row = dict[str, Any]
@@ -27,15 +28,7 @@ def inspect(pid: int, started_at: float, options: DebugOptions) -> Inspection | 
         return None
     if not (options.stack or options.variables):
         return None
-    found = stacks.rows(
-        [stacks.ProcessToSample(pid, started_at)],
-        variables=options.variables,
-        native=False,
-        timeout=_TIMEOUT,
-    )
-    if not found or found[0]["how"] == "proc" or found[0]["problem"]:
-        return None
-    threads = [each for each in found[0]["threads"] if each["frames"] and not _is_debuggers(each)]
+    threads = _threads(pid, started_at, options.variables)
     has_loop = any(map(_runs_loop, threads))
     if not threads or (options.stack and has_loop):
         return None
@@ -46,6 +39,33 @@ def inspect(pid: int, started_at: float, options: DebugOptions) -> Inspection | 
             return None  # the user may mean a coroutine
         inspection.variables = variables
     return inspection
+
+
+def where(pid: int, started_at: float, options: DebugOptions) -> Row | None:
+    """The thread and frame in which a statement would run now; None if only a debugger can choose them.
+
+    Raises RaydoctorError if the process lacks the requested ones.
+    """
+    threads = _threads(pid, started_at, variables=False)
+    if not threads:
+        return None
+    thread, number = _chosen(threads, options)
+    if any(map(_runs_loop, threads)) and not _is_user(thread["frames"][number]):
+        return None  # the user may mean a coroutine
+    return _where(thread, number)
+
+
+def _threads(pid: int, started_at: float, variables: bool) -> list[Row]:
+    """The threads of a process but the debugger's; empty if they could not be read."""
+    found = stacks.rows(
+        [stacks.ProcessToSample(pid, started_at)],
+        variables=variables,
+        native=False,
+        timeout=_TIMEOUT,
+    )
+    if not found or found[0]["how"] == "proc" or found[0]["problem"]:
+        return []
+    return [each for each in found[0]["threads"] if each["frames"] and not _is_debuggers(each)]
 
 
 def _is_debuggers(thread: Row) -> bool:
@@ -73,11 +93,29 @@ def _frame(frame: Row) -> Row:
 
 
 def _variables(threads: list[Row], options: DebugOptions) -> Row | None:
-    """Variables of the frame that `look_inside` would choose; None if py-spy cannot read them."""
+    """Variables of a frame; None if py-spy cannot read them."""
+    try:
+        thread, number = _chosen(threads, options)
+    except RaydoctorError as error:
+        return {"error": error.message}
+    frame = thread["frames"][number]
+    found: dict[str, str] = frame.get("locals") or {}
+    if not found and frame["function"].startswith("<module>"):
+        return None
+    rows = [{"name": n, "type": "", "value": v} for n, v in list(found.items())[:_MOST_VARIABLES]]
+    return {
+        "where": _where(thread, number),
+        "variables": rows,
+        "more": max(0, len(found) - len(rows)),
+    }
+
+
+def _chosen(threads: list[Row], options: DebugOptions) -> tuple[Row, int]:
+    """The thread and the number of the frame that `look_inside` would choose. Raises RaydoctorError."""
     if options.thread:
         threads = [t for t in threads if options.thread in (t["name"], str(t["tid"]))]
         if not threads:
-            return {"error": f"no thread has the name or id {options.thread}"}
+            raise RaydoctorError(f"no thread has the name or id {options.thread}")
     for name in (options.frame, options.function):
         if name and not name.isdigit():
             threads = [t for t in threads if any(_is(f, name) for f in t["frames"])] or threads
@@ -86,35 +124,26 @@ def _variables(threads: list[Row], options: DebugOptions) -> Row | None:
     if options.frame.isdigit():
         number = int(options.frame)
         if number >= len(frames):
-            return {"error": f"{thread['name']} has {len(frames)} frames, counted from 0"}
-    else:
-        wanted = [
-            n
-            for n, f in enumerate(frames)
-            if (_is(f, options.frame) if options.frame else _is_user(f))
-        ]
-        if not wanted and options.frame:
-            return {"error": f"{thread['name']} has no function {options.frame} on its stack"}
-        number = wanted[0] if wanted else 0
-    return _variables_of(thread, number)
+            raise RaydoctorError(f"{thread['name']} has {len(frames)} frames, counted from 0")
+        return thread, number
+    wanted = [
+        n for n, f in enumerate(frames) if (_is(f, options.frame) if options.frame else _is_user(f))
+    ]
+    if not wanted and options.frame:
+        raise RaydoctorError(f"{thread['name']} has no function {options.frame} on its stack")
+    return thread, wanted[0] if wanted else 0
 
 
-def _variables_of(thread: Row, number: int) -> Row | None:
-    frame, depth = thread["frames"][number], len(thread["frames"]) - 1 - number
-    found: dict[str, str] = frame.get("locals") or {}
-    if not found and frame["function"].startswith("<module>"):
-        return None
-    where = {
-        **_frame(frame),
+def _where(thread: Row, number: int) -> Row:
+    return {
+        **_frame(thread["frames"][number]),
         "number": number,
-        "depth": depth,
+        "depth": len(thread["frames"]) - 1 - number,
         "thread": thread["name"],
         "key": str(thread["tid"]),
         "kind": "thread",
         "tid": thread["tid"],
     }
-    rows = [{"name": n, "type": "", "value": v} for n, v in list(found.items())[:_MOST_VARIABLES]]
-    return {"where": where, "variables": rows, "more": max(0, len(found) - len(rows))}
 
 
 def _is_user(frame: Row) -> bool:

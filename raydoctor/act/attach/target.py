@@ -47,6 +47,8 @@ class FoundProcess:
     actor: str = ""
     debugger: int = 0
     """Port of Ray's own debugger if a thread waits at a breakpoint."""
+    attempt: int | None = None
+    """Of a task, counted from 0; None if the GCS does not have it."""
 
 
 def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
@@ -192,6 +194,7 @@ def _running(tables: Tables, tasks: Sequence[CancelTarget]) -> list[FoundProcess
             each.worker,
             each.actor,
             _of_worker(workers.get(each.worker, {}), None).debugger,
+            each.attempt,
         )
         for each in reversed(running.values())
     ]

@@ -1,7 +1,8 @@
 """The names of tasks and actors that run on this machine, for completions. No cluster is queried.
 
 Ray titles a worker `ray::FUNCTION`, `ray::CLASS` or `ray::CLASS.METHOD` (2.9 to 2.60). A process may call
-itself anything: only processes of this user count, and only names that no shell acts on.
+itself anything: only processes of this user count, and only names that no shell acts on. (Click's script for
+bash neither quotes words nor keeps `*` from becoming file names.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.processes import proc
 
-_TITLE = pattern(r"ray::([A-Za-z_][\w.]{0,99})")
+_TITLE = pattern(r"ray::([A-Za-z_][\w.-]{0,99})")
 _RAYS_OWN = ("IDLE", "DashboardAgent", "RuntimeEnvAgent")
 _MOST = 1_000
 

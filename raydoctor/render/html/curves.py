@@ -50,6 +50,8 @@ def section(timeline: Timeline, shared: Axis | None) -> Markup | None:
     note = f"{plural(left, 'resource')} with lower peaks: see the table." if left else ""
     if not shown:
         note = "No recorded reading is close to its limit."
+        if not any(c.readings[0].what == "memory" for c in curves):
+            note = "The logs record no reading of a node's memory. No other is close to its limit."
     return join([
         el("p", "dim", "Between two readings the logs do not record how much was in use.") if shown else None,
         *(_figure(curve, kills, shared, n) for n, curve in enumerate(shown)),

@@ -104,7 +104,8 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         state, style, sentence = verdict(report)
         words = el("p", "", _badge(style, state))
         said = sentence.replace("errors above", "errors below")
-        return el("div", f"verdict {style}", words, el("h1", "", said))
+        read = el("p", "dim", markdown.read(report)[1])
+        return el("div", f"verdict {style}", words, el("h1", "", said), read)
     root = roots[0]
     more = len(roots) - 1
     others = f"{_text.plural(more, 'further incident')} below." if more else ""
@@ -208,9 +209,8 @@ def _by_rule(diagnoses: Iterable[Diagnosis]) -> Iterator[list[Diagnosis]]:
 def _charts(report: Report) -> Iterator[Markup | None]:
     if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
         return
-    chart, scale = timeline.section(report.timeline)
-    zone = el("p", "dim", f"Times: {_zone(report)}.")
-    yield section("timeline", "Timeline", chart, zone)
+    chart, scale = timeline.section(report.timeline, bool(report.diagnoses))
+    yield section("timeline", "Timeline", chart)
     yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
 
 
@@ -227,7 +227,7 @@ def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
         *_evidence(page, root),
         *_missing(root),
         *_consequences(page, root),
-        el("p", "dim", "The rule's page: ", el("code", "", f"raydoctor explain {root.rule}")),
+        el("p", "dim", "More: ", el("code", "", f"raydoctor explain {root.rule}")),
     )  # fmt: skip
 
 
@@ -323,7 +323,7 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
             where = el("code", "path", _place(each))
             yield el("div", given, summary, " ", where, *_consequences(page, each))
             continue
-        body = join([*_evidence(page, each), remedies(each.remedies), *_missing(each)])
+        body = join([remedies(each.remedies), *_evidence(page, each), *_missing(each)])
         page.room -= len(body)
         yield el("details", given, el("summary", "", summary), body, *_consequences(page, each))
 

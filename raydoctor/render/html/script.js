@@ -33,6 +33,23 @@
   addEventListener("hashchange", go);
   go();
 
+  // On a narrow screen, a chart begins at its first failure.
+  for (const chart of all(".chart")) {
+    const first = chart.querySelector(".mark.kill, .mark.death, .mark.silent");
+    if (first && chart.scrollWidth > chart.clientWidth) {
+      const left = first.getBoundingClientRect().left - chart.getBoundingClientRect().left;
+      chart.scrollLeft = left - chart.clientWidth / 2;
+    }
+  }
+
+  // On paper, everything is open.
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = all("details:not([open])");
+    closed.forEach((each) => { each.open = true; });
+  });
+  addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });
+
   const search = document.getElementById("search");
   const field = document.getElementById("q");
   const items = all(".find").map((each) => [each, each.textContent.toLowerCase()]);
@@ -49,6 +66,11 @@
         unfold(each);
         all("details", each).forEach((fold) => { fold.open = true; });
       }
+    }
+    for (const each of all("main section, .chain, article h4")) {
+      const part = each.tagName === "H4" ? each.nextElementSibling : each;
+      const those = part ? all(".find", part) : [];
+      each.hidden = those.length > 0 && those.every((item) => item.hidden);
     }
     document.getElementById("hits").textContent =
       words.length ? `${hits} ${hits === 1 ? "match" : "matches"}` : "";

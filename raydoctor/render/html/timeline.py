@@ -21,7 +21,7 @@ WORDS: Mapping[MarkKind, str] = {
     "silent": "no reply",
     "spill": "spill or full disk",
     "restart": "restart or retry",
-    "sign": "other evidence",
+    "sign": "evidence",
     "start": "start",
     "end": "expected end",
 }
@@ -39,6 +39,8 @@ _GRAVE: tuple[MarkKind, ...] = ("kill", "death", "silent", "restart", "sign", "s
 _NODES, _PROCESSES = 12, 36
 """Nodes and processes with a lane of their own."""
 _TOP, _ROW = 26.0, 22.0
+_BEFORE = 600.0
+"""Seconds before the first sign that the chart shows: the job's start is often among them."""
 _NEAR = 11.0
 """Distance within which marks of one kind are one mark."""
 _LETTER = 6.1
@@ -83,7 +85,7 @@ class _Spot(NamedTuple):
         return " to ".join(dict.fromkeys((min(ends), max(ends))))
 
 
-def section(timeline: Timeline) -> tuple[Markup, Axis | None]:
+def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis | None]:
     """The chart with its table, and its axis, which other charts share."""
     begin = _first_shown(timeline.marks)
     shown = [mark for mark in timeline.marks if mark.at >= begin]
@@ -94,10 +96,12 @@ def section(timeline: Timeline) -> tuple[Markup, Axis | None]:
     spots = [(row, _spots(row.marks, scale)) for row in rows]
     earlier = [mark for mark in timeline.marks if mark.at < begin]
     note = ""
-    if not any(mark.kind in _GRAVE for mark in shown):
+    if has_findings and not any(mark.kind in _GRAVE for mark in shown):
         note = "Only starts and expected ends have a recorded time."
     elif earlier:
-        note = f"{_text.plural(len(earlier), 'earlier mark')} before the first sign: see the table."
+        note = (
+            f"{_text.plural(len(earlier), 'earlier mark')}, long before the failure: see the table."
+        )
     return join([
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
            _chart(scale, spots)),
@@ -127,13 +131,13 @@ def _clock(at: float | None) -> str:
 
 
 def _first_shown(marks: Iterable[TimelineMark]) -> float:
-    """The begin of the chart: a little before the first sign of the incident."""
+    """The begin of the chart: some minutes before the first sign of the incident."""
     marks = list(marks)
     signs = [m.at for m in marks if m.diagnoses or m.kind in ("kill", "death", "silent")]
     if not signs:
         return float("-inf")
     last = max(mark.until or mark.at for mark in marks)
-    return min(signs) - max(0.25 * (last - min(signs)), 30.0)
+    return min(signs) - max(0.25 * (last - min(signs)), _BEFORE)
 
 
 # ---------------------------------------------------------------- lanes
@@ -284,9 +288,19 @@ def _marks(spots: Sequence[_Spot], y: float, scale: Axis, edge: float) -> Iterat
         after, before = _words(spot, following - end - 10), _words(spot, x - edge - 18)
         is_before = len(before) > len(after)
         words, at, style = (before, x - 9, "word before") if is_before else (after, end + 9, "word")
-        label = el("text", {"class": style, "x": at, "y": y + 4}, words) if words else Markup()
+        label = join(_label(words, at, y, style)) if words else Markup()
         yield _mark(spot, x, y, end, label)
         edge = end + 8 if is_before else end + 9 + len(after) * _LETTER
+
+
+def _label(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
+    """Words beside a mark, on a ground that hides the bar and the grid."""
+    wide = len(words) * _LETTER
+    left = x - wide if style.endswith("before") else x
+    yield el(
+        "rect", {"class": "ground", "x": left - 2, "y": y - 8, "width": wide + 4, "height": 16}
+    )
+    yield el("text", {"class": style, "x": x, "y": y + 4}, words)
 
 
 def _words(spot: _Spot, room: float) -> str:
@@ -294,15 +308,21 @@ def _words(spot: _Spot, room: float) -> str:
     count = f"×{spot.total:,}" if spot.total > 1 else ""
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE:
-        choices = [count]
+        choices = [f"{count} {WORDS[spot.kind]}" if count else "", count]
     elif len(said) > 1:  # the count is not that of the first text
         more = f" and {len(said) - 1:,} more"
-        choices = [spot.text, said[0] + more, _CLAUSE.split(said[0])[0] + more, count]
+        choices = [spot.text, said[0] + more, _clause(said[0]) + more, count]
     else:
         kind = WORDS[spot.kind] if spot.kind != "sign" else ""
-        several = (said[0], _CLAUSE.split(said[0])[0], kind, "")
+        several = (said[0], _clause(said[0]), kind, "")
         choices = [f"{count} {words}".strip() for words in several]
     return next((each for each in choices if len(each) * _LETTER <= room), "")
+
+
+def _clause(text: str) -> str:
+    """The first clause, with a sign that more follows."""
+    first = _CLAUSE.split(text)[0]
+    return first if first == text else f"{first} …"
 
 
 def _mark(spot: _Spot, x: float, y: float, end: float, label: Markup) -> Markup:

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from raydoctor import rules
+from raydoctor.case.rule import Rule
 from raydoctor.diagnosis.fingerprint import fingerprint
 from raydoctor.model import text as _text
 from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Severity, Unexplained
@@ -36,9 +37,10 @@ DOCS = "RAYDOCTOR_DOCS"
 """The environment variable with the address of the documentation site."""
 
 
-def render(report: Report) -> str:
-    """The report as one SARIF log with one run."""
+def render(report: Report, others: Iterable[Rule] = ()) -> str:
+    """The report as one SARIF log with one run; `others`: rules of the run besides raydoctor's own."""
     names = list(dict.fromkeys(d.rule for d in report.diagnoses))
+    known = {rule.name: rule for rule in others}
     index = {name: number for number, name in enumerate(names)}
     roots = {root.id for root in report.roots or report.diagnoses}
     by_id = {d.id: d for d in report.diagnoses}
@@ -47,7 +49,7 @@ def render(report: Report) -> str:
             "driver": {
                 "name": "raydoctor",
                 "version": __version__,
-                "rules": [_rule(name) for name in names],
+                "rules": [_rule(name, known.get(name) or rules.find(name)) for name in names],
             }
         },
         "invocations": [
@@ -86,20 +88,27 @@ def rule_address(name: str) -> str:
 def message(text: str) -> str:
     """Text on one line as a message: braces are placeholders, and brackets are links (3.11.5, 3.11.6)."""
     plain = _text.one_line(text).replace("\\", "\\\\") or "(no text)"
-    return plain.replace("{", "{{").replace("}", "}}").replace("[", "\\[").replace("]", "\\]")
+    return _braces(plain).replace("[", "\\[").replace("]", "\\]")
 
 
-def _rule(name: str) -> dict[str, Any]:
-    """The rule's page is part of the log: `help`; rules of others have none here."""
-    found = rules.find(name)
+def _braces(text: str) -> str:
+    """Text of a message, plain or Markdown, in which no brace begins a placeholder."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _rule(name: str, rule: Rule | None) -> dict[str, Any]:
+    """The rule's page is part of the log: `help`.
+
+    It is no message: nothing is inserted into it, and readers show its braces as they are.
+    """
     address = rule_address(name)
-    doc = found.doc.strip() if found else name
+    doc = rule.doc.strip() if rule else name
     return {
         "id": name,
         "shortDescription": {"text": message(_text.first_line(doc))},
         "help": {"text": f"raydoctor explain {name}", "markdown": doc},
         **({"helpUri": address} if address else {}),
-        **({"defaultConfiguration": {"level": _LEVELS[found.severity]}} if found else {}),
+        **({"defaultConfiguration": {"level": _LEVELS[rule.severity]}} if rule else {}),
     }
 
 
@@ -172,7 +181,8 @@ def _artifact(path: str) -> dict[str, Any]:
 
 
 def _markdown(diagnosis: Diagnosis) -> str:
-    return "\n".join([markdown.inline(diagnosis.headline), *markdown.remedies(diagnosis.remedies)])
+    parts = [markdown.inline(diagnosis.headline), *markdown.remedies(diagnosis.remedies)]
+    return _braces("\n\n".join(parts))
 
 
 def _fixes(remedies: Iterable[Remedy]) -> list[str]:

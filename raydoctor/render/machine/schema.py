@@ -235,6 +235,7 @@ _PROCESS: dict[str, _Schema] = {
     "task": _or_null(_TASK),
 }
 _CANDIDATE = _object(_ATTACH, **_PROCESS)  # `attach` with a name of several processes
+_PLACE = _object(thread=_TEXT, tid=_WHOLE, function=_TEXT, file=_TEXT, line=_WHOLE)
 _ATTACH_TARGET = _object(_ATTACH, **_PROCESS, identity=_TEXT)  # `attach --dry-run`
 _CANCEL_TARGET = _object(
     kind=_TEXT,
@@ -367,7 +368,7 @@ _BODIES: dict[str, _Schema] = {
             "wanted": _TEXT,
             "candidates": _list(_CANDIDATE),
             "waiting": _list({"type": "object"}),
-            "plan": _object(statement=_TEXT_OR_NULL),
+            "plan": _object(statement=_TEXT_OR_NULL, where=_or_null(_PLACE)),
             "target": _ATTACH_TARGET,
         },
         pid=_WHOLE_OR_NULL,

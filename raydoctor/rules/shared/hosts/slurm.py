@@ -17,7 +17,7 @@ CANCELLED = Signal(
     "slurm.cancelled",
     " CANCELLED AT ",
     r"(?:slurmstepd|srun)[^\n]{0,40}?: (?:error: )?\*\*\* (?P<what>JOB|STEP) (?P<job>[\w.+]{1,60}) ON (?P<host>\S{1,255}) CANCELLED AT "
-    r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: DUE TO (?P<why>[A-Z][A-Z ,]{0,60}?))?(?:, SEE [^*\n]{0,60})? \*\*\*",
+    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: DUE TO (?P<why>[A-Z][A-Z ,]{0,60}?))?(?:, SEE [^*\n]{0,60})? \*\*\*",
     DRIVER,
     "slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO TIME LIMIT ***",
     with_header=True,
