@@ -196,7 +196,6 @@ EXAMPLES: tuple[Example, ...] = (
                 {"state": "SUBMITTED_TO_WORKER", "name": "Slow.f", "count": 49942},
             ],
         ),
-        roots=("actor-calls-piled-up",),
         says=("49942 calls wait now",),
         severity="warning",
     ),
@@ -213,7 +212,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the calls reached the limit of the actor",
         {**QUIET_LOGS, "driver.log": f"{LIMIT.sample}\n"},
-        roots=("actor-calls-piled-up",),
         says=("Writer.write", "100 calls", "while len(pending) >= 100"),
     ),
     Example(
@@ -222,7 +220,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
         },
-        roots=("actor-calls-piled-up",),
         says=("more than 10000 calls", "Slow"),
         severity="warning",
     ),

@@ -363,7 +363,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an order book calls a risk desk, which calls the order book",
         _files((2, 1), (1, 1)),
-        roots=("actor-deadlock",),
         consequences=("get-timeout",),
         says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
     ),
@@ -383,13 +382,11 @@ EXAMPLES: tuple[Example, ...] = (
                 parent_task_id=sample.task_id(2),
             )
         ),
-        roots=("actor-deadlock",),
         says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
     ),
     Example(
         "live: the same, proven by the objects that both wait for",
         _proven(),
-        roots=("actor-deadlock",),
         says=(
             "OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)",
             "wait for each other",
@@ -415,7 +412,6 @@ EXAMPLES: tuple[Example, ...] = (
                 ),
             ],
         ),
-        roots=("actor-deadlock",),
         says=("waits for a call of its own",),
     ),
     Example(

@@ -227,13 +227,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "ray.kill ended the process and Ray restarted the actor: the actor's own log names the reason",
         {**_KILLED_LOGS, "driver.log": _RESTARTED},
-        roots=("actor-unavailable",),
         says=("ray.kill ended its process", "no_restart=False"),
     ),
     Example(
         "the same without the driver's output",
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}"},
-        roots=("actor-unavailable",),
         says=("ray.kill ended its process",),
         severity="warning",
     ),
@@ -244,14 +242,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an actor left on purpose long before a call could not reach its successor",
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}".replace("01:07:", "01:27:")},
-        roots=("actor-unavailable",),
         says=("its process ended while the call ran",),
         severity="warning",
     ),
     Example(
         "an actor whose process does not answer",
         {**QUIET_LOGS, "driver.log": _ERROR},
-        roots=("actor-unavailable",),
         says=("did not answer", "kill -CONT", "max_task_retries"),
     ),
     Example(
@@ -263,7 +259,6 @@ EXAMPLES: tuple[Example, ...] = (
                 "failed to connect to all addresses; last error: UNKNOWN",
             ),
         },
-        roots=("actor-unavailable",),
         says=("no connection",),
     ),
     Example(
@@ -273,7 +268,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _OLD_ERROR,
             f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT,
         },
-        roots=("actor-unavailable",),
         says=("did not answer",),
     ),
     Example(

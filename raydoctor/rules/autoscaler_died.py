@@ -142,7 +142,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",
         },
-        roots=("autoscaler-died",),
         says=("RuntimeError: the provider returned 403",),
     ),
     Example(
@@ -151,7 +150,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f'(raylet) {FAILED.sample}\n  File "/ray/autoscaler/_private/monitor.py", line 751, in <module>\n',
         },
-        roots=("autoscaler-died",),
         says=("terminated with signal 15",),
     ),
     Example(
@@ -178,7 +176,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/monitor.log": f"2026-11-21 10:49:20,676\tERROR monitor.py:610 -- {LOOP.sample}\n{_TRACEBACK}\n"
             f"2026-11-21 10:49:25,001\tINFO monitor.py:690 -- {STARTED.sample}\n",
         },
-        roots=("autoscaler-died",),
         says=("was started again",),
         severity="warning",
     ),

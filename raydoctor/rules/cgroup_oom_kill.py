@@ -175,7 +175,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker ended, and its container counts one kill",
         {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
-        roots=("cgroup-oom-kill",),
         says=("most likely", "1 process", "3.0 GiB", "docker run --memory=4g"),
     ),
     Example(

@@ -353,7 +353,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a raylet starts 40 s before the GCS registers it: its clock is behind",
         _two("", _started(_N, "10.0.0.3", "07:39:30,010")),
-        roots=("clock-skew",),
         says=("10.0.0.3", "40 s", "behind", "chronyc"),
     ),
     Example(
@@ -362,7 +361,6 @@ EXAMPLES: tuple[Example, ...] = (
             _placed("07:40:20,000"),
             _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
         ),
-        roots=("clock-skew",),
         says=("10.0.0.3", "25 s", "ahead"),
     ),
     Example(
@@ -382,7 +380,6 @@ EXAMPLES: tuple[Example, ...] = (
             _check("07:41:24,000", 4) + _check("07:41:37,000", 3) + _check("07:41:50,000", 2),
             _started(_N, "10.0.0.3", "07:40:10,010"),
         ),
-        roots=("clock-skew",),
         says=("10.0.0.3", "26 s", "3 health checks", "--num-cpus"),
     ),
     Example(
@@ -393,7 +390,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
             "live/live-daemons.json": _daemons("T"),
         },
-        roots=("clock-skew",),
         says=("raylet of node 10.0.0.3 (pid 304)", "SIGSTOP", "kill -CONT 304"),
         severity="error",
     ),

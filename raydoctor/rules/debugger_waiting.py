@@ -269,7 +269,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "breakpoint() with Ray's older debugger",
         {**QUIET_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
-        roots=("debugger-waiting",),
         consequences=("get-timeout",),
         says=("transform (pid 399)", "localhost:42285", "ray debug"),
     ),
@@ -280,7 +279,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
             "driver.log": _ERROR,
         },
-        roots=("debugger-waiting",),
         consequences=("get-timeout",),
         says=("10.0.0.2:38111",),
     ),
@@ -292,7 +290,6 @@ EXAMPLES: tuple[Example, ...] = (
             "live/live-workers.json": _workers(paused=1),
             "live/live-tasks.json": _TASKS,
         },
-        roots=("debugger-waiting",),
         says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
     ),
     Example(

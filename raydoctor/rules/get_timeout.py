@@ -263,7 +263,6 @@ EXAMPLES: tuple[Example, ...] = (
             "because the GCS server is dead or under high load .\n",
             **QUIET_LOGS,
         },
-        roots=("get-timeout",),
         says=(
             "The GCS did not answer a request of the program in time: getting the list of named actors",
         ),
@@ -271,7 +270,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a timeout shorter than the task",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        roots=("get-timeout",),
         says=("for train timed out after 45 s", "ray list tasks", "timeout=180"),
     ),
     Example(
@@ -281,7 +279,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "logs/debug_state.txt": _STATE,
         },
-        roots=("get-timeout",),
         says=("the task was still running (pid 128)",),
     ),
     Example(

@@ -278,7 +278,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _kill("300\t2.80\tpython train.py --epochs 3"),
             "logs/gcs_server.out": _JOB,
         },
-        roots=("head-memory-pressure",),
         says=("train.py", "2.80 GiB of 4.00 GiB", "summarize", "driver"),
     ),
     Example(
@@ -289,7 +288,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/gcs_server.out": _JOB,
         },
-        roots=("head-memory-pressure",),
         says=("The GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
     ),
     Example(
@@ -298,7 +296,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"[2026-11-21 10:49:14,541 W 291 291] (raylet) worker_killing_policy_by_time.cc:65: {NONE_LEFT[0].sample}\n",
             "logs/gcs_server.out": _JOB,
         },
-        roots=("head-memory-pressure",),
         says=("no worker",),
         severity="warning",
     ),

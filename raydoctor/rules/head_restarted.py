@@ -188,13 +188,11 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.event("Unhealthy", "Liveness probe failed: command timed out", "train-head"),
             )
         },
-        roots=("head-restarted",),
         says=("2 times", "liveness probe", "num-cpus", "gcsFaultToleranceOptions"),
     ),
     Example(
         "ray start failed",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", last=kubernetes.terminated("Error", 1), restarts=1))},
-        roots=("head-restarted",),
         says=("exit code 1", "--previous"),
     ),
     Example(
@@ -205,7 +203,6 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.event("CreatedHeadPod", "Created head Pod ml/train-head-b", "train", "RayCluster"),
             )
         },
-        roots=("head-restarted",),
         says=("RayCluster train", "2 of them"),
     ),
     Example(

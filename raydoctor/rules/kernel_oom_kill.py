@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job, WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
 from raydoctor.cluster import resources
 from raydoctor.model import paste
@@ -518,7 +518,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the kernel killed this pid, in its cgroup",
         {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
-        roots=("kernel-oom-kill",),
         says=("load_embeddings (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
     ),
     Example(
@@ -528,7 +527,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"{_LOGS['logs/raylet.out']}[2026-11-21 07:43:40,100 I 9 9] (raylet) node_manager.cc:355: \n{OFFERED.sample}\n",
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
-        roots=("kernel-oom-kill",),
         says=(
             "offers tasks 1.8 GiB of memory",
             "Make each load_embeddings smaller",
@@ -543,13 +541,11 @@ EXAMPLES: tuple[Example, ...] = (
             "[state-dump] InitialConfigResources: {CPU: 20000, memory: 40000000000000}\n",
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
-        roots=("kernel-oom-kill",),
         says=("Make each load_embeddings smaller: it held 2.4 GiB", "memory=3.9 * 1024**3"),
     ),
     Example(
         "the kernel logs the host's pids: name and time match",
         {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
-        roots=("kernel-oom-kill",),
         says=("load_embeddings (pid 379)",),
     ),
     Example(
@@ -561,7 +557,6 @@ EXAMPLES: tuple[Example, ...] = (
             "Shutting down the core worker because the local raylet failed. Check out the raylet.out log file. Raylet pid: 305\n",
             "dmesg.txt": _kernel(305, "raylet"),
         },
-        roots=("kernel-oom-kill",),
         consequences=("raylet-died",),
         says=("the raylet of node 127.0.0.1",),
     ),
@@ -617,18 +612,16 @@ EXAMPLES: tuple[Example, ...] = (
             "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
             "live/live-daemons.json": disks.example("daemons", (_alive("gcs_server", 301),)),
         },
-        roots=("kernel-oom-kill",),
         says=("the raylet of node 127.0.0.1",),
     ),
-    Example(
+    console(
         "a pasted kernel log, alone",
-        {"driver.log": _kernel(22082, "ray::load_embed")},
-        roots=("kernel-oom-kill",),
+        _kernel(22082, "ray::load_embed"),
         says=("ray::load_embed (pid 22082)", "2.4 GiB"),
     ),
-    Example(
+    console(
         "a pasted kernel log about another program",
-        {"driver.log": _kernel(4711, "mysqld")},
+        _kernel(4711, "mysqld"),
     ),
     Example(
         "a task prints the kernel's message",
@@ -638,9 +631,9 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "a pasted kernel log about a Python program that may not be Ray's",
-        {"driver.log": _kernel(4711, "python3")},
+        _kernel(4711, "python3"),
         roots=("kernel-oom-kill",),
         severity="warning",
     ),

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -394,7 +394,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774),
             "driver.log": _FRAMES,
         },
-        roots=("large-argument",),
         consequences=("object-store-full",),
         says=(
             "score.remote(table, row)",
@@ -414,20 +413,16 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("object-store-full",),
         consequences=("large-argument",),
     ),
-    Example(
+    console(
         "Ray Client warns about it",
-        {
-            "driver.log": f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
-            "function.\n"
-        },
-        roots=("large-argument",),
+        f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
+        "function.\n",
         says=("10 MB", "Ray Client", "ray.put"),
         severity="warning",
     ),
     Example(
         "live: twenty objects of exactly one size wait for their tasks",
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
-        roots=("large-argument",),
         says=("score.remote(…)", "20 equal objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
         severity="warning",
     ),
@@ -439,7 +434,6 @@ EXAMPLES: tuple[Example, ...] = (
             "live/live-objects.json": _objects(20, reader=""),
             "live/live-tasks.json": _tasks(20),
         },
-        roots=("large-argument",),
         says=("score.remote(…)", "20 equal objects"),
         severity="warning",
     ),
@@ -450,7 +444,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STORE,
             "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14"),
         },
-        roots=("large-argument",),
         says=("passed by value, at train.py:main:14",),
         severity="warning",
     ),

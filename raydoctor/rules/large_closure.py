@@ -141,7 +141,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
         },
-        roots=("large-closure",),
         says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
         severity="error",
     ),
@@ -151,7 +150,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
         },
-        roots=("large-closure",),
         says=("Encoder", "22 MiB", "__init__"),
     ),
     Example(

@@ -227,7 +227,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a child in its own session after its worker was killed",
         live.machine(_LEFT),
-        roots=("leftover-process",),
         says=("1 process outlived", "pid 3003 (sleep 3003), running for", "kill 3003", "10.0 MiB"),
     ),
     Example(
@@ -236,7 +235,6 @@ EXAMPLES: tuple[Example, ...] = (
             **live.machine(live.process(500, "child", _SERVER, outlived="raylet", raylet_pid=40)),
             **_gpu(500, _SERVER, 12 * _GPU),
         },
-        roots=("leftover-process",),
         says=("12.0 GiB of GPU 0", "raylet"),
         severity="error",
     ),
@@ -246,7 +244,6 @@ EXAMPLES: tuple[Example, ...] = (
             **live.machine(live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")),
             **_gpu(90, "ray::IDLE", 20 * _GPU),
         },
-        roots=("leftover-process",),
         says=("idle worker", "20.0 GiB of GPU 0", "max_calls=1"),
     ),
     Example(

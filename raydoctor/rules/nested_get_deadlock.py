@@ -467,7 +467,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
             "driver.log": _ERROR,
         },
-        roots=("nested-get-deadlock",),
         consequences=("get-timeout",),
         says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
     ),
@@ -476,7 +475,6 @@ EXAMPLES: tuple[Example, ...] = (
         sample.tables(
             nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]
         ),
-        roots=("nested-get-deadlock",),
         says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
     ),
     Example(
@@ -487,13 +485,11 @@ EXAMPLES: tuple[Example, ...] = (
             ray_get=[sample.in_ray_get("Coordinator.run", 1)],
             tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
         ),
-        roots=("nested-get-deadlock",),
         says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
     ),
     Example(
         "live: the same, from the objects that they wait for, without metrics",
         _sampled({}),
-        roots=("nested-get-deadlock",),
         says=("plan (pid 801) → part", "return [child.remote(part) for part in parts]"),
     ),
     Example(

@@ -135,7 +135,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a request for a GPU, and only CPU node types",
         {"logs/monitor.log": _CONFIG + _TWICE, **QUIET_LOGS},
-        roots=("no-node-type-fits",),
         consequences=("infeasible-request",),
         says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
     ),

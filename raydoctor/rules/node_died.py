@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
     DRIVER,
     NODE_DEAD,
@@ -317,7 +317,6 @@ EXAMPLES: tuple[Example, ...] = (
             + _HEALTH.format(why="failed to connect to all addresses; Connection refused"),
             "logs/raylet.out": "",
         },
-        roots=("node-died",),
         says=("10.0.0.3", "gone"),
     ),
     Example(
@@ -326,7 +325,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="Deadline Exceeded"),
             "logs/raylet.out": "",
         },
-        roots=("node-died",),
         says=("RAY_health_check_failure_threshold",),
     ),
     Example(
@@ -335,7 +333,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
             "live/live-nodes.json": _nodes("Unexpected termination: health check failed"),
         },
-        roots=("node-died",),
         says=("10.0.0.3", "max_retries"),
     ),
     Example(
@@ -345,51 +342,39 @@ EXAMPLES: tuple[Example, ...] = (
             "live/live-nodes.json": _nodes("Expected termination: received SIGTERM"),
         },
     ),
-    Example(
+    console(
         "a pasted line of the GCS's event file",
-        {
-            "driver.log": f'{{"custom_fields":{{"ip":"10.0.0.3","node_id":"{_N}"}},"event_id":"8fcc","host_name":"h","label":'
-            f'"RAY_NODE_REMOVED","message":"The node with node id: {_N} and address: 10.0.0.3 and node name: 10.0.0.3 has been '
-            'marked dead because the detector has missed too many heartbeats from it.","pid":"17","severity":"ERROR",'
-            '"source_type":"GCS","timestamp":1795257972}\n'
-        },
-        roots=("node-died",),
+        f'{{"custom_fields":{{"ip":"10.0.0.3","node_id":"{_N}"}},"event_id":"8fcc","host_name":"h","label":'
+        f'"RAY_NODE_REMOVED","message":"The node with node id: {_N} and address: 10.0.0.3 and node name: 10.0.0.3 has been '
+        'marked dead because the detector has missed too many heartbeats from it.","pid":"17","severity":"ERROR",'
+        '"source_type":"GCS","timestamp":1795257972}\n',
         says=("10.0.0.3",),
     ),
     Example(
         "a node that received SIGTERM",
         {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""},
     ),
-    Example(
+    console(
         "a driver of Ray 2.6 logs it, and a person removed the names",
-        {
-            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:2037 -- The node with node id: <node> and address: <its address> and "
-            "node name: <name> has been marked dead because the detector has missed too many heartbeats from it. This can happen when a "
-            "\t(1) raylet crashes unexpectedly (OOM, preempted node, etc.) \n\t(2) raylet has lagging heartbeats.\n"
-        },
-        roots=("node-died",),
+        "2026-11-21 07:42:46,044\tWARNING worker.py:2037 -- The node with node id: <node> and address: <its address> and "
+        "node name: <name> has been marked dead because the detector has missed too many heartbeats from it. This can happen when a "
+        "\t(1) raylet crashes unexpectedly (OOM, preempted node, etc.) \n\t(2) raylet has lagging heartbeats.\n",
         says=("died",),
     ),
-    Example(
+    console(
         "a program prints the sentence",
-        {
-            "driver.log": "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n"
-        },
+        "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n",
     ),
-    Example(
+    console(
         "a console that ends with the first words of the exception",
-        {
-            "driver.log": "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running) was dead or "
-            "unavailable.\n"
-        },
+        "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running) was dead or "
+        "unavailable.\n",
         roots=("node-died",),
     ),
-    Example(
+    console(
         "a caught exception",
-        {
-            "driver.log": "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n"
-            "task retried by hand: ok\n"
-        },
+        "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n"
+        "task retried by hand: ok\n",
         roots=("node-died",),
         severity="warning",
     ),

@@ -262,7 +262,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a reference from before ray.shutdown()",
         {**QUIET_LOGS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
-        roots=("object-owner-unknown",),
         says=("1 reference", "the driver of job 1", "ended"),
     ),
     Example(
@@ -272,7 +271,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
             f"{_UNKNOWN_TEXT}\n",
         },
-        roots=("object-owner-unknown",),
         says=("1 reference",),
     ),
     Example(
@@ -283,7 +281,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
             f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}",
         },
-        roots=("object-owner-unknown",),
         says=("1 object", "task c8ef45cc", "del ref"),
     ),
     Example(
@@ -292,13 +289,11 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}",
         },
-        roots=("object-owner-unknown",),
         says=("last counted reference",),
     ),
     Example(
         "a reference pickled by the program",
         {**QUIET_LOGS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
-        roots=("object-owner-unknown",),
         says=("refused", "pass them through Ray"),
     ),
     Example(

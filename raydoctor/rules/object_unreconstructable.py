@@ -238,7 +238,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_RAISED}{_RETRIES_DISABLED}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
-        roots=("object-unreconstructable",),
         says=("1 object", "max_retries=0", "@ray.remote(max_retries=10)"),
     ),
     Example(
@@ -247,13 +246,11 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
         },
-        roots=("object-unreconstructable",),
         says=("discarded the record of the task", "RAY_max_lineage_bytes=4294967296"),
     ),
     Example(
         "up to 2.53 one sentence for three reasons: the object's id shows a ray.put",
         {**QUIET_LOGS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
-        roots=("object-unreconstructable",),
         says=("a ray.put value of the driver of job 1",),
     ),
     Example(
@@ -263,7 +260,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
-        roots=("object-unreconstructable",),
         says=("4 objects", "6", "same number"),
     ),
     Example(

@@ -182,7 +182,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             _DRIVER_FILE: "".join(_attempt(10 + n) for n in range(3)),
         },
-        roots=("oom-kill-loop",),
         consequences=("ray-oom-kill",),
         says=("train", "3 times", "RAY_task_oom_retries"),
     ),

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -298,7 +298,6 @@ EXAMPLES: tuple[Example, ...] = (
             '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
             f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
         },
-        roots=("package-too-large",),
         says=(
             "600 MiB",
             "512 MiB",
@@ -309,7 +308,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "many small files, and only the inner error is left (2.9)",
         {**QUIET_LOGS, "driver.log": _VALUE_ERROR.replace("512", "500")},
-        roots=("package-too-large",),
         says=("500 MiB", "du -sh", ".git"),
     ),
     Example(
@@ -320,7 +318,6 @@ EXAMPLES: tuple[Example, ...] = (
             + _warning("/home/user/project/resnet/last.ckpt", "580.00")
             + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
         },
-        roots=("package-too-large",),
         says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
     ),
     Example(
@@ -333,7 +330,6 @@ EXAMPLES: tuple[Example, ...] = (
             '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
             f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
         },
-        roots=("package-too-large",),
         says=("100 MiB",),
     ),
     Example(
@@ -352,23 +348,18 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
         },
     ),
-    Example(
+    console(
         "the end of a submission with Ray 2.9, without the lines above it",
-        {
-            "driver.log": "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
-            f"{UPLOADING.sample}\n    data = await req.read()\n"
-            '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
-            f"    raise HTTPRequestEntityTooLarge(\n{BODY_TOO_LARGE[1].sample}\n"
-        },
-        roots=("package-too-large",),
+        "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+        f"{UPLOADING.sample}\n    data = await req.read()\n"
+        '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+        f"    raise HTTPRequestEntityTooLarge(\n{BODY_TOO_LARGE[1].sample}\n",
         says=("100 MiB", "du -sh"),
     ),
-    Example(
+    console(
         "another server that refuses a large request",
-        {
-            "driver.log": "Traceback (most recent call last):\n"
-            '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
-            f"{BODY_TOO_LARGE[1].sample}\nupload refused\n"
-        },
+        "Traceback (most recent call last):\n"
+        '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
+        f"{BODY_TOO_LARGE[1].sample}\nupload refused\n",
     ),
 )

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -175,13 +175,12 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": _TIMEOUT,
         },
-        roots=("ports-exhausted",),
         consequences=("get-timeout",),
         says=("1 start", "--min-worker-port", "firewall"),
     ),
-    Example(
+    console(
         "only the driver's output is left",
-        {"driver.log": f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}"},
+        f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}",
         roots=("ports-exhausted",),
         consequences=("get-timeout",),
     ),

@@ -179,7 +179,6 @@ EXAMPLES: tuple[Example, ...] = (
                 "daemons", [_daemon("raylet", 40, "Z", ppid=7, parent="ray", parent_state="T")]
             ),
         },
-        roots=("raylet-defunct",),
         says=("1 worker", "pid 7 (ray)", "kill -CONT 7"),
     ),
     Example(

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, GCS
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -210,19 +210,15 @@ _ENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the head does not start: the address of Redis is wrong",
-        {
-            "driver.log": "2026-11-22 18:48:44,984 CRITICAL node.py:610 -- Failed to start GCS. Last 10 lines of error files:\n"
-            + _TRIED
-        },
-        roots=("redis-unreachable",),
+        "2026-11-22 18:48:44,984 CRITICAL node.py:610 -- Failed to start GCS. Last 10 lines of error files:\n"
+        + _TRIED,
         says=("10.0.0.9:6379", "ended itself", "redis-cli -h 10.0.0.9 -p 6379 ping"),
     ),
     Example(
         "the GCS ends itself, and its log contains the reason",
         {"logs/gcs_server.out": _TRIED + _ENDED, "logs/raylet.out": ""},
-        roots=("redis-unreachable",),
         consequences=("gcs-died",),
         says=("10.0.0.9:6379",),
     ),
@@ -233,13 +229,11 @@ EXAMPLES: tuple[Example, ...] = (
             "Failed to setup encrypted redis: SSL_connect failed: wrong version number"),
             "logs/raylet.out": "",
         },
-        roots=("redis-unreachable",),
         says=("ended itself", "rediss://"),
     ),
     Example(
         "the health check of Ray up to 2.49",
         {"logs/gcs_server.out": _line(31, "C", "Redis connection failed. Shutdown GCS."), "logs/raylet.out": ""},
-        roots=("redis-unreachable",),
         says=("ended itself",),
     ),
     Example(
@@ -248,13 +242,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _line(29, "E", RETRIED[1].sample) + _line(35, "C", GAVE_UP[1].sample),
             "logs/raylet.out": "",
         },
-        roots=("redis-unreachable",),
         says=("5 attempts", "RAY_REDIS_ADDRESS"),
     ),
     Example(
         "Redis answers again before the GCS gives up",
         {"logs/gcs_server.out": _line(29, "E", RETRIED[1].sample), "logs/raylet.out": ""},
-        roots=("redis-unreachable",),
         says=("1 error so far",),
         severity="warning",
     ),

@@ -259,7 +259,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{NODE_NOT_STARTED[0].sample}\n',
         },
-        roots=("resource-isolation-failed",),
         says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),
     ),
     Example(
@@ -272,7 +271,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/gcs_server.out": "",
         },
-        roots=("resource-isolation-failed",),
         says=("/sys/fs/cgroup/ray-node", "chown", "--cgroup-path"),
     ),
     Example(
@@ -281,7 +279,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"[2026-11-21 10:49:34,428 W 295 295] (raylet) m.cc:90: {SLICE_FULL.sample}\n",
             "logs/gcs_server.out": "",
         },
-        roots=("resource-isolation-failed",),
         says=("2.0 GiB", "1.0 GiB", "--system-reserved-memory=3221225472"),
         severity="warning",
     ),

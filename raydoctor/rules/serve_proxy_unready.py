@@ -136,7 +136,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _RAISED,
             **QUIET_LOGS,
         },
-        roots=("serve-proxy-unready",),
         says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
     ),
     Example(

@@ -259,7 +259,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a threshold that only the driver sets",
         _settings(memory_usage_threshold=(None, None, "0.8")),
-        roots=("setting-not-applied",),
         says=(
             "RAY_memory_usage_threshold=0.8",
             "pid 812",
@@ -273,7 +272,6 @@ EXAMPLES: tuple[Example, ...] = (
             local_fs_capacity_threshold=(None, None, "0.99"),
             health_check_failure_threshold=("5", "20", "50"),
         ),
-        roots=("setting-not-applied",),
         says=(
             "RAY_health_check_failure_threshold=50",
             "RAY_local_fs_capacity_threshold=0.99",

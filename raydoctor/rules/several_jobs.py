@@ -166,13 +166,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _FIRST + _SECOND + _gcs(40, _FIRST_ENDS) + _SECOND_ENDS,
             "logs/raylet.out": "",
         },
-        roots=("several-jobs",),
         says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
     ),
     Example(
         "two jobs are running now, and the log of the GCS is on another machine",
         {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, ""))},
-        roots=("several-jobs",),
         says=("2 jobs have been running", "job 2 (driver pid 8)"),
     ),
     Example(

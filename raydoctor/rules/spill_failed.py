@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -316,7 +316,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the spill directory is full",
         {**QUIET_LOGS, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
-        roots=("spill-failed",),
         says=("3 times", "No space left on device", "object-spilling-directory"),
     ),
     Example(
@@ -333,17 +332,13 @@ EXAMPLES: tuple[Example, ...] = (
             )
             + "\n",
         },
-        roots=("spill-failed",),
         says=("Not a directory",),
     ),
-    Example(
+    console(
         "packages for S3 are missing, so Ray does not start",
-        {
-            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
-            "    _external_storage = ExternalStorageSmartOpenImpl(\n"
-            f"  File \"{_STORAGE}\", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named 'boto3'\n"
-        },
-        roots=("spill-failed",),
+        f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
+        "    _external_storage = ExternalStorageSmartOpenImpl(\n"
+        f"  File \"{_STORAGE}\", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named 'boto3'\n",
         says=("No module named 'boto3'", "pip install"),
     ),
     Example(
@@ -356,7 +351,6 @@ EXAMPLES: tuple[Example, ...] = (
             + SETUP_FAILED.sample
             + "\n",
         },
-        roots=("spill-failed",),
         says=("Read-only file system", "Make /spill writable"),
     ),
     Example(

@@ -157,7 +157,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "three old sessions",
         example("sessions", [_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
-        roots=("stale-session",),
         says=("3 ended sessions", "7.0 GiB", "rm -rf /tmp/ray/session_2026-10-03_"),
     ),
     Example(

@@ -102,7 +102,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
             **QUIET_LOGS,
         },
-        roots=("task-cancelled",),
         says=("Task A.slow was cancelled by ray.cancel",),
     ),
     Example(
@@ -115,7 +114,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_TRACEBACK}ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
             **QUIET_LOGS,
         },
-        roots=("task-cancelled",),
         says=("A task was cancelled",),
     ),
 )

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -242,17 +242,13 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.40.0"),
             "logs/raylet.out": "",
         },
-        roots=("version-mismatch",),
         says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
     ),
-    Example(
+    console(
         "another version of Python in Ray Client",
-        {
-            "driver.log": f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
-            .replace("2.50.0", "2.40.0")
-            .replace("3.11.7", "3.10.13", 1)
-        },
-        roots=("version-mismatch",),
+        f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
+        .replace("2.50.0", "2.40.0")
+        .replace("3.11.7", "3.10.13", 1),
         says=("Python 3.11.7", "Python 3.10.13", "python3.10"),
     ),
     Example(
@@ -262,7 +258,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.60.0"),
             "logs/raylet.out": "",
         },
-        roots=("version-mismatch",),
         says=("older than 2.55", "ray[default]==2.60.0"),
     ),
     Example(
@@ -272,7 +267,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.9.3"),
             "logs/raylet.out": "",
         },
-        roots=("version-mismatch",),
         says=("newer than 2.53", "ray[default]==2.9.3"),
     ),
     Example(
@@ -299,30 +293,25 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
     ),
-    Example(
+    console(
         "a launcher that prints the error of ray job submit behind its own words",
-        {"driver.log": f"submission failed: {_TOLD.sample}"},
-        roots=("version-mismatch",),
+        f"submission failed: {_TOLD.sample}",
         says=("Ray 2.50.0", "Ray 2.40.0"),
     ),
-    Example(
+    console(
         "Ray 0.8 compares pyarrow as well",
-        {
-            "driver.log": "Traceback (most recent call last):\nException: Version mismatch: The cluster was started with:\n"
-            "    Ray: 0.8.0\n    Python: 3.6.5\n    Pyarrow: 0.14.0.RAY\nThis process on node 10.0.0.2 was started with:\n"
-            "    Ray: 0.8.0\n    Python: 3.6.7\n    Pyarrow: 0.14.0.RAY\n"
-        },
-        roots=("version-mismatch",),
+        "Traceback (most recent call last):\nException: Version mismatch: The cluster was started with:\n"
+        "    Ray: 0.8.0\n    Python: 3.6.5\n    Pyarrow: 0.14.0.RAY\nThis process on node 10.0.0.2 was started with:\n"
+        "    Ray: 0.8.0\n    Python: 3.6.7\n    Pyarrow: 0.14.0.RAY\n",
         says=("Python 3.6.7", "Python 3.6.5"),
     ),
-    Example(
+    console(
         "a console that ends with the first line of the error",
-        {"driver.log": f"{_CUT_OFF.sample}\n"},
-        roots=("version-mismatch",),
+        f"{_CUT_OFF.sample}\n",
         says=("another version of Ray or Python",),
     ),
-    Example(
+    console(
         "a program that quotes the line and runs",
-        {"driver.log": f"{_CUT_OFF.sample}\nfixed by a new installation, now running\n"},
+        f"{_CUT_OFF.sample}\nfixed by a new installation, now running\n",
     ),
 )

@@ -181,7 +181,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"when it is returned. Worker exits with an exit code 3.{_ADDED}",
             "logs/raylet.out": "",
         },
-        roots=("worker-exit-code",),
         says=("convert", "sys.exit(3)"),
     ),
     Example(
@@ -193,7 +192,6 @@ EXAMPLES: tuple[Example, ...] = (
             "(timeout: -1ms)\n",
             "logs/raylet.out": "",
         },
-        roots=("worker-exit-code",),
         says=('sys.exit("no licence found")',),
     ),
     Example(
@@ -203,7 +201,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"exceeded K8s pod memory limits.{_ADDED}",
             "logs/raylet.out": "",
         },
-        roots=("worker-exit-code",),
         says=("sys.exit(1)", "not evidence of memory"),
     ),
     Example(

@@ -103,7 +103,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"(raylet) {STARTED.sample.replace('24 PY', '12 PY').replace('4x', '2x')}\n(raylet) {STARTED.sample}\n",
         },
-        roots=("worker-pool-large",),
         says=("Node 10.0.0.2 started 24 worker processes, 4 times the expected 6",),
     ),
     Example(

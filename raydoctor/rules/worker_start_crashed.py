@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -210,7 +210,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": _RAISED,
         },
-        roots=("worker-start-crashed",),
         says=(
             "6 worker processes",
             "AttributeError: module 'queue'",
@@ -218,23 +217,20 @@ EXAMPLES: tuple[Example, ...] = (
             "queue.__file__",
         ),
     ),
-    Example(
+    console(
         "before 2.55 the caller only times out; only the driver's output is available",
-        {
-            "driver.log": "".join(
-                "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
-                + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
-                for n in range(3)
-            )
-            + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-        },
-        roots=("worker-start-crashed",),
+        "".join(
+            "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
+            + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
+            for n in range(3)
+        )
+        + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
         consequences=("get-timeout",),
         says=("3 worker processes", "AttributeError"),
     ),
-    Example(
+    console(
         "only the final error is available: the cause is Ray's guess",
-        {"driver.log": _RAISED},
+        _RAISED,
         roots=("worker-start-crashed",),
     ),
     Example(
@@ -244,21 +240,16 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
-    Example(
+    console(
         "a console shows only what a starting worker printed",
-        {
-            "driver.log": "(raylet) Traceback (most recent call last):\n"
-            '(raylet)   File "/opt/venv/lib/python3.12/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>\n'
-            "(raylet)     import ray\n(raylet) ModuleNotFoundError: No module named 'ray'\n"
-        },
-        roots=("worker-start-crashed",),
+        "(raylet) Traceback (most recent call last):\n"
+        '(raylet)   File "/opt/venv/lib/python3.12/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>\n'
+        "(raylet)     import ray\n(raylet) ModuleNotFoundError: No module named 'ray'\n",
         says=("A worker process died while starting", "No module named 'ray'"),
     ),
-    Example(
+    console(
         "Ctrl-C while workers start",
-        {
-            "driver.log": '(raylet) Traceback (most recent call last):\n(raylet)   File "/venv/lib/python3.11/site-packages/ray/_private/workers/'
-            'default_worker.py", line 8, in <module>\n(raylet)     import ray\n(raylet) KeyboardInterrupt\n'
-        },
+        '(raylet) Traceback (most recent call last):\n(raylet)   File "/venv/lib/python3.11/site-packages/ray/_private/workers/'
+        'default_worker.py", line 8, in <module>\n(raylet)     import ray\n(raylet) KeyboardInterrupt\n',
     ),
 )

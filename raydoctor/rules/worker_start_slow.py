@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Subject
@@ -193,7 +193,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is "
             "most often caused by errors in the worker's Python environment setup.\n",
         },
-        roots=("worker-start-slow",),
         says=(
             "6 worker processes",
             "within 6 s",
@@ -201,14 +200,10 @@ EXAMPLES: tuple[Example, ...] = (
             "/mnt/share/site",
         ),
     ),
-    Example(
+    console(
         "before 2.55 the caller only times out; only the driver's output is available",
-        {
-            "driver.log": "".join(
-                f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3)
-            )
-            + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-        },
+        "".join(f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3))
+        + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
         roots=("worker-start-slow",),
         consequences=("get-timeout",),
     ),
@@ -221,7 +216,6 @@ EXAMPLES: tuple[Example, ...] = (
             + _started("40,100", 453),
             "logs/gcs_server.out": "",
         },
-        roots=("worker-start-slow",),
         says=("1 worker process",),
         severity="warning",
     ),

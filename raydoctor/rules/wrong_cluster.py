@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -284,44 +284,36 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
         },
-        roots=("wrong-cluster",),
         says=("raysubmit_grZVwcH86PK5tgyy", "ray.init()"),
     ),
     Example(
         "the driver joined another cluster than the captured one",
         {"driver.log": _JOINED, "logs/gcs_server.out": _GCS, **_RAYLET},
-        roots=("wrong-cluster",),
         says=("10.0.0.3:6390", "10.0.0.2"),
         severity="warning",
     ),
-    Example(
+    console(
         "two clusters on the machine, and the driver cannot choose",
-        {
-            "driver.log": f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
-            "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n"
-        },
-        roots=("wrong-cluster",),
+        f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
+        "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n",
         says=("10.0.0.2:6379 and 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
         severity="critical",
     ),
-    Example(
+    console(
         "two clusters on the machine, and Ray chose one",
-        {"driver.log": f"2026-11-21 10:51:13,506\tWARNING services.py:412 -- {_SEVERAL.sample}\n"},
-        roots=("wrong-cluster",),
+        f"2026-11-21 10:51:13,506\tWARNING services.py:412 -- {_SEVERAL.sample}\n",
         says=("joined the latest, 10.0.0.3:6390",),
         severity="warning",
     ),
     Example(
         "no Ray on the driver's machine",
         {"driver.log": f"{_TRACEBACK}{_NONE.sample}\n", "logs/gcs_server.out": _GCS, **_RAYLET},
-        roots=("wrong-cluster",),
         says=("10.0.0.2",),
         severity="critical",
     ),
     Example(
         "a stale address file of a dead cluster hides the running one",
         {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
-        roots=("wrong-cluster",),
         says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
     ),
     Example(
@@ -331,7 +323,6 @@ EXAMPLES: tuple[Example, ...] = (
             **_RAYLET,
             **_addresses("RAY_ADDRESS", "10.0.0.9:6379", "true"),
         },
-        roots=("wrong-cluster",),
         says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
         severity="warning",
     ),
