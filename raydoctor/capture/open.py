@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import contents, manifest, owners, session
@@ -150,12 +149,7 @@ class Capture:
     def __enter__(self) -> Capture:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -74,8 +74,8 @@ class Example:
     files: Mapping[str, str]
     """Path in the capture -> content."""
     roots: tuple[str, ...] = ()
-    """Rules expected as roots, in any order. Without any, an example that `says` something expects its own
-    rule, and any other example expects no diagnosis."""
+    """Rules expected as roots, in any order. Without any, an example that `says` something or has a severity
+    expects its own rule, and any other example expects no diagnosis."""
     consequences: tuple[str, ...] = ()
     """Rules that must appear below a root."""
     says: tuple[str, ...] = ()
@@ -126,7 +126,10 @@ class Rule:
     def examples(self) -> tuple[Example, ...]:
         """`EXAMPLES` at the end of the rule's module, each with its roots."""
         found: Iterable[Example] = self.judge.__globals__.get("EXAMPLES", ())
-        return tuple(e if e.roots or not e.says else replace(e, roots=(self.name,)) for e in found)
+        return tuple(
+            e if e.roots or not (e.says or e.severity) else replace(e, roots=(self.name,))
+            for e in found
+        )
 
 
 def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at the call
@@ -135,7 +138,7 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
     severity: Severity,
     rank: int,
     explains: Iterable[EntityKind] | None = None,
-    caused_by: Iterable[EntityKind] | None = None,
+    caused_by: Iterable[EntityKind] = (),
     looks_for: Iterable[Signal],
     remedies: Iterable[Remedy] = (),
     fallback: bool = False,
@@ -151,7 +154,7 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
             severity=severity,
             rank=rank,
             explains=None if explains is None else tuple(explains),
-            caused_by=None if caused_by is None else tuple(caused_by),
+            caused_by=None if explains is None and not caused_by else tuple(caused_by),
             looks_for=tuple(looks_for),
             remedies=tuple(remedies),
             judge=judge,

@@ -58,7 +58,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html
     severity="error",
     rank=83,
     explains=("actor-queue",),
-    caused_by=(),
     looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),
 )  # fmt: skip
 def actor_calls_piled_up(case: Case) -> Iterator[Finding]:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     severity="error",
     rank=74,
     explains=("task", "waiting", "waiting-actor"),
-    caused_by=(),
     looks_for=(waiting.INTERRUPTED, RAY_EXCEPTION, *ACTOR_PLACED),
 )  # fmt: skip
 def actor_deadlock(case: Case) -> Iterator[Finding]:

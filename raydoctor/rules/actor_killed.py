@@ -357,7 +357,6 @@ EXAMPLES: tuple[Example, ...] = (
             writer="raylet_ipc_client.cc:133: RayletIpcClient",
             more=" including lineage ref count",
         ),
-        roots=("actor-killed",),
         severity="warning",
     ),
     Example(

@@ -98,7 +98,6 @@ class _Fate(NamedTuple):
     severity="error",
     rank=49,
     explains=("actor-name", "task-error"),
-    caused_by=(),
     looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:

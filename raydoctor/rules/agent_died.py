@@ -301,7 +301,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "only the driver's output is available",
         "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
-        roots=("agent-died",),
         severity="critical",
     ),
     Example(

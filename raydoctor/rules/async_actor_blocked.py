@@ -75,7 +75,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
     severity="error",
     rank=73,
     explains=("event-loop", "task", "waiting", "waiting-actor"),
-    caused_by=(),
     looks_for=(BLOCKING_GET, SLOW_STEP, RAY_EXCEPTION),
 )  # fmt: skip
 def async_actor_blocked(case: Case) -> Iterator[Finding]:

@@ -69,7 +69,6 @@ _MISSING = ("no authentication token was found", "Missing authentication token")
     severity="critical",
     rank=11,
     explains=("auth", "node", "raylet"),
-    caused_by=(),
     looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:

@@ -66,7 +66,6 @@ _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not read
     severity="error",
     rank=73,
     explains=("task", "waiting"),
-    caused_by=(),
     looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
 )  # fmt: skip
 def cancel_ignored(case: Case) -> Iterator[Finding]:

@@ -54,7 +54,6 @@ _LOG = Gap(
     severity="error",
     rank=89,
     explains=("process", "worker"),
-    caused_by=(),
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
 )  # fmt: skip

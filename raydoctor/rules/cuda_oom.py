@@ -117,7 +117,6 @@ class _Shortage:
     severity="error",
     rank=43,
     explains=("actor", "process", "task-error", "worker"),
-    caused_by=(),
     looks_for=(*SIGNALS, PRINTED, *REFUSED, TRACEBACK, WORKER_EXIT, WORKER_DIED),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:

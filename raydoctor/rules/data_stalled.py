@@ -435,7 +435,6 @@ EXAMPLES: tuple[Example, ...] = (
         "the same, and the pipeline finishes",
         f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3
         + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n",
-        roots=("data-stalled",),
         severity="info",
     ),
     Example(

@@ -77,7 +77,6 @@ _LEGACY_DOC = (
     severity="error",
     rank=72,
     explains=("debugger", "waiting"),
-    caused_by=(),
     looks_for=(LEGACY_OPEN, DEBUGPY_OPEN, DEBUGPY_WAITS, *CONNECTED, waiting.INTERRUPTED, RAY_EXCEPTION),
 )  # fmt: skip
 def debugger_waiting(case: Case) -> Iterator[Finding]:

@@ -127,7 +127,6 @@ _ENOUGH = 65536
     severity="error",
     rank=8,
     explains=("files", "job", "raylet", "worker"),
-    caused_by=(),
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
         *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, TRACEBACK, *worker_start.SIGNALS),
@@ -494,7 +493,6 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/usr/lib/python3.10/pathlib.py", line 1134, in read_text\n'
         '  File "/usr/lib/python3.10/pathlib.py", line 1119, in open\n'
         f"{PYTHON.sample}\n",
-        roots=("file-descriptor-limit",),
         severity="warning",
     ),
     console(

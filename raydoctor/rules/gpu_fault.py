@@ -73,7 +73,6 @@ class _GpuIncident(NamedTuple):
     severity="error",
     rank=28,
     explains=("gpu-fault", "process", "task-error", "worker"),
-    caused_by=(),
     looks_for=(*gpu.SIGNALS, *user_errors.SIGNALS, *CRASH_SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def gpu_fault(case: Case) -> Iterator[Finding]:

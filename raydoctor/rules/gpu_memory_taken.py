@@ -109,7 +109,6 @@ _WORDS = pattern(
     severity="error",
     rank=44,
     explains=("actor", "gpu-memory", "process", "task-error", "worker"),
-    caused_by=(),
     looks_for=(
         *(*_ENGINES, *STARTED),
         *(*SIGNALS, WORKER_EXIT, WORKER_DIED),

@@ -81,7 +81,6 @@ TOO_LARGE = Signal(
     severity="error",
     rank=28,
     explains=("actor", "message", "process", "task", "worker"),
-    caused_by=(),
     looks_for=(TOO_LARGE, WORKER_EXIT, WORKER_DIED, TASK_FAILED, RAY_EXCEPTION),
 )  # fmt: skip
 def grpc_message_too_large(case: Case) -> Iterator[Finding]:

@@ -81,7 +81,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
     severity="error",
     rank=19,
     explains=("memory", "process", "worker"),
-    caused_by=(),
     looks_for=(*OOM_KILL, OOM_SUMMARY, *NONE_LEFT, *JOB_STARTED),
 )  # fmt: skip
 def head_memory_pressure(case: Case) -> Iterator[Finding]:

@@ -58,7 +58,6 @@ _REFUSED, _LIMITED = _WHYS[4][1], _WHYS[0][1]
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def image_pull_failed(case: Case) -> Iterator[Finding]:

@@ -77,7 +77,6 @@ _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with
     severity="error",
     rank=25,
     explains=("daemon", "job", "process", "worker"),
-    caused_by=(),
     looks_for=(
         *OOM_SIGNALS,
         MONITOR_OFF,
@@ -634,7 +633,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a pasted kernel log about a Python program that may not be Ray's",
         _kernel(4711, "python3"),
-        roots=("kernel-oom-kill",),
         severity="warning",
     ),
 )

@@ -64,7 +64,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/closure-capture-large-ob
     severity="warning",
     rank=78,
     explains=("closure",),
-    caused_by=(),
     looks_for=(VERY_LARGE, TOO_LARGE, RAY_EXCEPTION, ERROR_TEXT),
 )
 def large_closure(case: Case) -> Iterator[Finding]:

@@ -52,7 +52,6 @@ _CONTEXT = 1 << 30
     severity="warning",
     rank=96,
     explains=("process",),
-    caused_by=(),
     looks_for=(WORKER_EXIT,),
 )
 def leftover_process(case: Case) -> Iterator[Finding]:

@@ -598,7 +598,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a trial whose failure the program survives",
         "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n",
-        roots=("nccl-failure",),
         severity="warning",
     ),
 )

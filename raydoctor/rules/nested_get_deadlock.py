@@ -59,7 +59,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     severity="error",
     rank=75,
     explains=("actor", "lease", "starved", "task", "waiting"),
-    caused_by=(),
     looks_for=(
         waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
     ),

@@ -41,7 +41,6 @@ from raydoctor.rules.shared import waiting
     severity="error",
     rank=73,
     explains=("node-types",),
-    caused_by=(),
     looks_for=(*waiting.NO_NODE_TYPE, autoscaler.CONFIG, *NODE_REGISTERED, *NODE_DEAD),
 )  # fmt: skip
 def no_node_type_fits(case: Case) -> Iterator[Finding]:

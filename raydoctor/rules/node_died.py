@@ -375,7 +375,6 @@ EXAMPLES: tuple[Example, ...] = (
         "a caught exception",
         "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n"
         "task retried by hand: ok\n",
-        roots=("node-died",),
         severity="warning",
     ),
 )

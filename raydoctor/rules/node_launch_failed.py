@@ -61,7 +61,6 @@ _ADVICE = (
     severity="error",
     rank=77,
     explains=("autoscaler",),
-    caused_by=(),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
     ),

@@ -61,7 +61,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
     severity="error",
     rank=52,
     explains=("serialization",),
-    caused_by=(),
     looks_for=(
         REFUSED,
         CULPRIT,

@@ -93,7 +93,6 @@ OUT_OF_BAND = Signal(
     severity="error",
     rank=49,
     explains=("object", "reference"),
-    caused_by=(),
     looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, RAY_EXCEPTION, ERROR_TEXT),
 )  # fmt: skip
 def object_owner_unknown(case: Case) -> Iterator[Finding]:

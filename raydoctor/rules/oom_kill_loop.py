@@ -56,7 +56,6 @@ RETRIES_LEFT = Signal(
     severity="error",
     rank=19,
     explains=("oom-loop", "waiting"),
-    caused_by=(),
     looks_for=(*OOM_KILL, OOM_SUMMARY, TASK_ATTEMPT_FAILED, RETRY_PUSHED, RETRIES_LEFT),
 )  # fmt: skip
 def oom_kill_loop(case: Case) -> Iterator[Finding]:

@@ -114,7 +114,6 @@ _MOST = 5
     severity="error",
     rank=67,
     explains=("package",),
-    caused_by=(),
     looks_for=(TOO_LARGE, *BODY_TOO_LARGE, UPLOADING, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:

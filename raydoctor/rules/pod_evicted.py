@@ -55,7 +55,6 @@ _MORE = 1.5
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def pod_evicted(case: Case) -> Iterator[Finding]:

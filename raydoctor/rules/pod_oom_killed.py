@@ -52,7 +52,6 @@ _MORE = 1.5
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=(*SIGNALS, OFFERED),
 )
 def pod_oom_killed(case: Case) -> Iterator[Finding]:

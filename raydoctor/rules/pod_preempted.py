@@ -72,7 +72,6 @@ _LOST = pattern(r"node\.kubernetes\.io/(?:unreachable|not-ready|out-of-service)"
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def pod_preempted(case: Case) -> Iterator[Finding]:

@@ -60,7 +60,6 @@ _VOLUME = pattern(
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def pod_unschedulable(case: Case) -> Iterator[Finding]:

@@ -181,7 +181,6 @@ class _Conflict:
     severity="error",
     rank=8,
     explains=("daemon", "job", "ports", "process", "program", "raylet", "task-error", "worker"),
-    caused_by=(),
     looks_for=(COMPONENTS, *_OCCUPIED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
 )
 def port_conflict(case: Case) -> Iterator[Finding]:

@@ -65,7 +65,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configuratio
     severity="error",
     rank=8,
     explains=("ports", "start-crashed", "waiting", "worker"),
-    caused_by=(),
     daemons_record=True,
     looks_for=(NO_PORT, *worker_start.SIGNALS),
 )  # fmt: skip

@@ -436,14 +436,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console that begins within the report's table",
         f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n",
-        roots=("ray-oom-kill",),
         severity="warning",
     ),
     console(
         "a caught exception, and text that resembles the end of a report",
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
         "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n",
-        roots=("ray-oom-kill",),
         severity="warning",
     ),
 )

@@ -500,7 +500,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "only the driver's output is left",
         "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n",
-        roots=("raylet-died",),
         severity="critical",
     ),
     console(
@@ -550,7 +549,6 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "agent.txt": f"2026-11-21 07:44:11,500\tERROR process_watcher.py:116 -- {_TERMINATED}    [state-dump] 3 leases\n"
         },
-        roots=("raylet-died",),
         severity="warning",
     ),
     console(

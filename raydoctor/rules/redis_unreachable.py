@@ -115,7 +115,6 @@ _CHECKS = ("RedisError", "Failed to setup encrypted redis", "Failed to get Redis
     severity="critical",
     rank=4,
     explains=("daemon",),
-    caused_by=(),
     looks_for=(*RETRIED, *GAVE_UP, NOT_STARTED, CHECK_FAILED),
 )
 def redis_unreachable(case: Case) -> Iterator[Finding]:

@@ -490,7 +490,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the same in a program that connects again",
         f"{MESH_FRAME.sample}\nretrying process group; connected\nepoch 1\n",
-        roots=("rendezvous-failed",),
         severity="warning",
     ),
 )

@@ -107,7 +107,6 @@ _SINCE = (2, 50)
     severity="critical",
     rank=8,
     explains=("isolation",),
-    caused_by=(),
     looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, *NODE_NOT_STARTED, CHECK_FAILED),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:

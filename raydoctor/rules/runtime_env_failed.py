@@ -55,7 +55,6 @@ ELSEWHERE = ("timeout", "too-large")
     severity="error",
     rank=70,
     explains=("program", "runtime-env", "waiting"),
-    caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )
@@ -205,7 +204,6 @@ EXAMPLES: tuple[Example, ...] = (
             f'{_ENV}, context: {{"command_prefix": []}}\n',
             **QUIET_LOGS,
         },
-        roots=("runtime-env-failed",),
         severity="warning",
     ),
     console(

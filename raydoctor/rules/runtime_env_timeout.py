@@ -65,7 +65,6 @@ _STEPS = {
     severity="error",
     rank=69,
     explains=("runtime-env", "waiting"),
-    caused_by=(),
     daemons_record=True,
     looks_for=(*environments.SIGNALS, *builds.SIGNALS),
 )  # fmt: skip

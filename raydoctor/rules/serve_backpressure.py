@@ -55,7 +55,6 @@ DROPPED = Signal(
     severity="warning",
     rank=83,
     explains=("serve-queue",),
-    caused_by=(),
     looks_for=(DROPPED,),
 )
 def serve_backpressure(case: Case) -> Iterator[Finding]:

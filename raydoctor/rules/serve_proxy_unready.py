@@ -63,7 +63,6 @@ UNREADY = (
     severity="error",
     rank=44,
     explains=("actor", "serve-proxy"),
-    caused_by=(),
     looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, *LEFT),
 )
 def serve_proxy_unready(case: Case) -> Iterator[Finding]:

@@ -177,7 +177,6 @@ EXAMPLES: tuple[Example, ...] = (
         "a console in which the application is ready a moment later",
         f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"
         f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n",
-        roots=("serve-replica-pending",),
         severity="info",
     ),
     Example(

@@ -61,7 +61,6 @@ FAILED = Signal(
     severity="error",
     rank=49,
     explains=("serve-replicas",),
-    caused_by=(),
     looks_for=(FAILED,),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:

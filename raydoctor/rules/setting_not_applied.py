@@ -120,7 +120,6 @@ class _Idle(NamedTuple):
     severity="warning",
     rank=94,
     explains=("setting",),
-    caused_by=(),
     looks_for=(RAYLET_STARTED, *JOB_STARTED),
 )  # fmt: skip
 def setting_not_applied(case: Case) -> Iterator[Finding]:

@@ -43,7 +43,6 @@ _OURS = "raydoctor"
     severity="info",
     rank=98,
     explains=(),
-    caused_by=(),
     looks_for=(*JOB_STARTED, *JOB_FINISHED, DRIVER_GONE, jobs.SUBMITTED),
 )
 def several_jobs(case: Case) -> Iterator[Finding]:

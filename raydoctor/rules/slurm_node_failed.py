@@ -39,7 +39,6 @@ _PREEMPTED = ("PREEMPTED",)
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=slurm.SIGNALS,
 )
 def slurm_node_failed(case: Case) -> Iterator[Finding]:

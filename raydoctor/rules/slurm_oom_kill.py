@@ -42,7 +42,6 @@ _MORE = 1.5
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=slurm.SIGNALS,
 )
 def slurm_oom_kill(case: Case) -> Iterator[Finding]:

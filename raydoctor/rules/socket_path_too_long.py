@@ -50,7 +50,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#logging-and-debugg
     severity="error",
     rank=11,
     explains=("store",),
-    caused_by=(),
     looks_for=(TOO_LONG,),
 )
 def socket_path_too_long(case: Case) -> Iterator[Finding]:

@@ -51,7 +51,6 @@ faster (measured: 130 to 526 MiB/s)."""
     severity="warning",
     rank=68,
     explains=("spilling",),
-    caused_by=(),
     looks_for=(store.SPILLED, store.RESTORED, store.STORE_SIZE),
 )  # fmt: skip
 def spill_heavy(case: Case) -> Iterator[Finding]:

@@ -59,7 +59,6 @@ class _Stale(NamedTuple):
     severity="info",
     rank=97,
     explains=(),
-    caused_by=(),
     looks_for=(RAYLET_STARTED,),
 )
 def stale_session(case: Case) -> Iterator[Finding]:

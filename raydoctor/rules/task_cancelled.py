@@ -40,7 +40,6 @@ _CANCELLED = pattern(
     severity="error",
     rank=51,
     explains=("task-error",),
-    caused_by=(),
     looks_for=(RAY_EXCEPTION, TASK_FAILED),
 )
 def task_cancelled(case: Case) -> Iterator[Finding]:

@@ -87,7 +87,6 @@ _PASSING = (
     severity="error",
     rank=50,
     explains=("task-error",),
-    caused_by=(),
     looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, TRACEBACK),
 )
 def task_exception(case: Case) -> Iterator[Finding]:

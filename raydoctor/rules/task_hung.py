@@ -66,7 +66,6 @@ _LONG, _TIMES = 30.0, 10.0
     severity="error",
     rank=77,
     explains=("task", "waiting"),
-    caused_by=(),
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:

@@ -109,7 +109,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     severity="error",
     rank=8,
     explains=("process", "registration", "start-crashed", "start-slow", "waiting", "worker"),
-    caused_by=(),
     looks_for=(*REFUSED, FATAL, UNREGISTERED, NO_FORK, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
@@ -568,7 +567,6 @@ EXAMPLES: tuple[Example, ...] = (
         "the same in a program that goes on: no process ended",
         "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable\n"
         "epoch 1\nepoch 2\ntraining done\n",
-        roots=("thread-limit",),
         severity="warning",
     ),
 )

@@ -58,7 +58,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-overview/installation.html"
     severity="info",
     rank=98,
     explains=(),
-    caused_by=(),
     looks_for=(*RAY_VERSION, *OLD_WORDS),
 )
 def unsupported_version(case: Case) -> Iterator[Finding]:

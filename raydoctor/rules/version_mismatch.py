@@ -74,7 +74,6 @@ _NODE_INFO_SINCE = (2, 54)
     severity="critical",
     rank=12,
     explains=("versions",),
-    caused_by=(),
     looks_for=(
         _TOLD,
         _CUT_OFF,

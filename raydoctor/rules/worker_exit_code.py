@@ -49,7 +49,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
     severity="error",
     rank=35,
     explains=("process", "worker"),
-    caused_by=(),
     looks_for=(WORKER_EXIT, WORKER_DIED, RAY_EXCEPTION, EXITING),
 )
 def worker_exit_code(case: Case) -> Iterator[Finding]:

@@ -55,7 +55,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
     severity="warning",
     rank=92,
     explains=("backlog",),
-    caused_by=(),
     looks_for=(STARTED,),
 )
 def worker_pool_large(case: Case) -> Iterator[Finding]:

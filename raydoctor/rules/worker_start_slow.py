@@ -48,7 +48,6 @@ _STORM = 16
     severity="error",
     rank=72,
     explains=("start-slow", "waiting"),
-    caused_by=(),
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
 )

@@ -305,7 +305,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an engine logs the end of its actor",
         f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n",
-        roots=("worker-vanished",),
         severity="warning",
     ),
     console(

@@ -77,7 +77,6 @@ _LOOPBACK = ("127.", "0.0.0.0")
     severity="error",
     rank=13,
     explains=("choice-of-cluster",),
-    caused_by=(),
     looks_for=(STARTED_LOCAL, CONNECTING, CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
 )  # fmt: skip
 def wrong_cluster(case: Case) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socket import AF_INET6, SHUT_RDWR, socket
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,12 +61,7 @@ class MetricsServer:
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

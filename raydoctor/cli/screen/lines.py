@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST = 2_000
@@ -42,12 +41,7 @@ class LineWriter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         deadline = time.monotonic() + _END
         with self._changed:
             self._is_closed = True

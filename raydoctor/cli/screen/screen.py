@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, TextIO
 
 from raydoctor.render.page import Page
@@ -53,12 +52,7 @@ class Signals:
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             self._before.append((number, signal.signal(number, handler)))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before:
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._fd_before)
@@ -140,12 +134,7 @@ class Screen:
                 self._keys_before = termios.tcgetattr(sys.stdin.fileno())
                 tty.setcbreak(sys.stdin.fileno())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._stop_before is not None:
             signal.signal(signal.SIGTSTP, self._stop_before)
         self._close()
