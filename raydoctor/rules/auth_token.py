@@ -35,6 +35,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import CONNECTING, connected_to
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
 _REFUSED = Signal(
@@ -234,18 +235,12 @@ _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Miss
 
 def _probed(outcome: str, detail: str) -> dict[str, str]:
     """The reply of the GCS to the live collection."""
-    head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
     refused = (
         "InvalidAuthToken: Authentication token is missing or incorrect" if outcome != "ok" else ""
     )
-    rows = ",\n".join(
-        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{text}"}}'
-        for name, address, text in (
-            ("auth", "10.0.0.2:8265", detail),
-            ("gcs", "10.0.0.2:6379", refused),
-        )
-    )
-    return {"live/live-probes.json": f"{head}\n{rows}\n]}}\n"}
+    auth = {"name": "auth", "address": "10.0.0.2:8265", "outcome": outcome, "detail": detail}
+    gcs = {"name": "gcs", "address": "10.0.0.2:6379", "outcome": outcome, "detail": refused}
+    return sample.tables(1795258700.0, probes=[auth, gcs])
 
 
 EXAMPLES: tuple[Example, ...] = (

@@ -36,8 +36,9 @@ from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import disks, jobs
+from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.kernel import nodes_beside
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _LOG = Gap(
@@ -157,7 +158,7 @@ _LOGS = {
     "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
     "logs/raylet.out": "",
 }
-_LIVE = "live/live-memory.json"
+_AT = 1795247700.0
 
 
 def _cgroup(
@@ -173,24 +174,24 @@ def _cgroup(
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker ended, and its container counts one kill",
-        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
+        {**_LOGS, **sample.tables(_AT, memory=[_cgroup(1)])},
         says=("most likely", "1 process", "3.0 GiB", "docker run --memory=4g"),
     ),
     Example(
         "the cgroup counts no kill",
-        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(0),))},
+        {**_LOGS, **sample.tables(_AT, memory=[_cgroup(0)])},
         roots=("worker-vanished",),
     ),
     Example(
         "a cgroup without processes of this cluster",
-        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(4, ()),))},
+        {**_LOGS, **sample.tables(_AT, memory=[_cgroup(4, ())])},
         roots=("worker-vanished",),
     ),
     Example(
         "the kernel log is readable and has no kill of this worker",
         {
             **_LOGS,
-            _LIVE: disks.example("memory", (_cgroup(1),)),
+            **sample.tables(_AT, memory=[_cgroup(1)]),
             "live/dmesg.txt": "2026-11-21T05:00:00.000000+00:00 host kernel: Out of memory: Killed process 4711 (mysqld) "
             "total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0\n",
         },
@@ -200,7 +201,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an earlier kill in the container, and a healthy cluster",
         {
             **QUIET_LOGS,
-            _LIVE: disks.example("memory", (_cgroup(2),)),
+            **sample.tables(_AT, memory=[_cgroup(2)]),
         },
     ),
 )

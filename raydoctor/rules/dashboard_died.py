@@ -45,6 +45,7 @@ from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.traceback import parse
 
 _DASHBOARD = ("dashboard",)
@@ -395,16 +396,9 @@ def _gcs(time: str, text: str = JOB_STARTED[0].sample) -> str:
 
 def _live(outcome: str, *running: tuple[str, str]) -> dict[str, str]:
     """Tables of a live collection: running daemons with their states, and the probe of the dashboard."""
-    head = '{"table": "%s", "at": 1795269300.0, "from": "proc", "total": 1, "rows": [\n'
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":{pid},"state":"{state}","node_id":"","is_this":true}}'
-        for pid, (kind, state) in enumerate(running, 700)
-    )
-    probe = f'{{"name":"dashboard","address":"127.0.0.1:8265","outcome":"{outcome}","seconds":1.5,"detail":""}}'
-    return {
-        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
-        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
-    }
+    rows = [sample.daemon(kind, pid, state) for pid, (kind, state) in enumerate(running, 700)]
+    probe = {"name": "dashboard", "address": "127.0.0.1:8265", "outcome": outcome, "detail": ""}
+    return sample.tables(1795269300.0, daemons=rows, probes=[probe])
 
 
 _HEAD = {"logs/gcs_server.out": _gcs("13:54:02"), "logs/raylet.out": ""}

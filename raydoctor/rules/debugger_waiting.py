@@ -38,6 +38,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import stacks, waiting
+from raydoctor.rules.shared.live import examples as sample
 
 _OUTPUT = ("worker-err", "worker-echo")
 
@@ -247,21 +248,22 @@ def _links(wait: _DebuggerWait) -> Iterator[Link]:
 
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 _W = "7f8a94bb4c5d65c0b14b5172c804b8ed21fbec4162ecaa5b179bd46d"
-_TABLE = '{"table": "%s", "at": 1795260600.0, "from": "dashboard", "total": %d, "rows": [\n%s\n]}\n'
-_TASKS = _TABLE % (
-    "tasks",
-    1,
-    f'{{"task_id":"{"1" * 48}","name":"clean","state":"RUNNING","worker_id":"{_W}","worker_pid":401}}',
-)
 
 
-def _workers(paused: int) -> str:
-    """A worker as the state API returns it, and one that has ended."""
-    rows = (
-        f'{{"worker_id":"{_W}","is_alive":true,"pid":401,"ip":"10.0.0.2","debugger_port":57419,"num_paused_threads":{paused}}},\n'
-        f'{{"worker_id":"{"b" * 56}","is_alive":false,"pid":399,"ip":"10.0.0.2","debugger_port":null,"num_paused_threads":null}}'
-    )
-    return _TABLE % ("workers", 2, rows)
+def _live(paused: int) -> dict[str, str]:
+    """A task's worker as the state API returns it, and a worker that has ended."""
+    task = {
+        "task_id": "1" * 48,
+        "name": "clean",
+        "state": "RUNNING",
+        "worker_id": _W,
+        "worker_pid": 401,
+    }
+    rows = [
+        {"worker_id": _W, "is_alive": True, "pid": 401, "ip": "10.0.0.2", "debugger_port": 57419, "num_paused_threads": paused},
+        {"worker_id": "b" * 56, "is_alive": False, "pid": 399, "ip": "10.0.0.2", "debugger_port": None, "num_paused_threads": None},
+    ]  # fmt: skip
+    return sample.tables(1795260600.0, workers=rows, tasks=[task])
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -286,8 +288,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **QUIET_LOGS,
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
-            "live/live-workers.json": _workers(paused=1),
-            "live/live-tasks.json": _TASKS,
+            **_live(paused=1),
         },
         says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
     ),
@@ -295,8 +296,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the live tables show no waiting worker",
         {
             **QUIET_LOGS,
-            "live/live-workers.json": _workers(paused=0),
-            "live/live-tasks.json": _TASKS,
+            **_live(paused=0),
         },
     ),
     Example(

@@ -41,6 +41,7 @@ from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import RayDisk, Use
+from raydoctor.rules.shared.live import examples as sample
 
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
@@ -482,7 +483,7 @@ def _usage(what: str, path: str, gigabytes: int, count: int = 1) -> dict[str, An
     }
 
 
-_LIVE_DISKS, _LIVE_USAGE = "live/live-disks.json", "live/live-disk-usage.json"
+_AT = 1795247700.0
 _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
@@ -524,14 +525,14 @@ EXAMPLES: tuple[Example, ...] = (
         "live: the disk is over the threshold because of old sessions, and no object has failed yet",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example("disks", (_live(0.962), _live(0.962, "session"))),
-            _LIVE_USAGE: disks.example(
-                "disk-usage",
-                (
+            **sample.tables(
+                _AT,
+                disks=[_live(0.962), _live(0.962, "session")],
+                disk_usage=[
                     _usage("old sessions", "/tmp/ray", 410, 31),
                     _usage("spilled objects", _SESSION, 120),
                     _usage("logs", f"{_SESSION}/logs", 1),
-                ),
+                ],
             ),
         },
         says=(
@@ -547,9 +548,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/raylet.out": _raylet(17, "E", _OVER),
             "logs/gcs_server.out": "",
-            _LIVE_DISKS: disks.example(
-                "disks", (_live(0.97), _live(0.2, "session", "/other", "/other"))
-            ),
+            **sample.tables(_AT, disks=[_live(0.97), _live(0.2, "session", "/other", "/other")]),
         },
         says=("97.0% full (30.0 GiB of 1000 GiB free)",),
     ),
@@ -557,8 +556,9 @@ EXAMPLES: tuple[Example, ...] = (
         "live: below the threshold, and filled by files that are not Ray's",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example("disks", (_live(0.931),)),
-            _LIVE_USAGE: disks.example("disk-usage", (_usage("logs", f"{_SESSION}/logs", 2),)),
+            **sample.tables(
+                _AT, disks=[_live(0.931)], disk_usage=[_usage("logs", f"{_SESSION}/logs", 2)]
+            ),
         },
         says=(
             "93.1% full",
@@ -572,8 +572,8 @@ EXAMPLES: tuple[Example, ...] = (
         "live: only the session's disk is full, and objects are spilled to another disk",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example(
-                "disks", (_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session"))
+            **sample.tables(
+                _AT, disks=[_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session")]
             ),
         },
         says=("99.0% full", "logs, packages and sockets"),
@@ -583,9 +583,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: free space, but no free inodes",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example(
-                "disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},)
-            ),
+            **sample.tables(_AT, disks=[{**_live(0.4), "inodes": 16777216, "inodes_free": 0}]),
         },
         says=("0 inodes of 16777216 left", "600 GiB are free", "find / -xdev"),
     ),
@@ -593,14 +591,14 @@ EXAMPLES: tuple[Example, ...] = (
         "live: Ray's disks have room, and a disk that Ray does not use is full",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example(
-                "disks",
-                (
+            **sample.tables(
+                _AT,
+                disks=[
                     _live(0.6),
                     _live(0.6, "session"),
                     _live(0.99, "tmp", "/tmp", "/tmp"),
                     _live(0.98, "shm", "/dev/shm", "/dev/shm"),
-                ),
+                ],
             ),
         },
     ),

@@ -51,6 +51,7 @@ from raydoctor.rules.shared.cluster import (
 )
 from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
 from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live.daemons import Missing
 
 
@@ -363,15 +364,10 @@ _NODE_LATER = (
 
 def _live(*kinds: str) -> dict[str, str]:
     """Tables of a live collection: these daemons run, and the GCS does not answer."""
-    head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":304,"state":"S","node_id":"","is_this":true}}' for kind in kinds
+    probe = {"name": "gcs", "address": "10.0.0.2:6379", "outcome": "timeout", "detail": ""}
+    return sample.tables(
+        1795246851.0, daemons=[sample.daemon(kind, 304) for kind in kinds], probes=[probe]
     )
-    probe = '{"name":"gcs","address":"10.0.0.2:6379","outcome":"timeout","seconds":0.5,"detail":""}'
-    return {
-        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
-        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
-    }
 
 
 _UNKNOWN_SETTING = (
@@ -401,8 +397,15 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _GCS_LOG,
             "logs/raylet.out": "",
             **_live("raylet"),
-            "live/live-settings.json": '{"table": "settings", "at": 1795261000.0, "from": "proc", "total": 1, "rows": [\n'
-            '{"setting":"RAY_gcs_rpc_server_reconnect_timeout_s","raylet":"5","raylet_pid":304}\n]}\n',
+            **sample.tables(
+                settings=[
+                    {
+                        "setting": "RAY_gcs_rpc_server_reconnect_timeout_s",
+                        "raylet": "5",
+                        "raylet_pid": 304,
+                    }
+                ]
+            ),
         },
         says=("exit after 5 s without it",),
     ),

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job, WorkerExit
@@ -40,7 +40,6 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import disks
 from raydoctor.rules.shared.kernel import (
     OOM_SIGNALS,
     Kill,
@@ -50,6 +49,7 @@ from raydoctor.rules.shared.kernel import (
     nodes_beside,
     outlived,
 )
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.oom.kills import MONITOR_STARTED, OFFERED
 
 MONITOR_OFF = Signal(
@@ -490,16 +490,12 @@ def _iso(log: str, stamp: str) -> str:
     return log.replace("[Sat Nov 21 07:43:56 2026]", f"{stamp} host kernel:")
 
 
-def _alive(kind: str, pid: int) -> dict[str, Any]:
+_AT = 1795247700.0
+
+
+def _alive(kind: str, pid: int) -> sample.Row:
     """A row of the table `daemons`: started some seconds before the kill."""
-    return {
-        "kind": kind,
-        "pid": pid,
-        "started_at": 1795246000.0,
-        "state": "S",
-        "is_this": True,
-        "node_id": "",
-    }
+    return sample.daemon(kind, pid, started_at=1795246000.0)
 
 
 _EXIT = (
@@ -597,10 +593,7 @@ EXAMPLES: tuple[Example, ...] = (
                     (16, "postgres"),
                 )
             ),
-            "live/live-daemons.json": disks.example(
-                "daemons",
-                (_alive("raylet", 305), _alive("gcs_server", 301)),
-            ),
+            **sample.tables(_AT, daemons=[_alive("raylet", 305), _alive("gcs_server", 301)]),
         },
     ),
     Example(
@@ -609,7 +602,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
             "logs/gcs_server.out": "",
             "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
-            "live/live-daemons.json": disks.example("daemons", (_alive("gcs_server", 301),)),
+            **sample.tables(_AT, daemons=[_alive("gcs_server", 301)]),
         },
         says=("the raylet of node 127.0.0.1",),
     ),

@@ -42,6 +42,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import store
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live.objects import Held, waiting_arguments
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
@@ -356,34 +357,36 @@ def _objects(
     site: str = "disabled",
     reader: str = "__main__.score",
     step: int = 0,
-) -> str:
+) -> dict[str, str]:
     """The object table: `count` objects put by a driver, the first of them read by a task."""
     put = "00ffffffffffffffffffffffffffffffffffffff01000000"
-    rows = [
-        f'{{"object_id":"{put}{(100_000_001 + n).to_bytes(4, "little").hex()}","object_size":{4_000_251 + n * step},'
-        f'"task_status":"FINISHED","reference_type":"{use}","call_site":"{site}","type":"DRIVER","pid":812}}'
+    rows: list[sample.Row] = [
+        {
+            "object_id": f"{put}{(100_000_001 + n).to_bytes(4, 'little').hex()}", "object_size": 4_000_251 + n * step,
+            "task_status": "FINISHED", "reference_type": use, "call_site": site, "type": "DRIVER", "pid": 812,
+        }
         for n in range(count)
-    ]
+    ]  # fmt: skip
     if reader:
         rows.append(
-            f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
-            f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
-        )
-    head = f'{{"table": "objects", "at": 1795258700.0, "from": "dashboard", "total": {len(rows)}, "rows": ['
-    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+            {
+                "object_id": f"{put}01e1f505", "object_size": 4000245, "task_status": "NIL", "reference_type": "PINNED_IN_MEMORY",
+                "call_site": f"(deserialize task arg) {reader}", "type": "WORKER", "pid": 840,
+            }
+        )  # fmt: skip
+    return sample.tables(1795258700.0, objects=rows)
 
 
-def _tasks(count: int, function: str = "score") -> str:
+def _tasks(count: int, function: str = "score") -> dict[str, str]:
     """`count` calls of one function that wait for a CPU."""
     rows = [
-        f'{{"task_id":"{n:016x}{"f" * 24}01000000","job_id":"01000000","name":"{function}","func_or_class_name":"{function}",'
-        f'"state":"PENDING_NODE_ASSIGNMENT"}}'
+        {
+            "task_id": sample.task_id(n), "job_id": "01000000", "name": function, "func_or_class_name": function,
+            "state": "PENDING_NODE_ASSIGNMENT",
+        }
         for n in range(count)
-    ]
-    head = (
-        f'{{"table": "tasks", "at": 1795258700.0, "from": "dashboard", "total": {count}, "rows": ['
-    )
-    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+    ]  # fmt: skip
+    return sample.tables(1795258700.0, tasks=rows)
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -422,7 +425,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "live: twenty objects of exactly one size wait for their tasks",
-        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
+        {**_HEADS, "logs/raylet.out": _STORE, **_objects(20)},
         says=("score.remote(…)", "20 equal objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
         severity="warning",
     ),
@@ -431,8 +434,8 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, reader=""),
-            "live/live-tasks.json": _tasks(20),
+            **_objects(20, reader=""),
+            **_tasks(20),
         },
         says=("score.remote(…)", "20 equal objects"),
         severity="warning",
@@ -442,21 +445,21 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14"),
+            **_objects(20, site="(task call)  | train.py:main:14"),
         },
         says=("passed by value, at train.py:main:14",),
         severity="warning",
     ),
     Example(
         "a value that was put once for twenty tasks",
-        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(1)},
+        {**_HEADS, "logs/raylet.out": _STORE, **_objects(1)},
     ),
     Example(
         "blocks of one size that the program itself holds",
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, use="LOCAL_REFERENCE"),
+            **_objects(20, use="LOCAL_REFERENCE"),
         },
     ),
     Example(
@@ -464,9 +467,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(
-                20, reader="ray.data._internal.execution.operators.map_operator._map_task"
-            ),
+            **_objects(20, reader="ray.data._internal.execution.operators.map_operator._map_task"),
         },
     ),
     Example(
@@ -474,13 +475,13 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, reader=""),
-            "live/live-tasks.json": _tasks(20, "_map_task"),
+            **_objects(20, reader=""),
+            **_tasks(20, "_map_task"),
         },
     ),
     Example(
         "arguments of many sizes",
-        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, step=8)},
+        {**_HEADS, "logs/raylet.out": _STORE, **_objects(20, step=8)},
     ),
     Example(
         "the program's own ray.put did not fit; a task prints the warning",

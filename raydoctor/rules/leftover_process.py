@@ -38,6 +38,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import RayProcess
 
@@ -213,7 +214,7 @@ _GPU = 1 << 30
 
 
 def _gpu(pid: int, title: str, size: int) -> dict[str, str]:
-    return live.example("gpu-processes", [{"pid": pid, "gpu": 0, "memory": size, "title": title}])
+    return sample.tables(gpu_processes=[{"pid": pid, "gpu": 0, "memory": size, "title": title}])
 
 
 _LEFT = live.process(
@@ -278,7 +279,7 @@ EXAMPLES: tuple[Example, ...] = (
                 live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
                 live.process(300, "child", "sleep", ppid=88, outlived="raylet", raylet_pid=40),
             ),
-            **live.example("daemons", [{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
+            **sample.tables(daemons=[{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
         },
         roots=("raylet-defunct",),
     ),

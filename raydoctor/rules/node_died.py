@@ -52,6 +52,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
+from raydoctor.rules.shared.live import examples as sample
 
 _N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
 
@@ -301,12 +302,23 @@ _STOPPED = (
 )
 
 
-def _nodes(message: str) -> str:
+def _nodes(message: str) -> dict[str, str]:
     """Two nodes as the state API has them: the head, and one that is dead."""
-    head = '{"table": "nodes", "at": 1795247200.0, "from": "dashboard", "total": 2, "rows": ['
-    alive = f'{{"node_id":"{"a" * 56}","node_ip":"10.0.0.2","state":"ALIVE","state_message":null,"end_time_ms":0}}'
-    dead = f'{{"node_id":"{_N}","node_ip":"10.0.0.3","state":"DEAD","state_message":"{message}","end_time_ms":1795247100000}}'
-    return f"{head}\n{alive},\n{dead}\n]}}\n"
+    alive = {
+        "node_id": "a" * 56,
+        "node_ip": "10.0.0.2",
+        "state": "ALIVE",
+        "state_message": None,
+        "end_time_ms": 0,
+    }
+    dead = {
+        "node_id": _N,
+        "node_ip": "10.0.0.3",
+        "state": "DEAD",
+        "state_message": message,
+        "end_time_ms": 1795247100000,
+    }
+    return sample.tables(1795247200.0, nodes=[alive, dead])
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -331,7 +343,7 @@ EXAMPLES: tuple[Example, ...] = (
         "only the state API reports it: the GCS's log is on another machine",
         {
             "logs/raylet.out": "",
-            "live/live-nodes.json": _nodes("Unexpected termination: health check failed"),
+            **_nodes("Unexpected termination: health check failed"),
         },
         says=("10.0.0.3", "max_retries"),
     ),
@@ -339,7 +351,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the state API lists a node that was stopped on purpose",
         {
             "logs/raylet.out": "",
-            "live/live-nodes.json": _nodes("Expected termination: received SIGTERM"),
+            **_nodes("Expected termination: received SIGTERM"),
         },
     ),
     console(

@@ -48,7 +48,8 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size as size_of
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import disks, store
+from raydoctor.rules.shared import store
+from raydoctor.rules.shared.live import examples as sample
 
 _MB = 1024**2
 _MUCH = 100 * _MB
@@ -342,7 +343,7 @@ def _raylet(second: int, text: str) -> str:
 _START = _raylet(6, "Allowing the Plasma store to use up to 0.104858GB of memory.")
 _OVERFLOW = "".join(_raylet(8 + n, store.FALLBACK.sample) for n in range(6))
 _HEADS = {"logs/gcs_server.out": ""}
-_LIVE = "live/live-disks.json"
+_AT = 1795247700.0
 
 
 def _place(
@@ -405,12 +406,12 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _START,
-            _LIVE: disks.example(
-                "disks",
-                (
+            **sample.tables(
+                _AT,
+                disks=[
                     _place("store", "/tmp/ray", "ext4", 252 << 30),
                     _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0),
-                ),
+                ],
             ),
         },
         says=("/tmp/ray", "/dev/shm has only 64.0 MiB", "--shm-size=0.12gb"),
@@ -420,7 +421,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _START,
-            _LIVE: disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),)),
+            **sample.tables(_AT, disks=[_place("shm", "/dev/shm", "tmpfs", 64 << 20)]),
         },
         says=("100 MiB", "/dev/shm has 64.0 MiB", "SIGBUS", "--shm-size=0.12gb"),
     ),
@@ -429,12 +430,12 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _START,
-            _LIVE: disks.example(
-                "disks",
-                (
+            **sample.tables(
+                _AT,
+                disks=[
                     _place("store", "/mnt/huge", "hugetlbfs", 8 << 30),
                     _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0),
-                ),
+                ],
             ),
         },
     ),

@@ -79,6 +79,7 @@ from raydoctor.rules.shared.connect import NODE_NOT_STARTED
 from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
 from raydoctor.rules.shared.kernel import journal_span
 from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live import examples as sample
 
 _ASKED_TO_STOP = pattern(r"received SIGTERM|graceful(?:ly)? shutdown|Stats module has shutdown")
 """What a raylet logs when it was asked to stop."""
@@ -405,12 +406,7 @@ _GIVEN_UP = (
 
 def _daemons(*running: tuple[str, int]) -> dict[str, str]:
     """The process table of the machine, with these daemons of the cluster."""
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":{pid},"state":"S","node_id":"","is_this":true}}'
-        for kind, pid in running
-    )
-    head = '{"table": "daemons", "at": 1795247060.0, "from": "proc", "total": 1, "rows": ['
-    return {"live/live-daemons.json": f"{head}\n{rows}\n]}}\n"}
+    return sample.tables(1795247060.0, daemons=[sample.daemon(*each) for each in running])
 
 
 _TERMINATED = f"{RAYLET_TERMINATED.sample} Last 20 lines of the Raylet logs:\n"

@@ -31,6 +31,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.model import ids
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
 _BRIEF = 20.0
@@ -149,13 +150,14 @@ _MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray j
 
 def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
     """The state API's rows of running jobs (id, pid, metadata), ten minutes after they started."""
-    head = '{"table": "jobs", "at": 1795260600.0, "from": "dashboard", "total": 2, "rows": ['
-    rows = ",\n".join(
-        f'{{"type":"DRIVER","job_id":"{job}","driver_info":{{"id":"{job}","pid":"{pid}"}},"status":"RUNNING",'
-        f'"entrypoint":"python a.py","start_time":1795260000000,"metadata":{{"{metadata}":"0"}}}}'
+    rows = [
+        {
+            "type": "DRIVER", "job_id": job, "driver_info": {"id": job, "pid": str(pid)}, "status": "RUNNING",
+            "entrypoint": "python a.py", "start_time": 1795260000000, "metadata": {metadata: "0"},
+        }
         for job, pid, metadata in running
-    )
-    return {"live/live-jobs.json": f"{head}\n{rows}\n]}}\n"}
+    ]  # fmt: skip
+    return sample.tables(1795260600.0, jobs=rows)
 
 
 EXAMPLES: tuple[Example, ...] = (

@@ -51,6 +51,7 @@ from raydoctor.rules.shared.connect import (
     is_this_cluster,
 )
 from raydoctor.rules.shared.live import addresses
+from raydoctor.rules.shared.live import examples as sample
 
 _SEVERAL = Signal(
     "driver.several_rays", "Found multiple active Ray instances: ",
@@ -265,14 +266,14 @@ _TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 2
 _FILE = "/tmp/ray/ray_current_cluster"
 
 
-def _addresses(origin: str, address: str, answers: str, is_this: str = "false") -> dict[str, str]:
+def _addresses(
+    origin: str, address: str, answers: bool | None, is_this: bool = False
+) -> dict[str, str]:
     """The address that this shell uses, and the raylet on this machine."""
-    head = '{"table": "addresses", "at": 1795258300.0, "from": "environment", "total": 2, "rows": ['
-    used = f'{{"origin":"{origin}","address":"{address}","answers":{answers},"is_this":{is_this},"used":true}}'
-    here = (
-        '{"origin":"raylet","address":"10.0.0.2:6379","answers":true,"is_this":true,"used":false}'
-    )
-    return {"live/live-addresses.json": f"{head}\n{used},\n{here}\n]}}\n"}
+    used = {"origin": origin, "address": address, "answers": answers, "is_this": is_this}
+    here = {"origin": "raylet", "address": "10.0.0.2:6379", "answers": True, "is_this": True}
+    rows = [{**used, "used": True}, {**here, "used": False}]
+    return sample.tables(1795258300.0, addresses=rows)
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -312,7 +313,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "a stale address file of a dead cluster hides the running one",
-        {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
+        {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", False)},
         says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
     ),
     Example(
@@ -320,7 +321,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
-            **_addresses("RAY_ADDRESS", "10.0.0.9:6379", "true"),
+            **_addresses("RAY_ADDRESS", "10.0.0.9:6379", True),
         },
         says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
         severity="warning",
@@ -330,7 +331,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
-            **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", "null"),
+            **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", None),
         },
     ),
     Example(
@@ -338,7 +339,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
-            **_addresses(_FILE, "10.0.0.2:6379", "true", "true"),
+            **_addresses(_FILE, "10.0.0.2:6379", True, True),
         },
     ),
     Example(
