@@ -88,13 +88,14 @@ def console(  # noqa: PLR0913 - the fields of an example
     title: str,
     output: str,
     *,
+    logs: Mapping[str, str] = {},
     roots: tuple[str, ...] = (),
     consequences: tuple[str, ...] = (),
     says: tuple[str, ...] = (),
     severity: Severity | None = None,
 ) -> Example:
-    """An example whose only file is the output of a driver."""
-    return Example(title, {"driver.log": output}, roots, consequences, says, severity)
+    """An example of what a driver printed, alone or beside Ray's logs."""
+    return Example(title, {"driver.log": output, **logs}, roots, consequences, says, severity)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.calls import QUEUED
@@ -213,20 +213,16 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, "driver.log": f"{LIMIT.sample}\n"},
         says=("Writer.write", "100 calls", "while len(pending) >= 100"),
     ),
-    Example(
+    console(
         "a warning without a limit",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
-        },
+        f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
+        logs=QUIET_LOGS,
         says=("more than 10000 calls", "Slow"),
         severity="warning",
     ),
-    Example(
+    console(
         "a program prints a similar message",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",
-        },
+        "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -423,12 +423,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("Pool (pid 490)", "an actor that it called is dead"),
     ),
-    Example(
+    console(
         "a task prints lines of an old log",
-        {
-            "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
-            **QUIET_LOGS,
-        },
+        f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "Ray 0.8: a worker lacks a module of the actor's class",

@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
     ACTOR_PLACED,
@@ -250,15 +250,13 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, "driver.log": _ERROR},
         says=("did not answer", "kill -CONT", "max_task_retries"),
     ),
-    Example(
+    console(
         "an actor that refuses connections",
-        {
-            **QUIET_LOGS,
-            "driver.log": _ERROR.replace(
-                "keepalive watchdog timeout",
-                "failed to connect to all addresses; last error: UNKNOWN",
-            ),
-        },
+        _ERROR.replace(
+            "keepalive watchdog timeout",
+            "failed to connect to all addresses; last error: UNKNOWN",
+        ),
+        logs=QUIET_LOGS,
         says=("no connection",),
     ),
     Example(
@@ -270,11 +268,9 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("did not answer",),
     ),
-    Example(
+    console(
         "a program handles the error and prints its name",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",
-        },
+        "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -249,13 +249,11 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _NO_TOKEN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         says=("no authentication token", "10.0.0.2:6379", "RAY_AUTH_TOKEN_PATH"),
     ),
-    Example(
+    console(
         "a driver without a token fails Ray's own check",
-        {
-            "driver.log": f"{_CONNECTING}[2026-11-21 10:57:09,885 C 66 66] authentication_token_loader.cc:80:  Check failed: "
-            f"has_token || ignore_auth_mode {_NONE_FOUND.sample}\n*** StackTrace Information ***\n",
-            **QUIET_LOGS,
-        },
+        f"{_CONNECTING}[2026-11-21 10:57:09,885 C 66 66] authentication_token_loader.cc:80:  Check failed: "
+        f"has_token || ignore_auth_mode {_NONE_FOUND.sample}\n*** StackTrace Information ***\n",
+        logs=QUIET_LOGS,
         says=("its own settings require one", "10.0.0.2:6379"),
     ),
     console(
@@ -303,11 +301,9 @@ EXAMPLES: tuple[Example, ...] = (
         "records of a healthy cluster, once a minute",
         {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
     ),
-    Example(
+    console(
         "a task prints the same message",
-        {
-            "driver.log": f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
+        logs=QUIET_LOGS,
     ),
 )

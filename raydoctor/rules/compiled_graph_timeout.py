@@ -271,12 +271,10 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
         consequences=("compiled-graph-timeout",),
     ),
-    Example(
+    console(
         "a program quotes the error and the setting",
-        {
-            "driver.log": "if you see RayChannelTimeoutError: Timed out waiting for object available to read, increase RAY_CGRAPH_get_timeout\n"
-            f"{SET.sample}\n",
-            **QUIET_LOGS,
-        },
+        "if you see RayChannelTimeoutError: Timed out waiting for object available to read, increase RAY_CGRAPH_get_timeout\n"
+        f"{SET.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -338,12 +338,10 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("train-worker-failed",),
         says=("train_loop", "GPU 0"),
     ),
-    Example(
+    console(
         "a program prints the message and no task fails",
-        {
-            "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
-            **QUIET_LOGS,
-        },
+        f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "a plain program, without Ray's tasks",

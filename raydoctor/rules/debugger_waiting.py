@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
@@ -299,18 +299,14 @@ EXAMPLES: tuple[Example, ...] = (
             **_live(paused=0),
         },
     ),
-    Example(
+    console(
         "a client attached",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
-        },
+        f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program prints text about debuggers",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n",
-        },
+        "(train pid=7) hint: RemotePdb session open at means ray debug\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, console, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -618,13 +618,10 @@ EXAMPLES: tuple[Example, ...] = (
         "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
         roots=("disk-full",),
     ),
-    Example(
+    console(
         "the same beside the logs of healthy daemons",
-        {
-            "driver.log": "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
-        },
+        "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "a program that continues without its cache on another disk",

@@ -364,20 +364,16 @@ EXAMPLES: tuple[Example, ...] = (
         "a program and a task quote the timeout of a node",
         f"known problem: {NODE_NOT_STARTED[0].sample}\n(check pid=12) {NODE_NOT_STARTED[0].sample}\n",
     ),
-    Example(
+    console(
         "the driver waited for the file, and then found it",
-        {
-            "driver.log": "2026-11-21 10:40:11,306\tINFO node.py:1080 -- Can't find a `node_ip_address.json` file from "
-            "/tmp/ray/session_2026-11-21_10-40-11_306000_7. Have you started Ray instance using `ray start` or `ray.init`?\n"
-            "loss 0.1\n",
-            **QUIET_LOGS,
-        },
+        "2026-11-21 10:40:11,306\tINFO node.py:1080 -- Can't find a `node_ip_address.json` file from "
+        "/tmp/ray/session_2026-11-21_10-40-11_306000_7. Have you started Ray instance using `ray start` or `ray.init`?\n"
+        "loss 0.1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program and a task that quote the words",
-        {
-            "driver.log": f"known problem: {UNREGISTERED.sample}\n(check pid=12) {_FAILED}{UNREGISTERED.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"known problem: {UNREGISTERED.sample}\n(check pid=12) {_FAILED}{UNREGISTERED.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

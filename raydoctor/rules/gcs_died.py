@@ -425,13 +425,11 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("job-failed",),
         says=("ended itself: Received unexpected config parameter no_such_setting",),
     ),
-    Example(
+    console(
         "a program that raises below a folder of the same name, and a record of level C that a program prints",
-        {
-            "driver.log": _UNKNOWN_SETTING
-            + _NOT_STARTED.replace("site-packages/ray/_private/node.py", "app/node.py"),
-            **QUIET_LOGS,
-        },
+        _UNKNOWN_SETTING
+        + _NOT_STARTED.replace("site-packages/ray/_private/node.py", "app/node.py"),
+        logs=QUIET_LOGS,
         roots=("job-failed",),
     ),
     Example(

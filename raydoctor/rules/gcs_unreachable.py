@@ -725,22 +725,18 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("gcs-died",),
         consequences=("gcs-unreachable",),
     ),
-    Example(
+    console(
         "the GCS answered a later attempt",
-        {
-            "driver.log": _CONNECTING
-            + _GAVE_UP
-            + f"2026-11-21 10:40:50,000\tINFO worker.py:2012 -- {CONNECTED.sample}\nloss 0.1\n",
-            **QUIET_LOGS,
-        },
+        _CONNECTING
+        + _GAVE_UP
+        + f"2026-11-21 10:40:50,000\tINFO worker.py:2012 -- {CONNECTED.sample}\nloss 0.1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "only the first attempt failed, and a program and a task quote the words",
-        {
-            "driver.log": f"{_GAVE_UP.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
-            f"{NO_CLUSTER_ID.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"{_GAVE_UP.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
+        f"{NO_CLUSTER_ID.sample}\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "the init container of a worker pod waits for minutes",

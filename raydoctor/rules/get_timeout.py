@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -255,14 +255,12 @@ _STATE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a request to the GCS: no ray.get timed out",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/h.py", line 7, in <module>\n    print(ray.get(f.remote()), '
-            "ray.util.list_named_actors())\nray.exceptions.GetTimeoutError: There was timeout in getting the list of named actors, probably "
-            "because the GCS server is dead or under high load .\n",
-            **QUIET_LOGS,
-        },
+        'Traceback (most recent call last):\n  File "/app/h.py", line 7, in <module>\n    print(ray.get(f.remote()), '
+        "ray.util.list_named_actors())\nray.exceptions.GetTimeoutError: There was timeout in getting the list of named actors, probably "
+        "because the GCS server is dead or under high load .\n",
+        logs=QUIET_LOGS,
         says=(
             "The GCS did not answer a request of the program in time: getting the list of named actors",
         ),
@@ -281,12 +279,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("the task was still running (pid 128)",),
     ),
-    Example(
+    console(
         "a program polls with a timeout and prints the exception's name",
-        {
-            "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
-            "out: some object(s) not ready.\n",
-            **QUIET_LOGS,
-        },
+        "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
+        "out: some object(s) not ready.\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -364,13 +364,11 @@ EXAMPLES: tuple[Example, ...] = (
         "by other processes.\n",
         says=("68.54 of the 79.15 GiB", "at most 0.13"),
     ),
-    Example(
+    console(
         "a program prints the words, and no engine fails",
-        {
-            "driver.log": "hint: 'No available memory for the cache blocks' means a small GPU\n"
-            "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
-            **QUIET_LOGS,
-        },
+        "hint: 'No available memory for the cache blocks' means a small GPU\n"
+        "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "SGLang has no memory left for its KV cache",
@@ -387,13 +385,11 @@ EXAMPLES: tuple[Example, ...] = (
         "Not enough memory? Please try to increase --mem-fraction-static.\n"
         "(SGLangEngine pid=12) server_args=ServerArgs(mem_fraction_static=0.88)\n",
     ),
-    Example(
+    console(
         "a program quotes the error that it avoids",
-        {
-            "driver.log": "the model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
-            "(13456), so requests are limited to 8192\n",
-            **QUIET_LOGS,
-        },
+        "the model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+        "(13456), so requests are limited to 8192\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "older vLLM counts tokens",

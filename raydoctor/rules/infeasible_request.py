@@ -765,12 +765,10 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}") + "trained 3\n",
         },
     ),
-    Example(
+    console(
         "a task prints the same message",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
-        },
+        f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
+        logs=QUIET_LOGS,
     ),
     console(
         "one report, and the output of `ray status` below it",

@@ -542,13 +542,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a user stopped the job", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
     ),
-    Example(
+    console(
         "a task prints the same messages",
-        {
-            "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
-            "(check pid=12) Job train entrypoint command exited with code 1\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
+        "(check pid=12) Job train entrypoint command exited with code 1\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "vLLM's engine logs the exception that ended it, and the server reports only that it ended",

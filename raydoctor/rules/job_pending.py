@@ -292,13 +292,11 @@ EXAMPLES: tuple[Example, ...] = (
         f"Status: FAILED\nStatus message: {_NOT_CREATED.sample}\n",
         says=("raysubmit_x1", "GCS server is dead", "ray health-check"),
     ),
-    Example(
+    console(
         "the agent accepted a later attempt, and a program quotes the words",
-        {
-            "driver.log": f"{_NO_AGENT.sample}\nretry\n{_ACCEPTED.sample}\n"
-            f"(check pid=12) {_NO_AGENT.sample}\nknown: {_NOT_CREATED.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"{_NO_AGENT.sample}\nretry\n{_ACCEPTED.sample}\n"
+        f"(check pid=12) {_NO_AGENT.sample}\nknown: {_NOT_CREATED.sample}\n",
+        logs=QUIET_LOGS,
     ),
     Example(
         "the job was still waiting when the logs were collected",
@@ -323,11 +321,9 @@ EXAMPLES: tuple[Example, ...] = (
         "the job was submitted a moment before the logs were collected",
         {"logs/events/event_JOBS.log": _STARTED, "logs/gcs_server.out": _REGISTERED, **_LOGS},
     ),
-    Example(
+    console(
         "a task prints the message",
-        {
-            "driver.log": f"(check pid=12) {_TIMED_OUT.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {_TIMED_OUT.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

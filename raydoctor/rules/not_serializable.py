@@ -459,14 +459,12 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, "driver.log": _RESULT},
         says=("result of connect", "_thread.lock"),
     ),
-    Example(
+    console(
         "an actor class compiled by Cython: the pickler's own exception below Ray's frames",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"{_HEAD}    Counter.remote()\n"
-            '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 88, in dumps\n    cp.dump(obj)\n'
-            f"{PICKLE_ERROR.sample}\n",
-        },
+        f"{_HEAD}    Counter.remote()\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 88, in dumps\n    cp.dump(obj)\n'
+        f"{PICKLE_ERROR.sample}\n",
+        logs=QUIET_LOGS,
         says=("Counter.__init__", "not the same object as", "register_pickle_by_value"),
     ),
     console(
@@ -474,14 +472,12 @@ EXAMPLES: tuple[Example, ...] = (
         f">       a = Counter.remote()\n\ntest_counter.py:9: \nE   {PICKLE_ERROR.sample}\n",
         roots=("not-serializable",),
     ),
-    Example(
+    console(
         "the program's own multiprocessing cannot pickle a function",
-        {
-            **QUIET_LOGS,
-            "driver.log": f'{_MODULE}    pool.map(f, rows)\n  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 51, in dumps\n'
-            "    cls(buf, protocol).dump(obj)\n_pickle.PicklingError: Can't pickle <function f at 0x7f0>: attribute lookup f on __main__ "
-            "failed\n",
-        },
+        f'{_MODULE}    pool.map(f, rows)\n  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 51, in dumps\n'
+        "    cls(buf, protocol).dump(obj)\n_pickle.PicklingError: Can't pickle <function f at 0x7f0>: attribute lookup f on __main__ "
+        "failed\n",
+        logs=QUIET_LOGS,
         roots=("job-failed",),
     ),
     console(
@@ -498,12 +494,10 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, "driver.log": _OWN_PICKLE},
         roots=("task-exception",),
     ),
-    Example(
+    console(
         "a worker prints the message",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
-        },
+        "(load pid=3) TypeError: Could not serialize the argument 1:\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "IPython shows a traceback that ends in Ray's pickler",

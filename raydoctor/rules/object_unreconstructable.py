@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -240,12 +240,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("1 object", "max_retries=0", "@ray.remote(max_retries=10)"),
     ),
-    Example(
+    console(
         "the lineage was evicted, Ray 2.40",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
-        },
+        f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
+        logs=QUIET_LOGS,
         says=("discarded the record of the task", "RAY_max_lineage_bytes=4294967296"),
     ),
     Example(

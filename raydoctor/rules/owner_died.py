@@ -321,11 +321,9 @@ EXAMPLES: tuple[Example, ...] = (
         f"Traceback (most recent call last):\n{CUT.sample}\n",
         says=("a worker that the message does not name",),
     ),
-    Example(
+    console(
         "a task prints the error's name",
-        {
-            "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
-            **QUIET_LOGS,
-        },
+        "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
+        logs=QUIET_LOGS,
     ),
 )

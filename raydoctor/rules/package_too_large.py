@@ -285,18 +285,16 @@ _VALUE_ERROR = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a checkpoint in the project",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/first.ckpt", "20.00")
-            + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
-            + f"{_VALUE_ERROR}\nThe above exception was the direct cause of the following exception:\n\n"
-            "Traceback (most recent call last):\n"
-            '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
-            f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
-        },
+        _PACKING
+        + _warning("/home/user/project/resnet/first.ckpt", "20.00")
+        + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
+        + f"{_VALUE_ERROR}\nThe above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
+        f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
+        logs=QUIET_LOGS,
         says=(
             "600 MiB",
             "512 MiB",
@@ -309,43 +307,33 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, "driver.log": _VALUE_ERROR.replace("512", "500")},
         says=("500 MiB", "du -sh", ".git"),
     ),
-    Example(
+    console(
         "a submitted job: the dashboard has a lower limit",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/last.ckpt", "580.00")
-            + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
-        },
+        _PACKING
+        + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+        + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
+        logs=QUIET_LOGS,
         says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
     ),
-    Example(
+    console(
         "the same with Ray 2.9",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/last.ckpt", "580.00")
-            + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
-            '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
-            f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
-        },
+        _PACKING
+        + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+        + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+        '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+        f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
+        logs=QUIET_LOGS,
         says=("100 MiB",),
     ),
-    Example(
+    console(
         "large files, but the package fits",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/first.ckpt", "20.00")
-            + "done\n",
-        },
+        _PACKING + _warning("/home/user/project/resnet/first.ckpt", "20.00") + "done\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a task prints the same words",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
-        },
+        "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "the end of a submission with Ray 2.9, without the lines above it",

@@ -550,14 +550,12 @@ EXAMPLES: tuple[Example, ...] = (
         "(Server pid=12) WARNING [Errno 98] Address already in use, trying 30001\n"
         "(Server pid=12) skip: [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use\n",
     ),
-    Example(
+    console(
         "torch falls back to IPv4, and a program quotes the errors",
-        {
-            "driver.log": "(Rank pid=12, ip=10.0.0.3) [W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29541 "
-            "(errno: 98 - Address already in use).\n"
-            "retrying: 'is trying to use a port number 10120 that is used by other components.' was seen before\n"
-            "hint: look for Check failed: server_ Failed to start the grpc server. The specified port is 6380. in the log\n",
-            **QUIET_LOGS,
-        },
+        "(Rank pid=12, ip=10.0.0.3) [W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29541 "
+        "(errno: 98 - Address already in use).\n"
+        "retrying: 'is trying to use a port number 10120 that is used by other components.' was seen before\n"
+        "hint: look for Check failed: server_ Failed to start the grpc server. The specified port is 6380. in the log\n",
+        logs=QUIET_LOGS,
     ),
 )  # fmt: skip

@@ -193,11 +193,9 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-start-crashed",),
     ),
-    Example(
+    console(
         "a task prints the advice",
-        {
-            "driver.log": f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

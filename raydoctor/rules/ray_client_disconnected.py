@@ -334,27 +334,23 @@ EXAMPLES: tuple[Example, ...] = (
         f"connecting to ray://10.0.0.2:10001\n{_FRAMES}{_NO_CONNECTION[0].sample}\n",
         says=("ray://10.0.0.2:10001", "nc -vz 10.0.0.2 10001"),
     ),
-    Example(
+    console(
         "its server process did not start",
-        {
-            "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
-            f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
-            **QUIET_LOGS,
-        },
+        f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
+        f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
+        logs=QUIET_LOGS,
         says=("ray_client_server_23000.err",),
     ),
     Example(
         "a short interruption after which the client reconnected",
         {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **QUIET_LOGS},
     ),
-    Example(
+    console(
         "a program that ends the client itself, and a task that prints the same words",
-        {
-            "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
-            "on 'Attempted to reconnect a session that has already been cleaned up' we connect again\n"
-            "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
-            "port is open\n",
-            **QUIET_LOGS,
-        },
+        f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
+        "on 'Attempted to reconnect a session that has already been cleaned up' we connect again\n"
+        "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
+        "port is open\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -249,11 +249,9 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 error so far",),
         severity="warning",
     ),
-    Example(
+    console(
         "the program's own Redis client fails",
-        {
-            "driver.log": "(Cache pid=31) Failed to connect to Redis due to: timeout\nFailed to connect to Redis due to: refused\n",
-            **QUIET_LOGS,
-        },
+        "(Cache pid=31) Failed to connect to Redis due to: timeout\nFailed to connect to Redis due to: refused\n",
+        logs=QUIET_LOGS,
     ),
 )  # fmt: skip

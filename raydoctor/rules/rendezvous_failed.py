@@ -430,14 +430,10 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_ECHO} [E socket.cpp:957] [c10d] {TIMED_OUT.sample.partition(': ')[2]}\n{_ECHO} {_VLLM} {TIMED_OUT.sample}\n",
         says=("10.0.0.2 port 29502", "within 60 s", "nc -vz 10.0.0.2 29502"),
     ),
-    Example(
+    console(
         "GLOO_SOCKET_IFNAME names an interface that the node lacks",
-        {
-            "driver.log": _TASK.format(
-                call='dist.init_process_group("gloo")', error=INTERFACE.sample
-            ),
-            **QUIET_LOGS,
-        },
+        _TASK.format(call='dist.init_process_group("gloo")', error=INTERFACE.sample),
+        logs=QUIET_LOGS,
         says=("ib7 has no address", "ip -br addr"),
     ),
     console(

@@ -235,12 +235,10 @@ EXAMPLES: tuple[Example, ...] = (
         _NO_DIRECTORY.replace("/site-packages/ray/_private/runtime_env", "/app"),
         roots=("job-failed",),
     ),
-    Example(
+    console(
         "a task prints the error of an old incident",
-        {
-            "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
-            "summary: RuntimeEnvSetupError: see chapter 4\n",
-            **QUIET_LOGS,
-        },
+        f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
+        "summary: RuntimeEnvSetupError: see chapter 4\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -330,11 +330,9 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/monitor.log": "2026-11-21 10:46:31,100\tINFO monitor.py:243 -- Ray version: 2.60.0\n",
         },
     ),
-    Example(
+    console(
         "a task prints the advice",
-        {
-            "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
-            **QUIET_LOGS,
-        },
+        f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
+        logs=QUIET_LOGS,
     ),
 )

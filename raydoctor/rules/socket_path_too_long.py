@@ -122,11 +122,9 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_TRACE}{_OLD}",
         says=("103",),
     ),
-    Example(
+    console(
         "a program explains why it chose a short directory",
-        {
-            "driver.log": "using /tmp/r, because AF_UNIX path length cannot exceed 107 bytes\n",
-            **QUIET_LOGS,
-        },
+        "using /tmp/r, because AF_UNIX path length cannot exceed 107 bytes\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -353,11 +353,9 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("Read-only file system", "Make /spill writable"),
     ),
-    Example(
+    console(
         "a task prints the same text",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
-        },
+        f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

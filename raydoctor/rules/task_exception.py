@@ -517,12 +517,10 @@ EXAMPLES: tuple[Example, ...] = (
         "ERROR 04-29 00:53:54 [core.py:398] falling back: No module named 'apex'\n"
         "ModuleNotFoundError: No module named 'apex'\nepoch 2\n",
     ),
-    Example(
+    console(
         "three equal failures, and a task that depended on one of them",
-        {
-            "driver.log": _RAISED * 3 + _BY_INPUT,
-            **QUIET_LOGS,
-        },
+        _RAISED * 3 + _BY_INPUT,
+        logs=QUIET_LOGS,
         says=(
             "3 calls of load_shard raised KeyError: 'price'",
             "column_mean (shards.py:40)",
@@ -534,13 +532,11 @@ EXAMPLES: tuple[Example, ...] = (
         {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
     ),
-    Example(
+    console(
         "a result that the program never fetched",
-        {
-            "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
-            f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
-            **QUIET_LOGS,
-        },
+        "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
+        f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
+        logs=QUIET_LOGS,
         says=("never fetched the result",),
     ),
     Example(
@@ -551,35 +547,29 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("ReadRange->Map(price) raised ZeroDivisionError",),
     ),
-    Example(
+    console(
         "the worker could not import the function",
-        {
-            "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
-            "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
-            "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
-            "ModuleNotFoundError: No module named 'cv2'\n",
-            **QUIET_LOGS,
-        },
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
+        "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
+        "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
+        "ModuleNotFoundError: No module named 'cv2'\n",
+        logs=QUIET_LOGS,
         says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
     ),
     Example(
         "a retried task that succeeded, as the option intends",
         {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
     ),
-    Example(
+    console(
         "an exception that a worker handled and logged",
-        {
-            "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
-            "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
-            **QUIET_LOGS,
-        },
+        "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
+        "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "the driver prints the names of tasks and exceptions",
-        {
-            "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
-            **QUIET_LOGS,
-        },
+        "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "a console that ends within the traceback of a result that the program never fetched",

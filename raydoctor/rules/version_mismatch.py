@@ -268,21 +268,17 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("newer than 2.53", "ray[default]==2.9.3"),
     ),
-    Example(
+    console(
         "only the last number of Python's version differs, and the program ignores it",
-        {
-            "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
-            + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
-            + "loss 0.1\n",
-            **QUIET_LOGS,
-        },
+        "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
+        + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
+        + "loss 0.1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a task that prints the same text",
-        {
-            "driver.log": "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
-            **QUIET_LOGS,
-        },
+        "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
+        logs=QUIET_LOGS,
     ),
     Example(
         "a driver of another cluster prints the same words",

@@ -295,22 +295,16 @@ EXAMPLES: tuple[Example, ...] = (
         "a server quotes the error of another one",
         f"the other server printed {DEAD.sample}\n",
     ),
-    Example(
+    console(
         "eight workers wait once while one compiles, and the engine starts",
-        {
-            "driver.log": "".join(
-                f"(Worker_TP{n} pid={300 + n}) {WAITING.sample}\n" for n in range(8)
-            )
-            + f"{_WAIT * 3}{_ENGINE} {CONTINUES[1].sample}\n{_WAIT}",
-            **QUIET_LOGS,
-        },
+        "".join(f"(Worker_TP{n} pid={300 + n}) {WAITING.sample}\n" for n in range(8))
+        + f"{_WAIT * 3}{_ENGINE} {CONTINUES[1].sample}\n{_WAIT}",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program quotes the messages",
-        {
-            "driver.log": f"known harmless: {WAITING.sample}\n" * 3
-            + "retry because of TimeoutError: RPC call to execute_model timed out.\n",
-            **QUIET_LOGS,
-        },
+        f"known harmless: {WAITING.sample}\n" * 3
+        + "retry because of TimeoutError: RPC call to execute_model timed out.\n",
+        logs=QUIET_LOGS,
     ),
 )

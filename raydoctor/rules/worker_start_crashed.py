@@ -233,12 +233,10 @@ EXAMPLES: tuple[Example, ...] = (
         _RAISED,
         roots=("worker-start-crashed",),
     ),
-    Example(
+    console(
         "a task prints the sentence",
-        {
-            "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "a console shows only what a starting worker printed",

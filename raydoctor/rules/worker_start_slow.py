@@ -218,11 +218,9 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 worker process",),
         severity="warning",
     ),
-    Example(
+    console(
         "a task prints the sentence",
-        {
-            "driver.log": f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
+        logs=QUIET_LOGS,
     ),
 )
