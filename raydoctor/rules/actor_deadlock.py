@@ -80,7 +80,7 @@ def actor_deadlock(case: Case) -> Iterator[Finding]:
     while stuck:
         path = _cycle(workers, stuck)
         group = _reachable(workers, stuck, path[0])
-        yield _finding(case, [workers[a] for a in path], [workers[a] for a in sorted(group)])
+        yield _finding([workers[a] for a in path], [workers[a] for a in sorted(group)])
         stuck -= group
 
 
@@ -139,7 +139,7 @@ def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str)
         group |= more
 
 
-def _finding(case: Case, cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
+def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
     names = [w.label for w in cycle]
     queue = sum(w.queued for w in group)
     lasted = min(w.unmoved for w in cycle)

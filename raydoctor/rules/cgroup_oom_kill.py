@@ -39,8 +39,8 @@ from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.kernel import nodes_beside
 from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _LOG = Gap(
     "kernel log",
     "not readable here, and no other source records which process was killed and when",
@@ -122,7 +122,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
                 name=name,
             ),
         ),
-        doc=_DOC,
+        doc=DOC,
     )
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
@@ -141,14 +141,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
             ),
             risk="disruptive",
         )
-    yield Remedy(
-        "Let Ray's memory monitor act before the kernel does",
-        (
-            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
-        ),
-        risk="disruptive",
-        doc=_DOC,
-    )
+    yield MONITOR_FIRST
 
 
 # ------------------------------------------------------------------ examples

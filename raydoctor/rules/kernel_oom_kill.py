@@ -51,6 +51,7 @@ from raydoctor.rules.shared.kernel import (
 )
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.oom.kills import MONITOR_STARTED, OFFERED
+from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 
 MONITOR_OFF = Signal(
     "oom.monitor_off",
@@ -68,7 +69,6 @@ _HEAD_FIRST = 60.0
 _EPISODE = 300.0
 _HEADROOM = 1.15
 """A killed process was still growing: the memory it held is a lower bound."""
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
 
 
@@ -388,7 +388,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
                     offered=int(offered / 2**20),
                 ),
             ),
-            doc=_DOC,
+            doc=DOC,
         )
         return
     offers = (
@@ -404,7 +404,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
                 name=name,
             ),
         ),
-        doc=_DOC,
+        doc=DOC,
     )
     if math.isfinite(offered):
         need = max(
@@ -416,7 +416,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
             "ray start --address=HEAD:6379   # on that machine",
             paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what),
         ),
-        doc=_DOC,
+        doc=DOC,
     )
 
 
@@ -429,7 +429,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
                 "unset RAY_memory_monitor_refresh_ms   # before ray start on every node, 0 means off",
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=DOC,
         )
         return
     seen = [int(e["limit"]) for e in case.of("oom.monitor_started")]
@@ -448,17 +448,10 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
                 ),
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=DOC,
         )
         return
-    yield Remedy(
-        "Let Ray's memory monitor act before the kernel does",
-        (
-            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
-        ),
-        risk="disruptive",
-        doc=_DOC,
-    )
+    yield MONITOR_FIRST
 
 
 def _gib(number: float) -> int:

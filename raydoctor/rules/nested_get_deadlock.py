@@ -398,10 +398,10 @@ def _dump(usage: str, granted: str, queue: int, left: int = 0) -> str:
     )
 
 
-def _granted(function: str, count: int) -> str:
+def _granted(count: int) -> str:
     return (
         "    - {depth=1 function_descriptor={type=PythonFunctionDescriptor, module_name=__main__, class_name=, "
-        f"function_name={function}, function_hash=0f04}} scheduling_strategy=default_scheduling_strategy {{\n}}\n"
+        "function_name=plan, function_hash=0f04} scheduling_strategy=default_scheduling_strategy {\n}\n"
         f" resource_set={{licence : 1, CPU : 1, }}label_selector={{}}}}fallback_strategy=[]: {count}/4\n"
     )
 
@@ -463,7 +463,7 @@ EXAMPLES: tuple[Example, ...] = (
         "two tasks hold both licences and wait for children that need one each",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
+            "logs/debug_state.txt": _dump("", _granted(2), 7),
             "driver.log": _ERROR,
         },
         consequences=("get-timeout",),
@@ -518,7 +518,7 @@ EXAMPLES: tuple[Example, ...] = (
         "one parent still runs: the queue may move",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7),
+            "logs/debug_state.txt": _dump(_uses("plan", 7), _granted(2), 7),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),
@@ -527,7 +527,7 @@ EXAMPLES: tuple[Example, ...] = (
         "tasks wait, and there is room for their children: a worker is starting",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000),
+            "logs/debug_state.txt": _dump("", _granted(1), 3, left=10000),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),
@@ -536,7 +536,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the tasks wait for an actor, and other tasks wait for their licences",
         {
             **_logs(0, 1),
-            "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
+            "logs/debug_state.txt": _dump("", _granted(2), 7),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),
@@ -545,7 +545,7 @@ EXAMPLES: tuple[Example, ...] = (
         "nothing is queued: the tasks wait for something else",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump("", _granted("plan", 2), 0),
+            "logs/debug_state.txt": _dump("", _granted(2), 0),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),

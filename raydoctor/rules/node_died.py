@@ -135,7 +135,7 @@ def _only_raised(case: Case) -> Iterator[Finding]:
             (Link(raised[0], "a driver lost work that ran on the node"),),
             explains=(Entity("node", ""),),
             severity="warning" if evidence.goes_on(case, raised[-1], is_line=True) else None,
-            remedies=_remedies(_Death(""), []),
+            remedies=_remedies([]),
             covers=tuple(raised),
         )
 
@@ -200,7 +200,7 @@ def _finding(case: Case, death: _Death) -> Finding:
         ),
         subjects=(Subject("node", death.node, ip or None, None, death.node),),
         severity=_severity(case, death),
-        remedies=_remedies(death, checks),
+        remedies=_remedies(checks),
         covers=(*death.records, *death.echoes, *checks, *exceptions, *evidence.exit_events(exits)),
         gaps=_gaps(case, death, ip),
     )
@@ -258,7 +258,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
     )
 
 
-def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
+def _remedies(checks: list[Event]) -> tuple[Remedy, ...]:
     survive = Remedy(
         "Let tasks and actors survive the loss of a node",
         ended.NODE,

@@ -321,7 +321,7 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
             doc=_DOC,
         )
     elif refusal.is_captured:
-        yield _captured(refusal, name)
+        yield _captured(refusal)
     if any(words in refusal.why for words in _BY_NAME):
         yield _by_name()
     elif not refusal.is_exception:
@@ -361,7 +361,7 @@ def _by_name() -> Remedy:
     )  # fmt: skip
 
 
-def _captured(refusal: _RefusedPickle, name: str) -> Remedy:
+def _captured(refusal: _RefusedPickle) -> Remedy:
     function = refusal.function.rpartition(".")[2]
     variable = refusal.culprit.partition(" -> ")[0] or "the variable"
     return Remedy(

@@ -209,7 +209,7 @@ def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -
         subjects=tuple(_subjects(every)),
         count=max(1, len(_processes(every))),
         severity=_severity(case, errors, every),
-        remedies=tuple(_remedies(best, events[0], events[0]["host"])),
+        remedies=tuple(_remedies(events[0], events[0]["host"])),
         covers=(*every, *loopback, *(e for seen in errors for e in seen.records)),
     )
 
@@ -373,7 +373,7 @@ def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
 # ------------------------------------------------------------------ remedies
 
 
-def _remedies(best: Signal, event: Event, host: str) -> Iterator[Remedy]:
+def _remedies(event: Event, host: str) -> Iterator[Remedy]:
     if host:
         yield Remedy(
             "Test the connection from the node that reports the timeout, while rank 0 waits",

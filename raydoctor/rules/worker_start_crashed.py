@@ -77,7 +77,7 @@ def _finding(case: Case, one: Starts) -> Finding:
         ),
         count=max(1, one.count),
         severity="warning" if worker_start.is_over(case, one) else None,
-        remedies=tuple(_remedies(case, one, raised)),
+        remedies=tuple(_remedies(case, raised)),
         covers=(*one.events, *one.words, *one.given_up, *worker_start.echoes(case, "dead")),
     )
 
@@ -118,7 +118,7 @@ def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
         yield Link(event, "Ray gave up, and the caller got this error")
 
 
-def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy]:
+def _remedies(case: Case, raised: Raised | None) -> Iterator[Remedy]:
     path = worker_start.search_path(case)
     run = worker_start.python_with(path)
     message = raised.message if raised else ""
@@ -178,13 +178,6 @@ _TRACEBACK = (
 _N = "8a48de2b3090914191b0346f524bc049995481c98e6489957c318fee"
 
 
-def _started(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
-        f"worker_id={pid:056x}\n"
-    )
-
-
 def _unregistered(at: str, pid: int) -> str:
     text = worker_start.UNREGISTERED.sample.replace("(450)", f"({pid})")
     return f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: {text}\n"
@@ -201,7 +194,8 @@ EXAMPLES: tuple[Example, ...] = (
         "a user module hides a standard one, and Ray gives up",
         {
             "logs/raylet.out": "".join(
-                _started(f"{8 * n:02},119", 450 + n) + _unregistered(f"{8 * n + 8:02},119", 450 + n)
+                worker_start.started_line(f"{8 * n:02},119", 450 + n)
+                + _unregistered(f"{8 * n + 8:02},119", 450 + n)
                 for n in range(6)
             ),
             "logs/raylet.err": "".join(

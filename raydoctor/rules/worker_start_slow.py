@@ -162,13 +162,6 @@ def _at_once(case: Case, one: Starts) -> int:
 # ------------------------------------------------------------------ examples
 
 
-def _started(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
-        f"worker_id={pid:056x}\n"
-    )
-
-
 def _unregistered(at: str, pid: int) -> str:
     return (
         f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: Some workers of the worker process({pid}) have not "
@@ -177,7 +170,8 @@ def _unregistered(at: str, pid: int) -> str:
 
 
 _LATE = "".join(
-    _started(f"{6 * n:02},098", 451 + n) + _unregistered(f"{6 * n + 6:02},098", 451 + n)
+    worker_start.started_line(f"{6 * n:02},098", 451 + n)
+    + _unregistered(f"{6 * n + 6:02},098", 451 + n)
     for n in range(6)
 )
 
@@ -209,10 +203,10 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "one worker was late, and the next one registered",
         {
-            "logs/raylet.out": _started("00,098", 451)
+            "logs/raylet.out": worker_start.started_line("00,098", 451)
             + _unregistered("06,098", 451)
-            + _started("06,100", 452)
-            + _started("40,100", 453),
+            + worker_start.started_line("06,100", 452)
+            + worker_start.started_line("40,100", 453),
             "logs/gcs_server.out": "",
         },
         says=("1 worker process",),

@@ -270,8 +270,18 @@ def _addresses(
     origin: str, address: str, answers: bool | None, is_this: bool = False
 ) -> dict[str, str]:
     """The address that this shell uses, and the raylet on this machine."""
-    used = {"origin": origin, "address": address, "answers": answers, "is_this": is_this}
-    here = {"origin": "raylet", "address": "10.0.0.2:6379", "answers": True, "is_this": True}
+    used: sample.Row = {
+        "origin": origin,
+        "address": address,
+        "answers": answers,
+        "is_this": is_this,
+    }
+    here: sample.Row = {
+        "origin": "raylet",
+        "address": "10.0.0.2:6379",
+        "answers": True,
+        "is_this": True,
+    }
     rows = [{**used, "used": True}, {**here, "used": False}]
     return sample.tables(1795258300.0, addresses=rows)
 

@@ -37,7 +37,6 @@ _CONSIDERED = pattern(
 _EXCEEDED = pattern(
     r"Memory usage (?P<used>\d{1,20})B exceeded threshold of (?P<threshold>\d{1,20})B \((?P<percent>\d{1,20}(?:\.\d{1,20})?)% of (?P<limit>\d{1,20})B"
 )
-_STORE = pattern(r"bytes created by worker: (\d{1,20})")
 _COUNT = pattern(
     r"(?P<count>\d{1,10}) worker\(s\) were killed|Killing (?P<killing>\d{1,20}) worker\(s\)"
 )
@@ -46,7 +45,6 @@ _USER = pattern(
 )
 _BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
 """Rows of the table: lines up to 2.54 and from 2.57, otherwise separated by `, ` (2.55) or `; ` (2.56)."""
-_IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: (\d{1,20}(?:\.\d{1,20})?)GB")
 
 _BODY = (
     "Memory on the node (IP: 127.0.0.1, ID: 7b7300e4fc32be8d273fd1e5045162fa94b1ca910e080bbe66e7b7c8) was 3.22GB used / "
@@ -192,8 +190,6 @@ class OomReport(NamedTuple):
     holders: tuple[MemoryUser, ...]
     """Top memory users, largest first, joined with the report's entry for the same worker."""
     killed: int
-    store_gb: float
-    idle_gb: float
     others: tuple[Event, ...] = ()
     """Further records of the same kill."""
 
@@ -212,7 +208,6 @@ def parse(event: Event, text: str) -> OomReport | None:
     considered = _considered(text)
     victims = tuple(h for h in considered if h.killed) or _named_victim(head, text)
     counted = _COUNT.search(text)
-    store, idle = _STORE.search(text), _IDLE_GB.search(text)
     return OomReport(
         event,
         head["node"],
@@ -223,8 +218,6 @@ def parse(event: Event, text: str) -> OomReport | None:
         victims,
         _holders(text, (*considered, *victims)),
         int((counted["count"] or counted["killing"]) if counted else max(len(victims), 1)),
-        int(store[1]) / 1024**3 if store else 0.0,
-        float(idle[1]) if idle else 0.0,
     )
 
 
