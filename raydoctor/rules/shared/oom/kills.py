@@ -31,7 +31,7 @@ _VICTIM = pattern(
 _KILLED_WORKER = pattern(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
 _CONSIDERED = pattern(
     r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
-    r"task name=(?P<name>.{0,300}?), required resources=\{(?P<resources>[^{}]*)\}|Worker with no lease granted):?,? "
+    r"task name=(?P<name>.{0,300}?), required resources=\{[^{}]*\}|Worker with no lease granted):?,? "
     r"pid=(?P<pid>\d{1,20}), actual memory used=(?P<gb>\d{1,20}\.\d{1,20})GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
 )
 _EXCEEDED = pattern(
@@ -154,7 +154,6 @@ class MemoryUser(NamedTuple):
     """Task or actor method; the command of a process that is not a worker."""
     worker: str = ""
     actor: bool = False
-    cpus: float = 0.0
     killed: bool = False
 
     @property
@@ -224,21 +223,17 @@ def parse(event: Event, text: str) -> OomReport | None:
 def _considered(text: str) -> tuple[MemoryUser, ...]:
     """Workers that the killing policy considered; 2.55 lists only the killed ones, unmarked."""
     only_chosen = "Considered workers: [" not in text
-    found = []
-    for m in _CONSIDERED.finditer(text):
-        cpus = re.search(r"CPU: (\d{1,20}(?:\.\d{1,20})?)", m["resources"] or "")
-        found.append(
-            MemoryUser(
-                int(m["pid"]),
-                float(m["gb"]),
-                m["name"] or "ray::IDLE",
-                m["worker"],
-                m["kind"] == "Actor",
-                float(cpus[1]) if cpus else 0.0,
-                bool(m["selected"]) or only_chosen,
-            )
+    return tuple(
+        MemoryUser(
+            int(m["pid"]),
+            float(m["gb"]),
+            m["name"] or "ray::IDLE",
+            m["worker"],
+            m["kind"] == "Actor",
+            bool(m["selected"]) or only_chosen,
         )
-    return tuple(found)
+        for m in _CONSIDERED.finditer(text)
+    )
 
 
 def _named_victim(head: re.Match[str], text: str) -> tuple[MemoryUser, ...]:
@@ -255,7 +250,6 @@ def _named_victim(head: re.Match[str], text: str) -> tuple[MemoryUser, ...]:
             victim["name"],
             worker["worker"] if worker else "",
             actor or victim["name"].endswith(".__init__"),
-            0.0,
             True,
         ),
     )
