@@ -150,7 +150,7 @@ _USAGE = pattern(
     r"Current usage: (\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) / (\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) GB"
 )
 _PENDING = pattern(r"\d{1,15} pending objects of total size (\d{1,15})MB")
-_IN_USE = pattern(r"^- objects in use: (\d+)", re.MULTILINE)
+_IN_USE = pattern(r"^- objects in use: (\d{1,15})", re.MULTILINE)
 
 
 def status(text: str) -> Status | None:
