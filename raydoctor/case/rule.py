@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -74,13 +74,28 @@ class Example:
     files: Mapping[str, str]
     """Path in the capture -> content."""
     roots: tuple[str, ...] = ()
-    """Rules expected as roots, in any order; empty: this must give no diagnosis at all."""
+    """Rules expected as roots, in any order. Without any, an example that `says` something or has a severity
+    expects its own rule, and any other example expects no diagnosis."""
     consequences: tuple[str, ...] = ()
     """Rules that must appear below a root."""
     says: tuple[str, ...] = ()
     """Strings that this rule's headline or remedies must contain."""
     severity: Severity | None = None
     """Of this rule's diagnoses, if it is not the rule's own."""
+
+
+def console(  # noqa: PLR0913 - the fields of an example
+    title: str,
+    output: str,
+    *,
+    logs: Mapping[str, str] = {},
+    roots: tuple[str, ...] = (),
+    consequences: tuple[str, ...] = (),
+    says: tuple[str, ...] = (),
+    severity: Severity | None = None,
+) -> Example:
+    """An example of what a driver printed, alone or beside Ray's logs."""
+    return Example(title, {"driver.log": output, **logs}, roots, consequences, says, severity)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +125,12 @@ class Rule:
 
     @property
     def examples(self) -> tuple[Example, ...]:
-        """`EXAMPLES` at the end of the rule's module."""
+        """`EXAMPLES` at the end of the rule's module, each with its roots."""
         found: Iterable[Example] = self.judge.__globals__.get("EXAMPLES", ())
-        return tuple(found)
+        return tuple(
+            e if e.roots or not (e.says or e.severity) else replace(e, roots=(self.name,))
+            for e in found
+        )
 
 
 def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at the call
@@ -121,7 +139,7 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
     severity: Severity,
     rank: int,
     explains: Iterable[EntityKind] | None = None,
-    caused_by: Iterable[EntityKind] | None = None,
+    caused_by: Iterable[EntityKind] = (),
     looks_for: Iterable[Signal],
     remedies: Iterable[Remedy] = (),
     fallback: bool = False,
@@ -137,7 +155,7 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
             severity=severity,
             rank=rank,
             explains=None if explains is None else tuple(explains),
-            caused_by=None if caused_by is None else tuple(caused_by),
+            caused_by=None if explains is None and not caused_by else tuple(caused_by),
             looks_for=tuple(looks_for),
             remedies=tuple(remedies),
             judge=judge,

@@ -126,8 +126,39 @@ def grace_option(text: str) -> Callable[[_Command], _Command]:
         type=Duration(most=600),
         default="5s",
         show_default=True,
-        metavar="DURATION",
         help=text,
+    )
+
+
+def min_age_option(command: _Command) -> _Command:
+    """`--min-age`."""
+    return click.option(
+        "--min-age",
+        type=Duration(),
+        default="60s",
+        show_default=True,
+        help="Idle time after which a task without finished peers counts as hung.",
+    )(command)
+
+
+def fail_on_option(command: _Command) -> _Command:
+    """`--fail-on`."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(["critical", "error", "warning", "info", "never"]),
+        default="error",
+        show_default=True,
+        help="The lowest severity that gives exit code 1.",
+    )(command)
+
+
+def since_option(text: str) -> Callable[[_Command], _Command]:
+    """`--since`: a time."""
+    return click.option(
+        "--since",
+        metavar="TIME",
+        callback=time_option,
+        help=f"{text}: 2h (before now), 2026-11-21T07:30 (local time).",
     )
 
 
@@ -220,7 +251,6 @@ def timeout_option(text: str) -> Callable[[_Command], _Command]:
     return click.option(
         "--timeout",
         type=Duration(0.1, 600),
-        metavar="DURATION",
         help=f"{text}  {default}",
     )
 

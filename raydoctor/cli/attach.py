@@ -92,7 +92,6 @@ Exit code:
     type=options.Duration(0.1, 600),
     default="10s",
     show_default=True,
-    metavar="DURATION",
     help="Time limit of --eval and --exec.",
 )
 @click.option(

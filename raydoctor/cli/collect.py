@@ -53,12 +53,7 @@ INCOMPLETE = 3
     "[default: raydoctor-DATE-TIME.tar.gz]",
 )
 @options.live_options
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.time_option,
-    help="Leave out older files: 2h (before now), 2026-11-21T07:30 (local time).",
-)
+@options.since_option("Leave out older files")
 @click.option(
     "--anonymize", is_flag=True, help="Replace IP addresses and this host's name as well."
 )

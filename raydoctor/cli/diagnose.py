@@ -66,22 +66,11 @@ Exit code:
     help="The session to read if PATH has several; by default the newest. all: one report on each.",
 )
 @options.format_option(*options.REPORT_FORMATS)
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.time_option,
-    help="Only incidents since this time: 2h (before now), 2026-11-21T07:30 (local time).",
-)
+@options.since_option("Only incidents since this time")
 @click.option(
     "--until", metavar="TIME", callback=options.time_option, help="Only incidents until this time."
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice(["critical", "error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The lowest severity that gives exit code 1.",
-)
+@options.fail_on_option
 @options.output_option
 @click.option(
     "--open",

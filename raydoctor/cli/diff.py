@@ -46,13 +46,7 @@ Exit code:
 @click.argument("a", shell_complete=options.complete_path)
 @click.argument("b", shell_complete=options.complete_path)
 @options.format_option("text", "json", "markdown")
-@click.option(
-    "--fail-on",
-    type=click.Choice(["critical", "error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The lowest severity that gives exit code 1.",
-)
+@options.fail_on_option
 @options.rules_option
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option

@@ -66,14 +66,7 @@ Exit code:
     **options.SETTINGS,
 )
 @options.path_argument
-@click.option(
-    "--min-age",
-    type=options.Duration(),
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="Idle time after which a task without finished peers counts as hung.",
-)
+@options.min_age_option
 @click.option(
     "--samples",
     type=click.IntRange(1, 100),
@@ -87,7 +80,6 @@ Exit code:
     type=options.Duration(),
     default="1s",
     show_default=True,
-    metavar="DURATION",
     help="Time between two samples.",
 )
 @click.option("--native", is_flag=True, help="Show C and C++ functions as well.")

@@ -82,7 +82,6 @@ class _RunOptions(NamedTuple):
 @click.option(
     "--timeout",
     type=options.Duration(),
-    metavar="DURATION",
     help="The time limit of the driver: 90 (seconds), 10m, 2h.",
 )
 @options.grace_option("Time between SIGTERM and SIGKILL.")

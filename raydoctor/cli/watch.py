@@ -95,16 +95,12 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     type=_SPAN,
     default="2s",
     show_default=True,
-    metavar="DURATION",
     help="Time between two rounds.",
 )
-@click.option(
-    "--for", "span", type=_SPAN, metavar="DURATION", help="End the watch after this time."
-)
+@click.option("--for", "span", type=_SPAN, help="End the watch after this time.")
 @click.option(
     "--timeout",
     type=_SPAN,
-    metavar="DURATION",
     help="Time limit of each task, from the moment it starts to run.",
 )
 @click.option(
@@ -159,7 +155,6 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     type=_SPAN,
     default="10m",
     show_default=True,
-    metavar="DURATION",
     help="Time without a matching line that is reported.",
 )
 @options.address_option()

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.calls import QUEUED
@@ -58,7 +58,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html
     severity="error",
     rank=83,
     explains=("actor-queue",),
-    caused_by=(),
     looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),
 )  # fmt: skip
 def actor_calls_piled_up(case: Case) -> Iterator[Finding]:
@@ -196,7 +195,6 @@ EXAMPLES: tuple[Example, ...] = (
                 {"state": "SUBMITTED_TO_WORKER", "name": "Slow.f", "count": 49942},
             ],
         ),
-        roots=("actor-calls-piled-up",),
         says=("49942 calls wait now",),
         severity="warning",
     ),
@@ -213,24 +211,18 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the calls reached the limit of the actor",
         {**QUIET_LOGS, "driver.log": f"{LIMIT.sample}\n"},
-        roots=("actor-calls-piled-up",),
         says=("Writer.write", "100 calls", "while len(pending) >= 100"),
     ),
-    Example(
+    console(
         "a warning without a limit",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
-        },
-        roots=("actor-calls-piled-up",),
+        f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
+        logs=QUIET_LOGS,
         says=("more than 10000 calls", "Slow"),
         severity="warning",
     ),
-    Example(
+    console(
         "a program prints a similar message",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",
-        },
+        "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     severity="error",
     rank=74,
     explains=("task", "waiting", "waiting-actor"),
-    caused_by=(),
     looks_for=(waiting.INTERRUPTED, RAY_EXCEPTION, *ACTOR_PLACED),
 )  # fmt: skip
 def actor_deadlock(case: Case) -> Iterator[Finding]:
@@ -81,7 +80,7 @@ def actor_deadlock(case: Case) -> Iterator[Finding]:
     while stuck:
         path = _cycle(workers, stuck)
         group = _reachable(workers, stuck, path[0])
-        yield _finding(case, [workers[a] for a in path], [workers[a] for a in sorted(group)])
+        yield _finding([workers[a] for a in path], [workers[a] for a in sorted(group)])
         stuck -= group
 
 
@@ -140,7 +139,7 @@ def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str)
         group |= more
 
 
-def _finding(case: Case, cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
+def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
     names = [w.label for w in cycle]
     queue = sum(w.queued for w in group)
     lasted = min(w.unmoved for w in cycle)
@@ -363,7 +362,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an order book calls a risk desk, which calls the order book",
         _files((2, 1), (1, 1)),
-        roots=("actor-deadlock",),
         consequences=("get-timeout",),
         says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
     ),
@@ -383,13 +381,11 @@ EXAMPLES: tuple[Example, ...] = (
                 parent_task_id=sample.task_id(2),
             )
         ),
-        roots=("actor-deadlock",),
         says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
     ),
     Example(
         "live: the same, proven by the objects that both wait for",
         _proven(),
-        roots=("actor-deadlock",),
         says=(
             "OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)",
             "wait for each other",
@@ -415,7 +411,6 @@ EXAMPLES: tuple[Example, ...] = (
                 ),
             ],
         ),
-        roots=("actor-deadlock",),
         says=("waits for a call of its own",),
     ),
     Example(

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
     DRIVER,
@@ -386,13 +386,9 @@ def _exit_line(worker: str, text: str) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "Tune's list of a trial's failures, without Ray's sentence above the error",
-        {
-            "driver.log": "Failure # 1 (occurred at 2026-11-21_07-44-26)\n"
-            f"{_TEXT.removeprefix(_OPENING)}\n"
-        },
-        roots=("actor-init-failed",),
+        f"Failure # 1 (occurred at 2026-11-21_07-44-26)\n{_TEXT.removeprefix(_OPENING)}\n",
         says=("ModelServer (pid 463)", "read_header (serve.py:25)"),
     ),
     Example(
@@ -404,22 +400,18 @@ EXAMPLES: tuple[Example, ...] = (
             '(pid=387, ip=10.0.0.2)\n  File "/home/user/project/serve.py", line 48, in evaluate\n    return ray.get(ref)\n'
             f"ray.exceptions.ActorDiedError: {_TEXT}\n",
         },
-        roots=("actor-init-failed",),
         says=(
             "ModelServer (pid 463)",
             "ValueError: not a checkpoint",
             "read_header (serve.py:25)",
         ),
     ),
-    Example(
+    console(
         "three equal actors, and only the driver's output is available",
-        {
-            "driver.log": "".join(
-                f"ray.exceptions.RayActorError: {_creation_text('Loader', pid, f'{pid:024x}01000000', _BODY)}\ngoing on\n"
-                for pid in (211, 212, 240)
-            )
-        },
-        roots=("actor-init-failed",),
+        "".join(
+            f"ray.exceptions.RayActorError: {_creation_text('Loader', pid, f'{pid:024x}01000000', _BODY)}\ngoing on\n"
+            for pid in (211, 212, 240)
+        ),
         says=("3 Loader actors", "read_header (serve.py:25)"),
     ),
     Example(
@@ -429,45 +421,36 @@ EXAMPLES: tuple[Example, ...] = (
             + _exit_line(_W, _NESTED),
             "logs/raylet.out": "",
         },
-        roots=("actor-init-failed",),
         says=("Pool (pid 490)", "an actor that it called is dead"),
     ),
-    Example(
+    console(
         "a task prints lines of an old log",
-        {
-            "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
-            **QUIET_LOGS,
-        },
+        f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "Ray 0.8: a worker lacks a module of the actor's class",
-        {
-            "driver.log": f"2026-11-21 10:40:11,306\tWARNING worker.py:1134 -- {UNPICKLED.sample}\nTraceback (most recent call last):\n"
-            '  File "/venv/lib/python3.8/site-packages/ray/cloudpickle/cloudpickle.py", line 1096, in subimport\n'
-            "    __import__(name)\nModuleNotFoundError: No module named 'loader'\n"
-        },
-        roots=("actor-init-failed",),
+        f"2026-11-21 10:40:11,306\tWARNING worker.py:1134 -- {UNPICKLED.sample}\nTraceback (most recent call last):\n"
+        '  File "/venv/lib/python3.8/site-packages/ray/cloudpickle/cloudpickle.py", line 1096, in subimport\n'
+        "    __import__(name)\nModuleNotFoundError: No module named 'loader'\n",
         says=(
             "Actor Trainer",
             "unpickling its class raised ModuleNotFoundError: No module named 'loader'",
             "Send loader to the workers",
         ),
     ),
-    Example(
+    console(
         "a program that prints such a line",
-        {"driver.log": f"{UNPICKLED.sample}\nno traceback follows\n"},
+        f"{UNPICKLED.sample}\nno traceback follows\n",
     ),
-    Example(
+    console(
         "only the output of an actor of Ray Data is available, behind its prefix",
-        {
-            "driver.log": "".join(
-                f"(MapWorker(ReadRange->MapBatches(Bad)) pid=463) {line}\n"
-                for line in f"{PRINTED.find}{_creation_text('MapWorker(ReadRange->MapBatches(Bad))', 463, _A, _BODY)}".split(
-                    "\n"
-                )
+        "".join(
+            f"(MapWorker(ReadRange->MapBatches(Bad)) pid=463) {line}\n"
+            for line in f"{PRINTED.find}{_creation_text('MapWorker(ReadRange->MapBatches(Bad))', 463, _A, _BODY)}".split(
+                "\n"
             )
-        },
-        roots=("actor-init-failed",),
+        ),
         says=("(pid 463)", "read_header (serve.py:25)"),
     ),
 )

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import ACTOR_PLACED, DRIVER, GCS, RAY_EXCEPTION, RAYLET, WORKER_DIED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -337,59 +337,48 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an actor is killed one second before a call",
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
-        roots=("actor-killed",),
         says=(
             "Cache 'cache' (pid 386) was killed by ray.kill",
             "1 call failed 1.0 s after its end",
         ),
     ),
-    Example(
+    console(
         "an actor called exit_actor(), and only the driver's output is available",
-        {"driver.log": _frame(_LEFT_TEXT)},
-        roots=("actor-killed",),
+        _frame(_LEFT_TEXT),
         says=("called exit_actor()",),
     ),
-    Example(
+    console(
         "two actors whose handles went out of scope",
-        {"driver.log": _frame(_SCOPE) + _frame(_SCOPE, "d" * 24 + "01000000")},
-        roots=("actor-killed",),
+        _frame(_SCOPE) + _frame(_SCOPE, "d" * 24 + "01000000"),
         says=("2 Cache actors", 'lifetime="detached"'),
     ),
-    Example(
+    console(
         "the same message after a worker's death, without the GCS log: that worker may be the creator",
-        {
-            "driver.log": f"(raylet) {WORKER_DIED.sample}\n{_frame(_SCOPE)}",
-        },
+        f"(raylet) {WORKER_DIED.sample}\n{_frame(_SCOPE)}",
         roots=("worker-vanished",),
         consequences=("actor-killed",),
         says=("or its creator died",),
     ),
-    Example(
+    console(
         "a method call on a handle that was not kept, up to 2.9",
-        {
-            "driver.log": "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n"
-        },
+        "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n",
         roots=("actor-killed",),
     ),
     Example(
         "only the log of an actor whose last handle is gone, of Ray 2.40",
         {_OWN_LOG: _OWN_SCOPE},
-        roots=("actor-killed",),
         says=(
             "(pid 386) was ended by Ray, out of scope (no handle was left)",
             "at the top level of",
         ),
         severity="warning",
     ),
-    Example(
+    console(
         "the same record in a pasted text, of Ray 2.60",
-        {
-            "driver.log": _LOST_SCOPE.format(
-                writer="raylet_ipc_client.cc:133: RayletIpcClient",
-                more=" including lineage ref count",
-            )
-        },
-        roots=("actor-killed",),
+        _LOST_SCOPE.format(
+            writer="raylet_ipc_client.cc:133: RayletIpcClient",
+            more=" including lineage ref count",
+        ),
         severity="warning",
     ),
     Example(

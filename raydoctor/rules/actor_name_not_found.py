@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -98,7 +98,6 @@ class _Fate(NamedTuple):
     severity="error",
     rank=49,
     explains=("actor-name", "task-error"),
-    caused_by=(),
     looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
@@ -248,7 +247,6 @@ EXAMPLES: tuple[Example, ...] = (
             _CORE: _lookup("17,737") + _lookup("17,899"),
             "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
         },
-        roots=("actor-name-not-found",),
         says=("'metrics'", "another namespace", 'ray.get_actor("metrics", namespace='),
     ),
     Example(
@@ -258,16 +256,12 @@ EXAMPLES: tuple[Example, ...] = (
             _CORE: _lookup("13,737") + _lookup("17,899"),
             "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
         },
-        roots=("actor-name-not-found",),
         says=("had ended 3.5 s before",),
     ),
-    Example(
+    console(
         "a task looks the name up: the missing actor is the cause of the task's error",
-        {
-            "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
-            f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n'
-        },
-        roots=("actor-name-not-found",),
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
+        f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n',
         says=("in find (names.py:10)",),
     ),
     Example(
@@ -283,13 +277,12 @@ EXAMPLES: tuple[Example, ...] = (
                 }
             ]
         ),
-        roots=("actor-name-not-found",),
         severity="warning",
         says=("in publish (train.py:9)",),
     ),
-    Example(
+    console(
         "only the driver's output is available",
-        {"driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n"},
+        f"{_TRACEBACK}ValueError: {_TEXT}\n",
         roots=("actor-name-not-found",),
     ),
     Example(

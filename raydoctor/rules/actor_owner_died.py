@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity, EntityKind
@@ -346,13 +346,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
             _SECOND_LOG: _call("44", _DRIVER, _REFERENCES),
         },
-        roots=("actor-owner-died",),
         says=("driver of job 1", "get_if_exists=True"),
     ),
-    Example(
+    console(
         "only the driver's output is available",
-        {"driver.log": _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT"))},
-        roots=("actor-owner-died",),
+        _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT")),
         says=("driver of job 1",),
     ),
     Example(

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import ActorInfo, WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
     RAY_EXCEPTION,
@@ -310,14 +310,12 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("actor-restart-loop",),
         says=("10 times", "max_restarts is infinite"),
     ),
-    Example(
+    console(
         "only the driver's output is available",
-        {
-            "driver.log": "(raylet) "
-            + RETRIED.sample.replace("Trainer.step", "Simulator.run")
-            + " [repeated 4x across cluster]\n"
-            + _DRIVER_DIED
-        },
+        "(raylet) "
+        + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+        + " [repeated 4x across cluster]\n"
+        + _DRIVER_DIED,
         roots=("worker-vanished",),
         consequences=("actor-restart-loop",),
     ),

@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
     ACTOR_PLACED,
@@ -227,13 +227,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "ray.kill ended the process and Ray restarted the actor: the actor's own log names the reason",
         {**_KILLED_LOGS, "driver.log": _RESTARTED},
-        roots=("actor-unavailable",),
         says=("ray.kill ended its process", "no_restart=False"),
     ),
     Example(
         "the same without the driver's output",
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}"},
-        roots=("actor-unavailable",),
         says=("ray.kill ended its process",),
         severity="warning",
     ),
@@ -244,26 +242,21 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an actor left on purpose long before a call could not reach its successor",
         {**_KILLED_LOGS, _CALLER: f"{_FAILED_ATTEMPT}{_FAILED_TASK}".replace("01:07:", "01:27:")},
-        roots=("actor-unavailable",),
         says=("its process ended while the call ran",),
         severity="warning",
     ),
     Example(
         "an actor whose process does not answer",
         {**QUIET_LOGS, "driver.log": _ERROR},
-        roots=("actor-unavailable",),
         says=("did not answer", "kill -CONT", "max_task_retries"),
     ),
-    Example(
+    console(
         "an actor that refuses connections",
-        {
-            **QUIET_LOGS,
-            "driver.log": _ERROR.replace(
-                "keepalive watchdog timeout",
-                "failed to connect to all addresses; last error: UNKNOWN",
-            ),
-        },
-        roots=("actor-unavailable",),
+        _ERROR.replace(
+            "keepalive watchdog timeout",
+            "failed to connect to all addresses; last error: UNKNOWN",
+        ),
+        logs=QUIET_LOGS,
         says=("no connection",),
     ),
     Example(
@@ -273,14 +266,11 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _OLD_ERROR,
             f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT,
         },
-        roots=("actor-unavailable",),
         says=("did not answer",),
     ),
-    Example(
+    console(
         "a program handles the error and prints its name",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",
-        },
+        "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -284,7 +284,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _NODE_DEAD,
             "driver.log": _LOST,
         },
-        roots=("agent-died",),
         consequences=("node-died",),
         says=("dashboard_agent", "10.0.0.2", "grpcio"),
         severity="critical",
@@ -296,16 +295,12 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/dashboard_agent.log": _PORT,
         },
-        roots=("agent-died",),
         says=("address already in use", "52365", "--dashboard-agent-listen-port"),
         severity="critical",
     ),
-    Example(
+    console(
         "only the driver's output is available",
-        {
-            "driver.log": "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
-        },
-        roots=("agent-died",),
+        "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
         severity="critical",
     ),
     Example(

@@ -75,7 +75,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
     severity="error",
     rank=73,
     explains=("event-loop", "task", "waiting", "waiting-actor"),
-    caused_by=(),
     looks_for=(BLOCKING_GET, SLOW_STEP, RAY_EXCEPTION),
 )  # fmt: skip
 def async_actor_blocked(case: Case) -> Iterator[Finding]:
@@ -321,28 +320,24 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a blocking ray.get for calls of the same actor",
         _files(f"{BLOCKING_GET.sample}\n", _core(11, 10)),
-        roots=("async-actor-blocked",),
         consequences=("get-timeout",),
         says=("Crawler (pid 398)", "ray.get", "await self.other", "11 calls"),
     ),
     Example(
         "asyncio's debug mode logs a step of half a minute",
         _files(f"{SLOW_STEP.sample}\n"),
-        roots=("async-actor-blocked",),
         consequences=("get-timeout",),
         says=("30.0 s",),
     ),
     Example(
         "a call stack shows the blocking call in the event loop's thread",
         {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK},
-        roots=("async-actor-blocked",),
         consequences=("get-timeout",),
         says=("crawl (crawl.py:31)",),
     ),
     Example(
         "live: a request without await",
         _live(("SocketIO.readinto", "socket.py", 706), ("crawl", "crawl.py", 31)),
-        roots=("async-actor-blocked",),
         says=(
             "Crawler (pid 801)",
             "crawl (crawl.py:31)",
@@ -368,7 +363,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "Ray printed the warning, and the program went on",
         {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": "crawled 10\n"},
-        roots=("async-actor-blocked",),
         says=("blocks its event loop",),
         severity="warning",
     ),

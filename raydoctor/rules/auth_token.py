@@ -29,12 +29,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import CONNECTING, connected_to
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
 _REFUSED = Signal(
@@ -69,7 +70,6 @@ _MISSING = ("no authentication token was found", "Missing authentication token")
     severity="critical",
     rank=11,
     explains=("auth", "node", "raylet"),
-    caused_by=(),
     looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:
@@ -241,56 +241,41 @@ _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Miss
 
 def _probed(outcome: str, detail: str) -> dict[str, str]:
     """The reply of the GCS to the live collection."""
-    head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
     refused = (
         "InvalidAuthToken: Authentication token is missing or incorrect" if outcome != "ok" else ""
     )
-    rows = ",\n".join(
-        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{text}"}}'
-        for name, address, text in (
-            ("auth", "10.0.0.2:8265", detail),
-            ("gcs", "10.0.0.2:6379", refused),
-        )
-    )
-    return {"live/live-probes.json": f"{head}\n{rows}\n]}}\n"}
+    auth = {"name": "auth", "address": "10.0.0.2:8265", "outcome": outcome, "detail": detail}
+    gcs = {"name": "gcs", "address": "10.0.0.2:6379", "outcome": outcome, "detail": refused}
+    return sample.tables(1795258700.0, probes=[auth, gcs])
 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a driver without a token",
         {"driver.log": _NO_TOKEN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        roots=("auth-token",),
         says=("no authentication token", "10.0.0.2:6379", "RAY_AUTH_TOKEN_PATH"),
     ),
-    Example(
+    console(
         "a driver without a token fails Ray's own check",
-        {
-            "driver.log": f"{_CONNECTING}[2026-11-21 10:57:09,885 C 66 66] authentication_token_loader.cc:80:  Check failed: "
-            f"has_token || ignore_auth_mode {_NONE_FOUND.sample}\n*** StackTrace Information ***\n",
-            **QUIET_LOGS,
-        },
-        roots=("auth-token",),
+        f"{_CONNECTING}[2026-11-21 10:57:09,885 C 66 66] authentication_token_loader.cc:80:  Check failed: "
+        f"has_token || ignore_auth_mode {_NONE_FOUND.sample}\n*** StackTrace Information ***\n",
+        logs=QUIET_LOGS,
         says=("its own settings require one", "10.0.0.2:6379"),
     ),
-    Example(
+    console(
         "`JobSubmissionClient` without a token: HTTP 401",
-        {
-            "driver.log": f"{_FRAMES}ray.exceptions.AuthenticationError: Authentication required: Unauthorized: Missing authentication "
-            "token\n\nToken authentication is enabled but no authentication token was found. Ensure that the token is available\n"
-        },
-        roots=("auth-token",),
+        f"{_FRAMES}ray.exceptions.AuthenticationError: Authentication required: Unauthorized: Missing authentication "
+        "token\n\nToken authentication is enabled but no authentication token was found. Ensure that the token is available\n",
         says=("no authentication token",),
     ),
     Example(
         "a driver with another cluster's token",
         {"driver.log": _WRONG, "logs/gcs_server.out": _NOISE, "logs/raylet.out": ""},
-        roots=("auth-token",),
         says=("refused", "21 times", "10.0.0.2:6379"),
     ),
     Example(
         "a node with another token cannot join",
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _NOISE},
-        roots=("auth-token",),
         says=("10.0.0.3",),
         severity="error",
     ),
@@ -301,7 +286,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
             **_probed("unauthenticated", "token: missing"),
         },
-        roots=("auth-token",),
         says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
         severity="error",
     ),
@@ -312,7 +296,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
             **_probed("unauthenticated", "token: wrong"),
         },
-        roots=("auth-token",),
         says=("has another token", "sha256sum"),
         severity="error",
     ),
@@ -324,11 +307,9 @@ EXAMPLES: tuple[Example, ...] = (
         "records of a healthy cluster, once a minute",
         {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
     ),
-    Example(
+    console(
         "a task prints the same message",
-        {
-            "driver.log": f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
+        logs=QUIET_LOGS,
     ),
 )

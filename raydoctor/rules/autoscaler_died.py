@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
@@ -136,22 +136,16 @@ def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
 # ------------------------------------------------------------------ examples
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the driver prints the error that the autoscaler reports",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",
-        },
-        roots=("autoscaler-died",),
+        f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",
+        logs=QUIET_LOGS,
         says=("RuntimeError: the provider returned 403",),
     ),
-    Example(
+    console(
         "the autoscaler is ended while a driver runs",
-        {
-            **QUIET_LOGS,
-            "driver.log": f'(raylet) {FAILED.sample}\n  File "/ray/autoscaler/_private/monitor.py", line 751, in <module>\n',
-        },
-        roots=("autoscaler-died",),
+        f'(raylet) {FAILED.sample}\n  File "/ray/autoscaler/_private/monitor.py", line 751, in <module>\n',
+        logs=QUIET_LOGS,
         says=("terminated with signal 15",),
     ),
     Example(
@@ -178,7 +172,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/monitor.log": f"2026-11-21 10:49:20,676\tERROR monitor.py:610 -- {LOOP.sample}\n{_TRACEBACK}\n"
             f"2026-11-21 10:49:25,001\tINFO monitor.py:690 -- {STARTED.sample}\n",
         },
-        roots=("autoscaler-died",),
         says=("was started again",),
         severity="warning",
     ),

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, NODE_REGISTERED, RAYLET_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -200,13 +200,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _RAYLET,
             "logs/gcs_server.out": _GCS,
         },
-        roots=("block-ended-node",),
         says=("dashboard", "was killed by SIGKILL", "On the head", "ended the cluster"),
     ),
-    Example(
+    console(
         "only the output of `ray start --block` is available",
-        {"driver.log": _CONSOLE},
-        roots=("block-ended-node",),
+        _CONSOLE,
         says=("dashboard", "was killed by SIGKILL"),
     ),
     Example(
@@ -219,10 +217,8 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
     ),
-    Example(
+    console(
         "a user's program prints exit codes of its own",
-        {
-            "driver.log": "dashboard [exit code=0]\nstep train [exit code=-9]\nexporter [exit code=1]\n"
-        },
+        "dashboard [exit code=0]\nstep train [exit code=-9]\nexporter [exit code=1]\n",
     ),
 )

@@ -66,7 +66,6 @@ _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not read
     severity="error",
     rank=73,
     explains=("task", "waiting"),
-    caused_by=(),
     looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
 )  # fmt: skip
 def cancel_ignored(case: Case) -> Iterator[Finding]:
@@ -235,7 +234,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the task is still running a minute later",
         _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
-        roots=("cancel-ignored",),
         says=(
             "did not stop poll (pid 401)",
             "at least 52 s",
@@ -249,14 +247,12 @@ EXAMPLES: tuple[Example, ...] = (
         _files(
             _COROUTINES + _CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)
         ),
-        roots=("cancel-ignored",),
         says=("ray.kill(actor)", f"raydoctor cancel {_M} --kill-actor"),
         severity="warning",
     ),
     Example(
         "a method of a plain actor: an interrupt ends it, and the actor keeps its state",
         _files(_CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
-        roots=("cancel-ignored",),
         says=("ends only coroutines", f"raydoctor cancel {_M}      # poll keeps its state"),
         severity="warning",
     ),

@@ -36,10 +36,11 @@ from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import disks, jobs
+from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.kernel import nodes_beside
+from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _LOG = Gap(
     "kernel log",
     "not readable here, and no other source records which process was killed and when",
@@ -54,7 +55,6 @@ _LOG = Gap(
     severity="error",
     rank=89,
     explains=("process", "worker"),
-    caused_by=(),
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
 )  # fmt: skip
@@ -122,7 +122,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
                 name=name,
             ),
         ),
-        doc=_DOC,
+        doc=DOC,
     )
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
@@ -141,14 +141,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
             ),
             risk="disruptive",
         )
-    yield Remedy(
-        "Let Ray's memory monitor act before the kernel does",
-        (
-            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
-        ),
-        risk="disruptive",
-        doc=_DOC,
-    )
+    yield MONITOR_FIRST
 
 
 # ------------------------------------------------------------------ examples
@@ -158,7 +151,7 @@ _LOGS = {
     "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
     "logs/raylet.out": "",
 }
-_LIVE = "live/live-memory.json"
+_AT = 1795247700.0
 
 
 def _cgroup(
@@ -174,25 +167,24 @@ def _cgroup(
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker ended, and its container counts one kill",
-        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
-        roots=("cgroup-oom-kill",),
+        {**_LOGS, **sample.tables(_AT, memory=[_cgroup(1)])},
         says=("most likely", "1 process", "3.0 GiB", "docker run --memory=4g"),
     ),
     Example(
         "the cgroup counts no kill",
-        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(0),))},
+        {**_LOGS, **sample.tables(_AT, memory=[_cgroup(0)])},
         roots=("worker-vanished",),
     ),
     Example(
         "a cgroup without processes of this cluster",
-        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(4, ()),))},
+        {**_LOGS, **sample.tables(_AT, memory=[_cgroup(4, ())])},
         roots=("worker-vanished",),
     ),
     Example(
         "the kernel log is readable and has no kill of this worker",
         {
             **_LOGS,
-            _LIVE: disks.example("memory", (_cgroup(1),)),
+            **sample.tables(_AT, memory=[_cgroup(1)]),
             "live/dmesg.txt": "2026-11-21T05:00:00.000000+00:00 host kernel: Out of memory: Killed process 4711 (mysqld) "
             "total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0\n",
         },
@@ -202,7 +194,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an earlier kill in the container, and a healthy cluster",
         {
             **QUIET_LOGS,
-            _LIVE: disks.example("memory", (_cgroup(2),)),
+            **sample.tables(_AT, memory=[_cgroup(2)]),
         },
     ),
 )

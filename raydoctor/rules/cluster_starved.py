@@ -38,7 +38,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.case.signals import ACTOR_PLACED, RAY_EXCEPTION
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import groups as live_groups
@@ -418,7 +418,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _STATE,
             "driver.log": _TIMEOUT,
         },
-        roots=("cluster-starved",),
         consequences=("get-timeout",),
         says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
     ),
@@ -429,7 +428,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/debug_state.txt": _OLD_STATE,
         },
-        roots=("cluster-starved",),
         says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
     ),
     Example(
@@ -439,20 +437,18 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _PLACED,
             "driver.log": _TIMEOUT,
         },
-        roots=("cluster-starved",),
         consequences=("get-timeout",),
         says=("all of it is in use", "2 actors were alive"),
     ),
-    Example(
+    console(
         "only the driver's output is available (Ray up to 2.50)",
-        {"driver.log": f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT},
+        f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT,
         roots=("cluster-starved",),
         consequences=("get-timeout",),
     ),
     Example(
         "live: idle actors hold the CPUs that two tasks wait for, before any log reports it",
         sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
-        roots=("cluster-starved",),
         says=(
             "2 train tasks wait for 1 CPU",
             "2 Simulator actors hold 2 of 2 CPU, and run nothing",
@@ -472,7 +468,6 @@ EXAMPLES: tuple[Example, ...] = (
                 ),
             ],
         ),
-        roots=("cluster-starved",),
         severity="warning",
         says=("2 Simulator actors hold 2 of 2 CPU, and run nothing",),
     ),
@@ -499,7 +494,6 @@ EXAMPLES: tuple[Example, ...] = (
                 }
             ],
         ),
-        roots=("cluster-starved",),
         says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
     ),
     Example(
@@ -558,7 +552,6 @@ EXAMPLES: tuple[Example, ...] = (
                 sample.call(7, "Simulator.step", _SIM),
             ],
         ),
-        roots=("cluster-starved",),
         says=(
             "1 train task waits for 1 CPU",
             "1 Simulator actor of job 2 holds 2 of 2 CPU, and is at work",
@@ -591,15 +584,14 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
         },
     ),
-    Example(
+    console(
         "a console ends with the autoscaler's warning",
-        {"driver.log": f"collecting\n(scheduler +2m13s) {waiting.CLAIMED.sample}\n"},
-        roots=("cluster-starved",),
+        f"collecting\n(scheduler +2m13s) {waiting.CLAIMED.sample}\n",
         says=("1 CPU", "all of it is in use"),
         severity="warning",
     ),
-    Example(
+    console(
         "a console goes on after the autoscaler's warning",
-        {"driver.log": f"(scheduler +2m13s) {waiting.CLAIMED.sample}\nstep 2\n"},
+        f"(scheduler +2m13s) {waiting.CLAIMED.sample}\nstep 2\n",
     ),
 )

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -228,43 +228,35 @@ _TASK = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a driver waits for a hung actor",
-        {"driver.log": _PLAIN},
-        roots=("compiled-graph-timeout",),
+        _PLAIN,
         says=("within 10 s", _A, "RAY_CGRAPH_get_timeout=300"),
     ),
-    Example(
+    console(
         "the graph takes no further input",
-        {
-            "driver.log": _PLAIN.replace(
-                TIMED_OUT[0].sample.partition("waiting for ")[2], "semaphore."
-            )
-            .replace("_get_timeout", "_submit_timeout")
-            .replace("the execution is hanging", "execution is hanging")
-        },
-        roots=("compiled-graph-timeout",),
+        _PLAIN.replace(TIMED_OUT[0].sample.partition("waiting for ")[2], "semaphore.")
+        .replace("_get_timeout", "_submit_timeout")
+        .replace("the execution is hanging", "execution is hanging"),
         says=("within 10 s", '"RAY_CGRAPH_submit_timeout": "300"'),
     ),
-    Example(
+    console(
         "an actor that calls the graph fails with the error",
-        {"driver.log": _TASK},
-        roots=("compiled-graph-timeout",),
+        _TASK,
         says=("within 10 s", "an actor of the graph"),
     ),
     Example(
         "vLLM raised the limit after ray.dag had been imported",
         {"driver.log": f"{SET.sample}\n{_ERROR}", **QUIET_LOGS},
-        roots=("compiled-graph-timeout",),
         says=(
             "within 10 s",
             "vLLM set the limit of 300 s too late",
             "export RAY_CGRAPH_get_timeout=300",
         ),
     ),
-    Example(
+    console(
         "a GPU fault in one of the actors came first",
-        {"driver.log": _FAULT + _ERROR.replace("10 seconds", "300 seconds")},
+        _FAULT + _ERROR.replace("10 seconds", "300 seconds"),
         roots=("gpu-fault",),
         consequences=("compiled-graph-timeout",),
         says=("within 300 s", "1800 s"),
@@ -279,12 +271,10 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
         consequences=("compiled-graph-timeout",),
     ),
-    Example(
+    console(
         "a program quotes the error and the setting",
-        {
-            "driver.log": "if you see RayChannelTimeoutError: Timed out waiting for object available to read, increase RAY_CGRAPH_get_timeout\n"
-            f"{SET.sample}\n",
-            **QUIET_LOGS,
-        },
+        "if you see RayChannelTimeoutError: Timed out waiting for object available to read, increase RAY_CGRAPH_get_timeout\n"
+        f"{SET.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

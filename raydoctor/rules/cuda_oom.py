@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, OUTPUT, TRACEBACK, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -117,7 +117,6 @@ class _Shortage:
     severity="error",
     rank=43,
     explains=("actor", "process", "task-error", "worker"),
-    caused_by=(),
     looks_for=(*SIGNALS, PRINTED, *REFUSED, TRACEBACK, WORKER_EXIT, WORKER_DIED),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:
@@ -315,7 +314,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "other processes hold a part of the GPU memory",
         {"driver.log": _RAISED * 2, **QUIET_LOGS},
-        roots=("cuda-oom",),
         says=(
             "in embed in 2 processes",
             "26.00 MiB",
@@ -327,88 +325,68 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the message of older torch versions",
         {"driver.log": _OLD, **QUIET_LOGS},
-        roots=("cuda-oom",),
         says=("GPU 1", "3.03 GiB of 6.00 GiB"),
     ),
     Example(
         "a model does not fit, in an actor's constructor",
         {"logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
-        roots=("cuda-oom",),
         says=("Engine", "engine.py:12"),
     ),
     Example(
         "a rank of a training run",
         {"driver.log": _TRAINING, **QUIET_LOGS},
-        roots=("cuda-oom",),
         consequences=("train-worker-failed",),
         says=("train_loop", "GPU 0"),
     ),
-    Example(
+    console(
         "a program prints the message and no task fails",
-        {
-            "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
-            **QUIET_LOGS,
-        },
+        f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a plain program, without Ray's tasks",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/finetune.py", line 21, in <module>\n    loss.backward()\n'
-            f"torch.OutOfMemoryError: {_MESSAGE}\n"
-        },
-        roots=("cuda-oom",),
+        'Traceback (most recent call last):\n  File "/app/finetune.py", line 21, in <module>\n    loss.backward()\n'
+        f"torch.OutOfMemoryError: {_MESSAGE}\n",
         says=("the driver", "9.81 MiB of 11.66 GiB", "finetune.py:21"),
     ),
-    Example(
+    console(
         "four ranks of one worker group, in the driver's output",
-        {
-            "driver.log": "".join(
-                f"(WorkerDict pid={pid}, ip=10.0.0.5) torch.OutOfMemoryError: {_MESSAGE}\n"
-                for pid in (81, 82, 83, 84)
-            )
-        },
-        roots=("cuda-oom",),
+        "".join(
+            f"(WorkerDict pid={pid}, ip=10.0.0.5) torch.OutOfMemoryError: {_MESSAGE}\n"
+            for pid in (81, 82, 83, 84)
+        ),
         says=("WorkerDict in 4 processes", "26.00 MiB"),
         severity="warning",
     ),
-    Example(
+    console(
         "a worker's logger writes the error, of another vendor's device",
-        {
-            "driver.log": "(model_worker/3 pid=858) 20261121-02:31:28.927 worker ERROR: Worker encountered error "
-            f"{_OLD[_OLD.index('CUDA') :].replace('CUDA', 'NPU').replace('GPU', 'NPU')}"
-        },
-        roots=("cuda-oom",),
+        "(model_worker/3 pid=858) 20261121-02:31:28.927 worker ERROR: Worker encountered error "
+        f"{_OLD[_OLD.index('CUDA') :].replace('CUDA', 'NPU').replace('GPU', 'NPU')}",
         says=("3.03 GiB of 6.00 GiB",),
         severity="warning",
     ),
-    Example(
+    console(
         "a console that quotes the error",
-        {"driver.log": f"(search pid=12) batch 64 failed with '{_MESSAGE}', trying 32\n"},
+        f"(search pid=12) batch 64 failed with '{_MESSAGE}', trying 32\n",
     ),
-    Example(
+    console(
         "CUDA reports it without numbers",
-        {"driver.log": "(WorkerDict pid=12) RuntimeError: CUDA error: out of memory\n"},
-        roots=("cuda-oom",),
+        "(WorkerDict pid=12) RuntimeError: CUDA error: out of memory\n",
         says=("GPU memory ran out in WorkerDict",),
         severity="warning",
     ),
-    Example(
+    console(
         "a program that handles the error",
-        {
-            "driver.log": "INFO tuner.py:40 -- after ERROR at batch 64: CUDA out of memory. Tried to allocate 3.50 GiB, so the batch is halved\n"
-        },
+        "INFO tuner.py:40 -- after ERROR at batch 64: CUDA out of memory. Tried to allocate 3.50 GiB, so the batch is halved\n",
     ),
-    Example(
+    console(
         "an actor's constructor, in the driver's output alone",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n    ray.get(t.go.remote())\n'
-            "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, ray::Trainer.__init__() "
-            "(pid=2841, ip=10.0.0.2, actor_id=3e7272acace78763d2e9b9b101000000, repr=<main.Trainer object at 0x7f>)\n"
-            '  File "/app/train.py", line 31, in __init__\n    self.model = Model().cuda()\n'
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
-            "which 5.75 GiB is free.\n"
-        },
-        roots=("cuda-oom",),
+        'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n    ray.get(t.go.remote())\n'
+        "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, ray::Trainer.__init__() "
+        "(pid=2841, ip=10.0.0.2, actor_id=3e7272acace78763d2e9b9b101000000, repr=<main.Trainer object at 0x7f>)\n"
+        '  File "/app/train.py", line 31, in __init__\n    self.model = Model().cuda()\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+        "which 5.75 GiB is free.\n",
         consequences=("actor-init-failed",),
         says=("GPU memory ran out in Trainer, which", "train.py:31"),
     ),

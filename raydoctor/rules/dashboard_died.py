@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -45,6 +45,7 @@ from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.traceback import parse
 
 _DASHBOARD = ("dashboard",)
@@ -395,16 +396,9 @@ def _gcs(time: str, text: str = JOB_STARTED[0].sample) -> str:
 
 def _live(outcome: str, *running: tuple[str, str]) -> dict[str, str]:
     """Tables of a live collection: running daemons with their states, and the probe of the dashboard."""
-    head = '{"table": "%s", "at": 1795269300.0, "from": "proc", "total": 1, "rows": [\n'
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":{pid},"state":"{state}","node_id":"","is_this":true}}'
-        for pid, (kind, state) in enumerate(running, 700)
-    )
-    probe = f'{{"name":"dashboard","address":"127.0.0.1:8265","outcome":"{outcome}","seconds":1.5,"detail":""}}'
-    return {
-        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
-        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
-    }
+    rows = [sample.daemon(kind, pid, state) for pid, (kind, state) in enumerate(running, 700)]
+    probe = {"name": "dashboard", "address": "127.0.0.1:8265", "outcome": outcome, "detail": ""}
+    return sample.tables(1795269300.0, daemons=rows, probes=[probe])
 
 
 _HEAD = {"logs/gcs_server.out": _gcs("13:54:02"), "logs/raylet.out": ""}
@@ -413,7 +407,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a module was not ready in time",
         {**_HEAD, "logs/dashboard.log": _log(1, "ERROR", _TRACEBACK)},
-        roots=("dashboard-died",),
         says=("MetricsHead failed to start. Timeout after 30.0 seconds, so", "ray job submit"),
     ),
     Example(
@@ -424,40 +417,32 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/dashboard.log": _UP,
             **_ORPHANS,
         },
-        roots=("dashboard-died",),
         says=("pid 13572",),
     ),
-    Example(
+    console(
         "the process that starts the head quotes the end of the dashboard's log",
-        {"driver.log": f"Local node IP: 10.0.0.2\n{_START_FAILED}{_LAST}"},
-        roots=("dashboard-died",),
+        f"Local node IP: 10.0.0.2\n{_START_FAILED}{_LAST}",
         says=("did not start: ImportError: cygrpc", "pip check"),
     ),
-    Example(
+    console(
         "the dashboard of a Windows machine, and the report is cut off",
-        {"driver.log": _START_FAILED.replace("code 1", "code 3221225477")},
-        roots=("dashboard-died",),
+        _START_FAILED.replace("code 1", "code 3221225477"),
         says=("0xC0000005",),
     ),
-    Example(
+    console(
         "the dashboard was not ready in time",
-        {"driver.log": _START_FAILED.replace(", return code 1", "").partition("\n")[0] + "\n"},
-        roots=("dashboard-died",),
+        _START_FAILED.replace(", return code 1", "").partition("\n")[0] + "\n",
         says=("not ready in time",),
     ),
-    Example(
+    console(
         "the dashboard was late, and Ray went on without it",
-        {
-            "driver.log": _START_FAILED.replace(", return code 1", "")
-            + f"2026-11-21 13:54:36,552\tINFO worker.py:1951 -- "
-            f"{STARTED_LOCAL.sample}\nepoch 1\n"
-        },
+        _START_FAILED.replace(", return code 1", "")
+        + f"2026-11-21 13:54:36,552\tINFO worker.py:1951 -- "
+        f"{STARTED_LOCAL.sample}\nepoch 1\n",
     ),
-    Example(
+    console(
         "other programs have dashboards, and a note quotes the words",
-        {
-            "driver.log": "Failed to start the dashboard server.\nFailed to start the dashboard , return code 1\nepoch 2\n"
-        },
+        "Failed to start the dashboard server.\nFailed to start the dashboard , return code 1\nepoch 2\n",
     ),
     Example(
         "the dashboard ended together with the cluster",
@@ -479,7 +464,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/dashboard.log": _UP,
             **_live("refused", ("gcs_server", "S"), ("raylet", "S")),
         },
-        roots=("dashboard-died",),
         says=("127.0.0.1:8265",),
     ),
     Example(
@@ -489,7 +473,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/dashboard.log": _UP,
             **_live("timeout", ("dashboard", "S"), ("gcs_server", "S")),
         },
-        roots=("dashboard-died",),
         says=("pid 700", "does not answer"),
     ),
     Example(
@@ -499,7 +482,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/dashboard.log": _UP,
             **_live("timeout", ("dashboard", "T"), ("gcs_server", "S")),
         },
-        roots=("dashboard-died",),
         says=("kill -CONT 700",),
     ),
     Example(

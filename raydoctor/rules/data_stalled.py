@@ -45,7 +45,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import GCS, RAYLET, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -336,7 +336,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "Ray Data ends the pipeline after forty seconds without progress",
         {"driver.log": f"{data.NO_PROGRESS.sample}\n", **QUIET_LOGS},
-        roots=("data-stalled",),
         says=(
             "after 40 s without progress",
             "ReadRange->MapBatches(Embed)",
@@ -351,14 +350,12 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
             **QUIET_LOGS,
         },
-        roots=("data-stalled",),
         says=("ReadRange->Map(f)", "not have enough", "exclude_resources"),
         severity="warning",
     ),
     Example(
         "a shuffle with more aggregators than CPUs",
         {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **QUIET_LOGS},
-        roots=("data-stalled",),
         says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
         severity="warning",
     ),
@@ -370,48 +367,37 @@ EXAMPLES: tuple[Example, ...] = (
             "average task duration + z-score * stddev of this operator (2.10 + 10 * 0.50s).\n",
             **QUIET_LOGS,
         },
-        roots=("data-stalled",),
         says=("61 s", "2.1 s"),
         severity="info",
     ),
-    Example(
+    console(
         "the timeout in other words, in a console of a job",
-        {
-            "driver.log": "2026-11-21 10:48:33,745\tERROR streaming_executor.py:400 -- ⚠️  Dataset train_7_0 execution failed\n"
-            f"{data.TIMED_OUT.sample}\n"
-        },
-        roots=("data-stalled",),
+        "2026-11-21 10:48:33,745\tERROR streaming_executor.py:400 -- ⚠️  Dataset train_7_0 execution failed\n"
+        f"{data.TIMED_OUT.sample}\n",
         says=(
             "after 1800 s without progress at ReadParquet->MapBatches(f)",
             "execution_no_progress_timeout_s = 3600",
         ),
     ),
-    Example(
+    console(
         "the actors of a pool do not start",
-        {
-            "driver.log": "Traceback (most recent call last):\n"
-            f'  File "/app/etl.py", line 12, in <module>\n    ds.materialize()\n{data.NO_ACTORS.sample}\n'
-        },
-        roots=("data-stalled",),
+        "Traceback (most recent call last):\n"
+        f'  File "/app/etl.py", line 12, in <module>\n    ds.materialize()\n{data.NO_ACTORS.sample}\n',
         says=("the actors of its pool did not start",),
     ),
-    Example(
+    console(
         "aggregators that wait for CPUs, in the driver's output",
-        {"driver.log": f"{_WARNING}{data.AGGREGATORS.sample}\n"},
-        roots=("data-stalled",),
+        f"{_WARNING}{data.AGGREGATORS.sample}\n",
         says=("Only 3 of 8 aggregators", "needs 8 CPUs, 0 are free"),
         severity="warning",
     ),
-    Example(
+    console(
         "an actor that cancels each call that is sent again, in a console",
-        {
-            "driver.log": "".join(
-                f"({_MAP_WORKER} pid=702, ip=10.0.0.2) [2026-11-21 10:48:{n},679 E 702 702] actor_scheduling_queue.cc:135: "
-                f"Cancelling stale RPC with seqno {n} < {n + 2}\n"
-                for n in (41, 42, 43)
-            )
-        },
-        roots=("data-stalled",),
+        "".join(
+            f"({_MAP_WORKER} pid=702, ip=10.0.0.2) [2026-11-21 10:48:{n},679 E 702 702] actor_scheduling_queue.cc:135: "
+            f"Cancelling stale RPC with seqno {n} < {n + 2}\n"
+            for n in (41, 42, 43)
+        ),
         says=(
             "An actor of ReadParquet->MapBatches(Embed) (pid 702) cancelled 3 calls",
             "kill 702",
@@ -428,34 +414,27 @@ EXAMPLES: tuple[Example, ...] = (
             "expected task failed to arrive at the actor via RPC.\n",
             **QUIET_LOGS,
         },
-        roots=("data-stalled",),
         says=("never received call 43",),
         severity="warning",
     ),
-    Example(
+    console(
         "a call that is cancelled once, calls to another actor, and a pipeline that finished",
-        {
-            "driver.log": f"({_MAP_WORKER} pid=702) [2026-11-21 10:48:12,679 E 702 702] actor_scheduling_queue.cc:135: {data.STALE[0].sample}\n"
-            + 2
-            * f"(MapWorker(Map(g)) pid=703) [2026-11-21 10:48:13,679 E 703 703] actor_scheduling_queue.cc:135: {data.STALE[0].sample}\n"
-            + 3 * f"(Cache pid=704) {data.STALE[0].sample}\n"
-            + f"2026-11-21 10:49:01,100\tINFO streaming_executor.py:300 -- {data.FINISHED.sample}\n",
-        },
+        f"({_MAP_WORKER} pid=702) [2026-11-21 10:48:12,679 E 702 702] actor_scheduling_queue.cc:135: {data.STALE[0].sample}\n"
+        + 2
+        * f"(MapWorker(Map(g)) pid=703) [2026-11-21 10:48:13,679 E 703 703] actor_scheduling_queue.cc:135: {data.STALE[0].sample}\n"
+        + 3 * f"(Cache pid=704) {data.STALE[0].sample}\n"
+        + f"2026-11-21 10:49:01,100\tINFO streaming_executor.py:300 -- {data.FINISHED.sample}\n",
     ),
-    Example(
+    console(
         "a console in which the warning of slow tasks persists",
-        {"driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3},
-        roots=("data-stalled",),
+        f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3,
         says=("has been running for 128 s or more",),
         severity="warning",
     ),
-    Example(
+    console(
         "the same, and the pipeline finishes",
-        {
-            "driver.log": f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3
-            + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n"
-        },
-        roots=("data-stalled",),
+        f"{_WARNING}{data.SLOW_TASK.sample}\n" * 3
+        + f"{_LOG.replace('{level}', 'INFO')}{data.FINISHED.sample}\n",
         severity="info",
     ),
     Example(

@@ -31,13 +31,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import stacks, waiting
+from raydoctor.rules.shared.live import examples as sample
 
 _OUTPUT = ("worker-err", "worker-echo")
 
@@ -77,7 +78,6 @@ _LEGACY_DOC = (
     severity="error",
     rank=72,
     explains=("debugger", "waiting"),
-    caused_by=(),
     looks_for=(LEGACY_OPEN, DEBUGPY_OPEN, DEBUGPY_WAITS, *CONNECTED, waiting.INTERRUPTED, RAY_EXCEPTION),
 )  # fmt: skip
 def debugger_waiting(case: Case) -> Iterator[Finding]:
@@ -260,28 +260,28 @@ def _links(wait: _DebuggerWait) -> Iterator[Link]:
 
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 _W = "7f8a94bb4c5d65c0b14b5172c804b8ed21fbec4162ecaa5b179bd46d"
-_TABLE = '{"table": "%s", "at": 1795260600.0, "from": "dashboard", "total": %d, "rows": [\n%s\n]}\n'
-_TASKS = _TABLE % (
-    "tasks",
-    1,
-    f'{{"task_id":"{"1" * 48}","name":"clean","state":"RUNNING","worker_id":"{_W}","worker_pid":401}}',
-)
 
 
-def _workers(paused: int) -> str:
-    """A worker as the state API returns it, and one that has ended."""
-    rows = (
-        f'{{"worker_id":"{_W}","is_alive":true,"pid":401,"ip":"10.0.0.2","debugger_port":57419,"num_paused_threads":{paused}}},\n'
-        f'{{"worker_id":"{"b" * 56}","is_alive":false,"pid":399,"ip":"10.0.0.2","debugger_port":null,"num_paused_threads":null}}'
-    )
-    return _TABLE % ("workers", 2, rows)
+def _live(paused: int) -> dict[str, str]:
+    """A task's worker as the state API returns it, and a worker that has ended."""
+    task = {
+        "task_id": "1" * 48,
+        "name": "clean",
+        "state": "RUNNING",
+        "worker_id": _W,
+        "worker_pid": 401,
+    }
+    rows = [
+        {"worker_id": _W, "is_alive": True, "pid": 401, "ip": "10.0.0.2", "debugger_port": 57419, "num_paused_threads": paused},
+        {"worker_id": "b" * 56, "is_alive": False, "pid": 399, "ip": "10.0.0.2", "debugger_port": None, "num_paused_threads": None},
+    ]  # fmt: skip
+    return sample.tables(1795260600.0, workers=rows, tasks=[task])
 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "breakpoint() with Ray's older debugger",
         {**QUIET_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
-        roots=("debugger-waiting",),
         consequences=("get-timeout",),
         says=("transform (pid 399)", "localhost:42285", "ray debug"),
     ),
@@ -292,7 +292,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
             "driver.log": _ERROR,
         },
-        roots=("debugger-waiting",),
         consequences=("get-timeout",),
         says=("10.0.0.2:38111",),
     ),
@@ -301,32 +300,25 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **QUIET_LOGS,
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
-            "live/live-workers.json": _workers(paused=1),
-            "live/live-tasks.json": _TASKS,
+            **_live(paused=1),
         },
-        roots=("debugger-waiting",),
         says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
     ),
     Example(
         "the live tables show no waiting worker",
         {
             **QUIET_LOGS,
-            "live/live-workers.json": _workers(paused=0),
-            "live/live-tasks.json": _TASKS,
+            **_live(paused=0),
         },
     ),
-    Example(
+    console(
         "a client attached",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
-        },
+        f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program prints text about debuggers",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n",
-        },
+        "(train pid=7) hint: RemotePdb session open at means ray debug\n",
+        logs=QUIET_LOGS,
     ),
 )

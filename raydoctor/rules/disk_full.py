@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -41,6 +41,7 @@ from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import RayDisk, Use
+from raydoctor.rules.shared.live import examples as sample
 
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
@@ -482,7 +483,7 @@ def _usage(what: str, path: str, gigabytes: int, count: int = 1) -> dict[str, An
     }
 
 
-_LIVE_DISKS, _LIVE_USAGE = "live/live-disks.json", "live/live-disk-usage.json"
+_AT = 1795247700.0
 _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
@@ -494,7 +495,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "Ray cluster metadata ray_version=2.60.0 ray_commit=b7f4259\n",
             "driver.log": f"(raylet) {_raylet(27, 'E', _OVER)}{_ERROR}",
         },
-        roots=("disk-full",),
         says=("96.3% full", "9.2 GiB of 252 GiB free", "1 object", "--object-spilling-directory"),
     ),
     Example(
@@ -503,14 +503,12 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _raylet(17, "E", _OVER_IN_BYTES) + _raylet(27, "E", _OVER_IN_BYTES),
             "logs/gcs_server.out": "Ray cluster metadata ray_version=2.9.3 ray_commit=b7f4259\n",
         },
-        roots=("disk-full",),
         says=("96.3% full", "9.2 GiB of 252 GiB free", "object_spilling_config"),
         severity="warning",
     ),
-    Example(
+    console(
         "only the driver's output is in the capture",
-        {"driver.log": f"(raylet, ip=10.0.0.3) {_raylet(27, 'E', _OVER)}{_ERROR}"},
-        roots=("disk-full",),
+        f"(raylet, ip=10.0.0.3) {_raylet(27, 'E', _OVER)}{_ERROR}",
         says=("9.2 GiB of 252 GiB free",),
     ),
     Example(
@@ -527,17 +525,16 @@ EXAMPLES: tuple[Example, ...] = (
         "live: the disk is over the threshold because of old sessions, and no object has failed yet",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example("disks", (_live(0.962), _live(0.962, "session"))),
-            _LIVE_USAGE: disks.example(
-                "disk-usage",
-                (
+            **sample.tables(
+                _AT,
+                disks=[_live(0.962), _live(0.962, "session")],
+                disk_usage=[
                     _usage("old sessions", "/tmp/ray", 410, 31),
                     _usage("spilled objects", _SESSION, 120),
                     _usage("logs", f"{_SESSION}/logs", 1),
-                ),
+                ],
             ),
         },
-        roots=("disk-full",),
         says=(
             "96.2% full (38.0 GiB of 1000 GiB free)",
             "with 410 GiB in 31 old sessions",
@@ -551,21 +548,18 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/raylet.out": _raylet(17, "E", _OVER),
             "logs/gcs_server.out": "",
-            _LIVE_DISKS: disks.example(
-                "disks", (_live(0.97), _live(0.2, "session", "/other", "/other"))
-            ),
+            **sample.tables(_AT, disks=[_live(0.97), _live(0.2, "session", "/other", "/other")]),
         },
-        roots=("disk-full",),
         says=("97.0% full (30.0 GiB of 1000 GiB free)",),
     ),
     Example(
         "live: below the threshold, and filled by files that are not Ray's",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example("disks", (_live(0.931),)),
-            _LIVE_USAGE: disks.example("disk-usage", (_usage("logs", f"{_SESSION}/logs", 2),)),
+            **sample.tables(
+                _AT, disks=[_live(0.931)], disk_usage=[_usage("logs", f"{_SESSION}/logs", 2)]
+            ),
         },
-        roots=("disk-full",),
         says=(
             "93.1% full",
             "another 19.0 GiB",
@@ -578,11 +572,10 @@ EXAMPLES: tuple[Example, ...] = (
         "live: only the session's disk is full, and objects are spilled to another disk",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example(
-                "disks", (_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session"))
+            **sample.tables(
+                _AT, disks=[_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session")]
             ),
         },
-        roots=("disk-full",),
         says=("99.0% full", "logs, packages and sockets"),
         severity="warning",
     ),
@@ -590,76 +583,59 @@ EXAMPLES: tuple[Example, ...] = (
         "live: free space, but no free inodes",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example(
-                "disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},)
-            ),
+            **sample.tables(_AT, disks=[{**_live(0.4), "inodes": 16777216, "inodes_free": 0}]),
         },
-        roots=("disk-full",),
         says=("0 inodes of 16777216 left", "600 GiB are free", "find / -xdev"),
     ),
     Example(
         "live: Ray's disks have room, and a disk that Ray does not use is full",
         {
             **_QUIET,
-            _LIVE_DISKS: disks.example(
-                "disks",
-                (
+            **sample.tables(
+                _AT,
+                disks=[
                     _live(0.6),
                     _live(0.6, "session"),
                     _live(0.99, "tmp", "/tmp", "/tmp"),
                     _live(0.98, "shm", "/dev/shm", "/dev/shm"),
-                ),
+                ],
             ),
         },
     ),
-    Example(
+    console(
         "Ray 2.0 prints a share and no capacity",
-        {
-            "driver.log": "(raylet, ip=10.0.0.2) [2026-11-21 07:50:20,324 E 77 80] (raylet) file_system_monitor.cc:105: /mnt/data/ray is "
-            "over 0.95% full, available space: 50637901824. Object creation will fail if spilling is required.\n"
-        },
-        roots=("disk-full",),
+        "(raylet, ip=10.0.0.2) [2026-11-21 07:50:20,324 E 77 80] (raylet) file_system_monitor.cc:105: /mnt/data/ray is "
+        "over 0.95% full, available space: 50637901824. Object creation will fail if spilling is required.\n",
         says=("over 95% full", "47.2 GiB"),
         severity="warning",
     ),
-    Example(
+    console(
         "a program reports a disk of its own",
-        {"driver.log": "/mnt/archive is over 90% full, available space: plenty. Clean up soon\n"},
+        "/mnt/archive is over 90% full, available space: plenty. Clean up soon\n",
     ),
-    Example(
+    console(
         "an excerpt with a program's own error",
-        {"driver.log": "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n"},
+        "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
         roots=("disk-full",),
     ),
-    Example(
+    console(
         "the same beside the logs of healthy daemons",
-        {
-            "driver.log": "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
-            "logs/raylet.out": "",
-            "logs/gcs_server.out": "",
-        },
+        "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program that continues without its cache on another disk",
-        {
-            "driver.log": "OSError: [Errno 28] No space left on device: '/mnt/usb/cache/x'\ncache disabled, continuing\ndone\n"
-        },
-        roots=("disk-full",),
+        "OSError: [Errno 28] No space left on device: '/mnt/usb/cache/x'\ncache disabled, continuing\ndone\n",
         says=("could not write /mnt/usb/cache/x", "df -h /mnt/usb/cache/x"),
         severity="warning",
     ),
-    Example(
+    console(
         "shared memory is full",
-        {
-            "driver.log": "(trainer pid=12) OSError: [Errno 28] No space left on device: '/dev/shm/torch_1_2'\n"
-        },
-        roots=("disk-full",),
+        "(trainer pid=12) OSError: [Errno 28] No space left on device: '/dev/shm/torch_1_2'\n",
         says=("--shm-size",),
     ),
-    Example(
+    console(
         "a test that prints the line and passes",
-        {
-            "driver.log": "OSError: [Errno 28] No space left on device\n====== 1 passed in 0.12s ======\n"
-        },
+        "OSError: [Errno 28] No space left on device\n====== 1 passed in 0.12s ======\n",
     ),
 )

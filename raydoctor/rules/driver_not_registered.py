@@ -46,7 +46,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAYLET_STARTED
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -307,22 +307,19 @@ _RAYLET = (
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the raylet of the local Ray closes the connection",
-        {"driver.log": _STARTED + _FAILED},
-        roots=("driver-not-registered",),
+        _STARTED + _FAILED,
         says=("30 s after that Ray started", "closed the connection", "num_cpus"),
     ),
-    Example(
+    console(
         "the socket of the raylet is gone (2.32 and older)",
-        {"driver.log": _STARTED + _OLD},
-        roots=("driver-not-registered",),
+        _STARTED + _OLD,
         says=("socket does not exist",),
     ),
-    Example(
+    console(
         "a driver of a running cluster (2.49 and newer)",
-        {"driver.log": _CONNECTING + _NEW},
-        roots=("driver-not-registered",),
+        _CONNECTING + _NEW,
         says=("10.0.0.2:6379", "ray --version"),
     ),
     Example(
@@ -341,55 +338,42 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("agent-died",),
         consequences=("driver-not-registered",),
     ),
-    Example(
+    console(
         "the driver's container is not a node of the cluster",
-        {"driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE.sample}\n"},
-        roots=("driver-not-registered",),
+        f"{_CONNECTING}{_FRAMES}{_NO_NODE.sample}\n",
         says=("10.0.0.2:6379", "/tmp/ray:/tmp/ray"),
     ),
-    Example(
+    console(
         "the same, as Ray 2.55 and newer report it",
-        {"driver.log": f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n"},
-        roots=("driver-not-registered",),
+        f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n",
         says=("not a node of the cluster of 10.0.0.2:6379", "no raylet"),
     ),
-    Example(
+    console(
         "the node that the driver starts does not come up",
-        {
-            "driver.log": f"{_FRAMES}{NODE_NOT_STARTED[1].sample}\n\n{_FRAMES}{NODE_NOT_STARTED[0].sample}\n"
-        },
-        roots=("driver-not-registered",),
+        f"{_FRAMES}{NODE_NOT_STARTED[1].sample}\n\n{_FRAMES}{NODE_NOT_STARTED[0].sample}\n",
         says=("did not start within 60 s", "dashboard_agent.log"),
     ),
-    Example(
+    console(
         "the agent's failure ends the raylet of the node that the driver starts",
-        {
-            "driver.log": f"(raylet) [2026-11-21 10:40:41,000 E 804 804] (raylet) agent_manager.cc:89: {AGENT_FAILED.sample}\n"
-            f"{_FRAMES}{NODE_NOT_STARTED[0].sample}\n"
-        },
+        f"(raylet) [2026-11-21 10:40:41,000 E 804 804] (raylet) agent_manager.cc:89: {AGENT_FAILED.sample}\n"
+        f"{_FRAMES}{NODE_NOT_STARTED[0].sample}\n",
         roots=("agent-died",),
         consequences=("driver-not-registered",),
     ),
-    Example(
+    console(
         "a program and a task quote the timeout of a node",
-        {
-            "driver.log": f"known problem: {NODE_NOT_STARTED[0].sample}\n(check pid=12) {NODE_NOT_STARTED[0].sample}\n"
-        },
+        f"known problem: {NODE_NOT_STARTED[0].sample}\n(check pid=12) {NODE_NOT_STARTED[0].sample}\n",
     ),
-    Example(
+    console(
         "the driver waited for the file, and then found it",
-        {
-            "driver.log": "2026-11-21 10:40:11,306\tINFO node.py:1080 -- Can't find a `node_ip_address.json` file from "
-            "/tmp/ray/session_2026-11-21_10-40-11_306000_7. Have you started Ray instance using `ray start` or `ray.init`?\n"
-            "loss 0.1\n",
-            **QUIET_LOGS,
-        },
+        "2026-11-21 10:40:11,306\tINFO node.py:1080 -- Can't find a `node_ip_address.json` file from "
+        "/tmp/ray/session_2026-11-21_10-40-11_306000_7. Have you started Ray instance using `ray start` or `ray.init`?\n"
+        "loss 0.1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program and a task that quote the words",
-        {
-            "driver.log": f"known problem: {UNREGISTERED.sample}\n(check pid=12) {_FAILED}{UNREGISTERED.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"known problem: {UNREGISTERED.sample}\n(check pid=12) {_FAILED}{UNREGISTERED.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
     DRIVER,
     GCS,
@@ -253,13 +253,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the driver's output breaks off, and the logs of the raylet and the GCS stop",
         {**_FILES, "driver.log": _STARTED},
-        roots=("driver-vanished",),
         says=("pid 16", "job 1"),
     ),
     Example(
         "without the driver's output: all core logs fall silent together",
         {**_FILES, "logs/gcs_server.out": _JOB},
-        roots=("driver-vanished",),
         says=("pid 16",),
     ),
     Example(
@@ -305,15 +303,14 @@ EXAMPLES: tuple[Example, ...] = (
         {**_FILES, "driver.log": _STARTED + _TRACEBACK},
         roots=("raylet-died",),
     ),
-    Example(
+    console(
         "a console that ends with the shell's line",
-        {"driver.log": f"{_STARTED}(embed pid=12) 3 of 9\n{_KILLED[0].sample}\n"},
-        roots=("driver-vanished",),
+        f"{_STARTED}(embed pid=12) 3 of 9\n{_KILLED[0].sample}\n",
         says=("SIGKILL ended the driver", "does not show who sent the signal", "dmesg -T"),
     ),
-    Example(
+    console(
         "the shell reports the end of another program, and the driver continues",
-        {"driver.log": f"{_STARTED}Killed\nembedding again\n{_KILLED[1].sample}: see above\n"},
+        f"{_STARTED}Killed\nembedding again\n{_KILLED[1].sample}: see above\n",
     ),
     Example(
         "the driver did not start the cluster",

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     CORE,
     DRIVER,
@@ -127,7 +127,6 @@ _ENOUGH = 65536
     severity="error",
     rank=8,
     explains=("files", "job", "raylet", "worker"),
-    caused_by=(),
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
         *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, TRACEBACK, *worker_start.SIGNALS),
@@ -429,7 +428,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": _BANNER + _LOST,
         },
-        roots=("file-descriptor-limit",),
         says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
         severity="critical",
     ),
@@ -450,13 +448,11 @@ EXAMPLES: tuple[Example, ...] = (
             "An unexpected internal error occurred while the worker was executing a task.\n",
             "logs/raylet.out": "",
         },
-        roots=("file-descriptor-limit",),
         says=("reached the limit of open files", "convert (convert.py:9)"),
     ),
-    Example(
+    console(
         "only the driver's output is in the capture",
-        {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
-        roots=("file-descriptor-limit",),
+        f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}",
         says=("limit of 100",),
         severity="critical",
     ),
@@ -467,7 +463,6 @@ EXAMPLES: tuple[Example, ...] = (
             "reached. Retrying.\n",
             **QUIET_LOGS,
         },
-        roots=("file-descriptor-limit",),
         says=("GCS",),
     ),
     Example(
@@ -493,45 +488,35 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
         },
     ),
-    Example(
+    console(
         "a console that begins within the traceback of a process without free descriptors",
-        {
-            "driver.log": '  File "/usr/lib/python3.10/pathlib.py", line 1134, in read_text\n'
-            '  File "/usr/lib/python3.10/pathlib.py", line 1119, in open\n'
-            f"{PYTHON.sample}\n"
-        },
-        roots=("file-descriptor-limit",),
+        '  File "/usr/lib/python3.10/pathlib.py", line 1134, in read_text\n'
+        '  File "/usr/lib/python3.10/pathlib.py", line 1119, in open\n'
+        f"{PYTHON.sample}\n",
         severity="warning",
     ),
-    Example(
+    console(
         "gRPC cannot accept connections, in a console",
-        {
-            "driver.log": "E1121 07:35:03.286716015 1531938 tcp_server_posix.cc:213]    Failed accept4: Too many open files\n"
-            * 2
-        },
+        "E1121 07:35:03.286716015 1531938 tcp_server_posix.cc:213]    Failed accept4: Too many open files\n"
+        * 2,
         roots=("file-descriptor-limit",),
     ),
-    Example(
+    console(
         "boost cannot open a pipe in a worker, in a console",
-        {
-            "driver.log": f"(pid=4413) [2026-11-21 07:35:04,911 E 4413 5132] logging.cc:97: {REFUSED[-1].sample}\n"
-        },
-        roots=("file-descriptor-limit",),
+        f"(pid=4413) [2026-11-21 07:35:04,911 E 4413 5132] logging.cc:97: {REFUSED[-1].sample}\n",
         says=("A process (pid 4413) reached the limit",),
     ),
-    Example(
+    console(
         "a program tells about boost's error",
-        {"driver.log": "what(): pipe_select_interrupter: Too many open files [system:24]\n"},
+        "what(): pipe_select_interrupter: Too many open files [system:24]\n",
     ),
-    Example(
+    console(
         "a program prints the words without gRPC's header",
-        {"driver.log": "Failed accept4: Too many open files\nretrying with fewer clients\n"},
+        "Failed accept4: Too many open files\nretrying with fewer clients\n",
     ),
-    Example(
+    console(
         "a program that opens fewer files after the error",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/a.py", line 4, in shards\n    fs = [open(p) for p in paths]\n'
-            "OSError: [Errno 24] Too many open files: '/data/7'\nreading shards one by one instead\ndone\n"
-        },
+        'Traceback (most recent call last):\n  File "/app/a.py", line 4, in shards\n    fs = [open(p) for p in paths]\n'
+        "OSError: [Errno 24] Too many open files: '/data/7'\nreading shards one by one instead\ndone\n",
     ),
 )

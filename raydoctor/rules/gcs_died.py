@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import GCS, GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
 from raydoctor.cluster import hosts, tables
 from raydoctor.model import paste
@@ -51,6 +51,7 @@ from raydoctor.rules.shared.cluster import (
 )
 from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
 from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live.daemons import Missing
 
 
@@ -363,15 +364,10 @@ _NODE_LATER = (
 
 def _live(*kinds: str) -> dict[str, str]:
     """Tables of a live collection: these daemons run, and the GCS does not answer."""
-    head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":304,"state":"S","node_id":"","is_this":true}}' for kind in kinds
+    probe = {"name": "gcs", "address": "10.0.0.2:6379", "outcome": "timeout", "detail": ""}
+    return sample.tables(
+        1795246851.0, daemons=[sample.daemon(kind, 304) for kind in kinds], probes=[probe]
     )
-    probe = '{"name":"gcs","address":"10.0.0.2:6379","outcome":"timeout","seconds":0.5,"detail":""}'
-    return {
-        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
-        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
-    }
 
 
 _UNKNOWN_SETTING = (
@@ -388,13 +384,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the GCS was killed: its log ends, and the raylet loses it",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _LOST},
-        roots=("gcs-died",),
         says=("60 s",),
     ),
     Example(
         "the GCS was killed a moment ago: no process reports it yet, but its process is gone",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
-        roots=("gcs-died",),
         says=("the raylet (pid 304), workers and drivers exit",),
     ),
     Example(
@@ -403,10 +397,16 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _GCS_LOG,
             "logs/raylet.out": "",
             **_live("raylet"),
-            "live/live-settings.json": '{"table": "settings", "at": 1795261000.0, "from": "proc", "total": 1, "rows": [\n'
-            '{"setting":"RAY_gcs_rpc_server_reconnect_timeout_s","raylet":"5","raylet_pid":304}\n]}\n',
+            **sample.tables(
+                settings=[
+                    {
+                        "setting": "RAY_gcs_rpc_server_reconnect_timeout_s",
+                        "raylet": "5",
+                        "raylet_pid": 304,
+                    }
+                ]
+            ),
         },
-        roots=("gcs-died",),
         says=("exit after 5 s without it",),
     ),
     Example(
@@ -422,23 +422,19 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the GCS ends itself at its start, in words that no check uses, and ray.init fails",
         {"logs/gcs_server.err": _UNKNOWN_SETTING, "driver.log": _NOT_STARTED},
-        roots=("gcs-died",),
         consequences=("job-failed",),
         says=("ended itself: Received unexpected config parameter no_such_setting",),
     ),
-    Example(
+    console(
         "a program that raises below a folder of the same name, and a record of level C that a program prints",
-        {
-            "driver.log": _UNKNOWN_SETTING
-            + _NOT_STARTED.replace("site-packages/ray/_private/node.py", "app/node.py"),
-            **QUIET_LOGS,
-        },
+        _UNKNOWN_SETTING
+        + _NOT_STARTED.replace("site-packages/ray/_private/node.py", "app/node.py"),
+        logs=QUIET_LOGS,
         roots=("job-failed",),
     ),
     Example(
         "the GCS does not answer from another node",
         {"logs/raylet.out": "", **_live("raylet")},
-        roots=("gcs-died",),
         says=("10.0.0.2:6379", "out of reach", "the raylet (pid 304)"),
     ),
     Example(
@@ -482,23 +478,18 @@ EXAMPLES: tuple[Example, ...] = (
         "the GCS received a stop signal, and no job was running",
         {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
     ),
-    Example(
+    console(
         "a pasted crash report that only its frames identify",
-        {
-            "driver.log": "*** SIGSEGV received at time=1795247060 on cpu 5 ***\n"
-            "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsActorManager::OnWorkerDead()\n"
-            "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsServer::Start()\n"
-        },
-        roots=("gcs-died",),
+        "*** SIGSEGV received at time=1795247060 on cpu 5 ***\n"
+        "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsActorManager::OnWorkerDead()\n"
+        "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsServer::Start()\n",
         says=("crashed: SIGSEGV",),
     ),
-    Example(
+    console(
         "the crash of a driver in its client of the GCS",
-        {
-            "driver.log": "*** SIGSEGV received at time=1795247060 on cpu 5 ***\n"
-            "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsClient::Connect()\n"
-            "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsRpcClient::CheckChannelStatus()\n"
-        },
+        "*** SIGSEGV received at time=1795247060 on cpu 5 ***\n"
+        "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsClient::Connect()\n"
+        "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsRpcClient::CheckChannelStatus()\n",
         roots=("worker-native-crash",),
     ),
 )

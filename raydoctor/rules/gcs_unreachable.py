@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     CORE,
     DRIVER,
@@ -627,13 +627,11 @@ EXAMPLES: tuple[Example, ...] = (
             "head/logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False),
             "worker/logs/raylet.out": _raylet(_N, "10.0.0.3"),
         },
-        roots=("gcs-unreachable",),
         says=("10.0.0.3", "60 s", "network", "nc -vz 10.0.0.2 6379"),
     ),
     Example(
         "even the raylet on the head lost the GCS: it was paused",
         {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
-        roots=("gcs-unreachable",),
         says=("paused", "--num-cpus=0"),
         severity="critical",
     ),
@@ -644,7 +642,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False)
             + f"[2026-11-21 07:42:11,775 W 304 304] (raylet) rpc_client.h:204: {AWAY[0].sample}\n",
         },
-        roots=("gcs-unreachable",),
         says=("60 s",),
         severity="warning",
     ),
@@ -656,45 +653,35 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("gcs-died",),
     ),
-    Example(
+    console(
         "a driver connects to a cluster that has ended",
-        {"driver.log": _CONNECTING + _GAVE_UP + _RAISED},
-        roots=("gcs-unreachable",),
+        _CONNECTING + _GAVE_UP + _RAISED,
         says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379", "ray_current_cluster"),
     ),
-    Example(
+    console(
         "the variable for the head's address was empty",
-        {"driver.log": "Local node IP: 10.0.0.3\n" + _GAVE_UP.replace("10.0.0.9:", ":")},
-        roots=("gcs-unreachable",),
+        "Local node IP: 10.0.0.3\n" + _GAVE_UP.replace("10.0.0.9:", ":"),
         says=("has no host",),
     ),
-    Example(
+    console(
         "the port of the dashboard",
-        {"driver.log": _GAVE_UP.replace(":6379", ":8265") + "retrying\n"},
-        roots=("gcs-unreachable",),
+        _GAVE_UP.replace(":6379", ":8265") + "retrying\n",
         says=("dashboard", "RAY_ADDRESS=10.0.0.9:6379"),
         severity="warning",
     ),
-    Example(
+    console(
         "a worker node of symmetric-run",
-        {"driver.log": f"{_ON_WORKER.sample}\n{_NO_HEAD.sample}\n"},
-        roots=("gcs-unreachable",),
+        f"{_ON_WORKER.sample}\n{_NO_HEAD.sample}\n",
         says=("10.0.0.9:6379", "WAIT_TIMEOUT=180"),
     ),
-    Example(
+    console(
         "the head of symmetric-run waits until a batch system ends it",
-        {
-            "driver.log": f"Head node started.\n{_CONNECTING}"
-            + f"{_WAITS_FOR_NODES.sample}\n" * 6
-            + "Terminated\n"
-        },
-        roots=("gcs-unreachable",),
+        f"Head node started.\n{_CONNECTING}" + f"{_WAITS_FOR_NODES.sample}\n" * 6 + "Terminated\n",
         says=("10.0.0.9:6379", "1 of 2 nodes", "still waits", "nc -vz 10.0.0.9 6379"),
     ),
-    Example(
+    console(
         "the head of symmetric-run gives up",
-        {"driver.log": f"{_WAITS_FOR_NODES.sample}\n{_NOT_ALL.sample}\n"},
-        roots=("gcs-unreachable",),
+        f"{_WAITS_FOR_NODES.sample}\n{_NOT_ALL.sample}\n",
         says=("gave up",),
     ),
     Example(
@@ -704,38 +691,28 @@ EXAMPLES: tuple[Example, ...] = (
             "other/driver.log": "Waiting for nodes to start...\n" * 9,
         },
     ),
-    Example(
+    console(
         "the supervisor of a job cannot reach the GCS, and the paste begins within its traceback (2.9)",
-        {
-            "driver.log": '  File "python/ray/_raylet.pyx", line 2501, in ray._raylet.GcsClient._connect\n'
-            "ray.exceptions.RaySystemError: System error: RPC Error message: failed to connect to all addresses; last error: UNKNOWN: "
-            "ipv4:10.0.0.9:6379: tcp handshaker shutdown; RPC Error details: \n"
-        },
-        roots=("gcs-unreachable",),
+        '  File "python/ray/_raylet.pyx", line 2501, in ray._raylet.GcsClient._connect\n'
+        "ray.exceptions.RaySystemError: System error: RPC Error message: failed to connect to all addresses; last error: UNKNOWN: "
+        "ipv4:10.0.0.9:6379: tcp handshaker shutdown; RPC Error details: \n",
         says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379"),
     ),
-    Example(
+    console(
         "the same in newer versions, with the address of the dashboard",
-        {
-            "driver.log": f"{_RAISED.rpartition('ray.')[0]}ray.exceptions.RpcError: failed to connect to all addresses; last error: "
-            "UNKNOWN: ipv4:10.0.0.9:8265: Failed to connect to remote host: Connection refused\n"
-        },
-        roots=("gcs-unreachable",),
+        f"{_RAISED.rpartition('ray.')[0]}ray.exceptions.RpcError: failed to connect to all addresses; last error: "
+        "UNKNOWN: ipv4:10.0.0.9:8265: Failed to connect to remote host: Connection refused\n",
         says=("8265 is the dashboard's port",),
     ),
-    Example(
+    console(
         "no address, and nothing else",
-        {
-            "driver.log": "ray.exceptions.RpcError: Timed out while waiting for GCS to become available.\n"
-        },
+        "ray.exceptions.RpcError: Timed out while waiting for GCS to become available.\n",
         roots=("gcs-unreachable",),
     ),
-    Example(
+    console(
         "gRPC of another program",
-        {
-            "driver.log": "grpc.RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:6379: x\n"
-            "grpc._channel._InactiveRpcError: failed to connect to all addresses\nnext\n"
-        },
+        "grpc.RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:6379: x\n"
+        "grpc._channel._InactiveRpcError: failed to connect to all addresses\nnext\n",
     ),
     Example(
         "the GCS had crashed",
@@ -748,83 +725,63 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("gcs-died",),
         consequences=("gcs-unreachable",),
     ),
-    Example(
+    console(
         "the GCS answered a later attempt",
-        {
-            "driver.log": _CONNECTING
-            + _GAVE_UP
-            + f"2026-11-21 10:40:50,000\tINFO worker.py:2012 -- {CONNECTED.sample}\nloss 0.1\n",
-            **QUIET_LOGS,
-        },
+        _CONNECTING
+        + _GAVE_UP
+        + f"2026-11-21 10:40:50,000\tINFO worker.py:2012 -- {CONNECTED.sample}\nloss 0.1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "only the first attempt failed, and a program and a task quote the words",
-        {
-            "driver.log": f"{_GAVE_UP.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
-            f"{NO_CLUSTER_ID.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"{_GAVE_UP.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
+        f"{NO_CLUSTER_ID.sample}\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "the init container of a worker pod waits for minutes",
-        {
-            "driver.log": "\n".join(
-                f"{n} seconds elapsed: Waiting for GCS to be ready." for n in range(1, 120, 7)
-            )
-            + f"\n{_POD_WAITS.sample}\n"
-        },
-        roots=("gcs-unreachable",),
+        "\n".join(f"{n} seconds elapsed: Waiting for GCS to be ready." for n in range(1, 120, 7))
+        + f"\n{_POD_WAITS.sample}\n",
         says=("waited 128 s", "no GCS answered"),
     ),
-    Example(
+    console(
         "the image of the worker pod has no Ray",
-        {"driver.log": f"{_NO_COMMAND.sample}\n{_POD_WAITS.sample}\n"},
-        roots=("gcs-unreachable",),
+        f"{_NO_COMMAND.sample}\n{_POD_WAITS.sample}\n",
         says=("its image has no ray command",),
     ),
-    Example(
+    console(
         "the head starts slowly",
-        {
-            "driver.log": f"{_POD_WAITS.sample}\nGCS is ready. Any error messages above can be safely ignored.\n"
-        },
+        f"{_POD_WAITS.sample}\nGCS is ready. Any error messages above can be safely ignored.\n",
     ),
-    Example(
+    console(
         "the first seconds of a start",
-        {"driver.log": "8 seconds elapsed: Waiting for GCS to be ready.\n"},
+        "8 seconds elapsed: Waiting for GCS to be ready.\n",
     ),
-    Example(
+    console(
         "a driver's query of the GCS times out",
-        {"driver.log": f"{_RPC_ERROR.sample}\n"},
+        f"{_RPC_ERROR.sample}\n",
         roots=("gcs-unreachable",),
     ),
-    Example(
+    console(
         "a console that ends with the first failed attempt",
-        {
-            "driver.log": "[2026-11-21 10:40:16,537 E 51 51] gcs_rpc_client.h:179: Failed to connect to GCS at address "
-            "10.0.0.9:6379 within 5 seconds.\n"
-        },
-        roots=("gcs-unreachable",),
+        "[2026-11-21 10:40:16,537 E 51 51] gcs_rpc_client.h:179: Failed to connect to GCS at address "
+        "10.0.0.9:6379 within 5 seconds.\n",
         says=("10.0.0.9:6379",),
         severity="warning",
     ),
-    Example(
+    console(
         "a first attempt that failed, above the output of a worker; and a caught error of a program that connected later",
-        {
-            "driver.log": f"[2026-11-21 07:34:50,739 E 283 293] gcs_rpc_client.h:100: {NO_ANSWER.sample}\n"
-            f"(train pid=77) epoch 1\n{_RPC_ERROR.sample}\nsecond attempt connected; nodes: 4\n(train pid=77) epoch 2\nfinished\n"
-        },
+        f"[2026-11-21 07:34:50,739 E 283 293] gcs_rpc_client.h:100: {NO_ANSWER.sample}\n"
+        f"(train pid=77) epoch 1\n{_RPC_ERROR.sample}\nsecond attempt connected; nodes: 4\n(train pid=77) epoch 2\nfinished\n",
     ),
-    Example(
+    console(
         "a job's client logs its attempts",
-        {
-            "driver.log": f"WARNING:ray._private.utils:{_UNANSWERED.sample}\n"
-            'File "/venv/lib/python3.11/site-packages/ray/dashboard/modules/job/sdk.py", line 96, in __init__\n'
-        },
-        roots=("gcs-unreachable",),
+        f"WARNING:ray._private.utils:{_UNANSWERED.sample}\n"
+        'File "/venv/lib/python3.11/site-packages/ray/dashboard/modules/job/sdk.py", line 96, in __init__\n',
         says=("10.0.0.9:6379",),
     ),
-    Example(
+    console(
         "a program that quotes such a line",
-        {"driver.log": f"{_UNANSWERED.sample}\nthe manual's page 7 explains this message\n"},
+        f"{_UNANSWERED.sample}\nthe manual's page 7 explains this message\n",
     ),
 )

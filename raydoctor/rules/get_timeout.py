@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -255,15 +255,12 @@ _STATE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a request to the GCS: no ray.get timed out",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/h.py", line 7, in <module>\n    print(ray.get(f.remote()), '
-            "ray.util.list_named_actors())\nray.exceptions.GetTimeoutError: There was timeout in getting the list of named actors, probably "
-            "because the GCS server is dead or under high load .\n",
-            **QUIET_LOGS,
-        },
-        roots=("get-timeout",),
+        'Traceback (most recent call last):\n  File "/app/h.py", line 7, in <module>\n    print(ray.get(f.remote()), '
+        "ray.util.list_named_actors())\nray.exceptions.GetTimeoutError: There was timeout in getting the list of named actors, probably "
+        "because the GCS server is dead or under high load .\n",
+        logs=QUIET_LOGS,
         says=(
             "The GCS did not answer a request of the program in time: getting the list of named actors",
         ),
@@ -271,7 +268,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a timeout shorter than the task",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        roots=("get-timeout",),
         says=("for train timed out after 45 s", "ray list tasks", "timeout=180"),
     ),
     Example(
@@ -281,15 +277,12 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "logs/debug_state.txt": _STATE,
         },
-        roots=("get-timeout",),
         says=("the task was still running (pid 128)",),
     ),
-    Example(
+    console(
         "a program polls with a timeout and prints the exception's name",
-        {
-            "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
-            "out: some object(s) not ready.\n",
-            **QUIET_LOGS,
-        },
+        "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
+        "out: some object(s) not ready.\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -73,7 +73,6 @@ class _GpuIncident(NamedTuple):
     severity="error",
     rank=28,
     explains=("gpu-fault", "process", "task-error", "worker"),
-    caused_by=(),
     looks_for=(*gpu.SIGNALS, *user_errors.SIGNALS, *CRASH_SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def gpu_fault(case: Case) -> Iterator[Finding]:
@@ -360,32 +359,24 @@ _APPENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "two ranks report an illegal access in a console",
-        {
-            "driver.log": f"(Trainer pid=379, ip=10.0.0.2) {_watchdog(0)}(Trainer pid=381, ip=10.0.0.2) {_watchdog(1)}"
-        },
-        roots=("gpu-fault",),
+        f"(Trainer pid=379, ip=10.0.0.2) {_watchdog(0)}(Trainer pid=381, ip=10.0.0.2) {_watchdog(1)}",
         says=("2 ranks (0 and 1)", "illegal memory access", "CUDA_LAUNCH_BLOCKING", "10.0.0.2"),
     ),
-    Example(
+    console(
         "vLLM logs the error within another sentence, and a peer ends",
-        {
-            "driver.log": f"(raylet) {WORKER_DIED.sample}\n"
-            + "".join(
-                f"(Shard pid=381, ip=10.0.0.3) WARNING 11-21 04:32:47 model_runner_base.py:143] {line}\n"
-                for line in (gpu.LOGGED.sample, *_APPENDED)
-            )
-        },
-        roots=("gpu-fault",),
+        f"(raylet) {WORKER_DIED.sample}\n"
+        + "".join(
+            f"(Shard pid=381, ip=10.0.0.3) WARNING 11-21 04:32:47 model_runner_base.py:143] {line}\n"
+            for line in (gpu.LOGGED.sample, *_APPENDED)
+        ),
         consequences=("worker-vanished",),
         says=("Shard (pid 381)", "illegal memory access"),
     ),
-    Example(
+    console(
         "an actor's log quotes the error, without the lines that torch appends",
-        {
-            "driver.log": f"(Shard pid=381) WARNING 11-21 04:32:47 retry.py:43] last time: {_ILLEGAL}\n"
-        },
+        f"(Shard pid=381) WARNING 11-21 04:32:47 retry.py:43] last time: {_ILLEGAL}\n",
     ),
     Example(
         "the worker's end is recorded",
@@ -395,13 +386,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _EXIT,
             "logs/raylet.out": "",
         },
-        roots=("gpu-fault",),
         says=("pid 379",),
     ),
     Example(
         "a task raises a device-side assert, and the check is printed",
         {"driver.log": f"(Trainer pid=389) {ASSERTION.sample}\n{_TASK}", **QUIET_LOGS},
-        roots=("gpu-fault",),
         says=(
             "srcSelectDimSize is false",
             "indexSelectLargeIndex",
@@ -409,45 +398,39 @@ EXAMPLES: tuple[Example, ...] = (
             "table.shape",
         ),
     ),
-    Example(
+    console(
         "a console shows nothing but the check that failed",
-        {"driver.log": f"{ASSERTION.sample}\n"},
-        roots=("gpu-fault",),
+        f"{ASSERTION.sample}\n",
         says=("srcSelectDimSize is false", "table.shape"),
     ),
-    Example(
+    console(
         "a kernel of an AMD GPU accessed an address that is not mapped",
-        {"driver.log": f"(Trainer pid=389) {gpu.ROCM.sample}\n(raylet) {WORKER_DIED.sample}\n"},
-        roots=("gpu-fault",),
+        f"(Trainer pid=389) {gpu.ROCM.sample}\n(raylet) {WORKER_DIED.sample}\n",
         consequences=("worker-vanished",),
         says=("Memory access fault by GPU node-4",),
     ),
-    Example(
+    console(
         "an actor counts the memory access faults that it read about",
-        {"driver.log": "(watch pid=12) 3 jobs had a Memory access fault by GPU node-4 last week\n"},
+        "(watch pid=12) 3 jobs had a Memory access fault by GPU node-4 last week\n",
     ),
     Example(
         "the kernel log shows a hardware fault",
         {"driver.log": f"(Trainer pid=389) {_watchdog(0)}", "dmesg.txt": _XID31 + _XID79},
-        roots=("gpu-fault",),
         says=("Xid 79", "fell off the bus", "a hardware fault", "cannot be reset"),
     ),
     Example(
         "an uncontained memory error of a GPU with MIG",
         {"driver.log": f"(Trainer pid=389) {_watchdog(0)}", "dmesg.txt": _XID95},
-        roots=("gpu-fault",),
         says=("Xid 95", "an uncontained ECC error", "--gpu-reset -i 0000:3b:00.0"),
     ),
     Example(
         "a contained memory error",
         {"dmesg.txt": _XID95.replace(": 95,", ": 94,").replace("Uncontained", "Contained")},
-        roots=("gpu-fault",),
         says=("Xid 94", "Start the program again"),
     ),
     Example(
         "an Xid of a Ray process, without any other log",
         {"dmesg.txt": _XID31},
-        roots=("gpu-fault",),
         says=("Xid 31", "ray::Trainer.st (pid 389)", "usually a bug in the program"),
     ),
     Example(

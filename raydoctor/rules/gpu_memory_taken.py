@@ -35,7 +35,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -109,7 +109,6 @@ _WORDS = pattern(
     severity="error",
     rank=44,
     explains=("actor", "gpu-memory", "process", "task-error", "worker"),
-    caused_by=(),
     looks_for=(
         *(*_ENGINES, *STARTED),
         *(*SIGNALS, WORKER_EXIT, WORKER_DIED),
@@ -317,28 +316,24 @@ _INIT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a leftover engine holds most of the GPU",
-        {"driver.log": f"(EngineCore_DP0 pid=504) {TAKEN.sample}\n"},
-        roots=("gpu-memory-taken",),
+        f"(EngineCore_DP0 pid=504) {TAKEN.sample}\n",
         says=("68.54 of the 79.15 GiB", "at most 0.13", "nvidia-smi"),
     ),
-    Example(
+    console(
         "two workers find their GPUs taken",
-        {"driver.log": _ON_TWO},
-        roots=("gpu-memory-taken",),
+        _ON_TWO,
         says=("RayWorkerWrapper in 2 processes", "GPU 1", "9.15 GiB"),
     ),
-    Example(
+    console(
         "the KV cache does not fit in addition to the model",
-        {"driver.log": f"{SMALL_CACHE.sample}\n"},
-        roots=("gpu-memory-taken",),
+        f"{SMALL_CACHE.sample}\n",
         says=("131072 tokens", "16.00 GiB", "--max-model-len 78976"),
     ),
-    Example(
+    console(
         "the model leaves nothing for the KV cache, in an actor's method",
-        {"driver.log": _TASK},
-        roots=("gpu-memory-taken",),
+        _TASK,
         says=("no GPU memory for the KV cache",),
     ),
     Example(
@@ -349,73 +344,56 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _INIT,
             "logs/raylet.out": "",
         },
-        roots=("gpu-memory-taken",),
         says=("Engine (pid 463)",),
     ),
-    Example(
+    console(
         "another process freed memory meanwhile",
-        {"driver.log": f"{CHANGED.sample}\n"},
-        roots=("gpu-memory-taken",),
+        f"{CHANGED.sample}\n",
         says=("58.23 GiB", "59.34 GiB"),
     ),
-    Example(
+    console(
         "another process freed memory meanwhile, as vLLM up to 0.8 reports it",
-        {
-            "driver.log": "AssertionError: Error in memory profiling. Initial free memory 58233716736, current free memory "
-            "59345035264. This happens when the GPU memory was not properly cleaned up before initializing the vLLM instance.\n"
-        },
-        roots=("gpu-memory-taken",),
+        "AssertionError: Error in memory profiling. Initial free memory 58233716736, current free memory "
+        "59345035264. This happens when the GPU memory was not properly cleaned up before initializing the vLLM instance.\n",
         says=("54.2 GiB", "55.3 GiB"),
     ),
-    Example(
+    console(
         "weights of another process leave too little for the engine (vLLM 0.32 and newer)",
-        {
-            "driver.log": "ValueError: Free memory on device cuda:0 (10.61/79.15 GiB) on startup is less than the engine's budget "
-            "after excluding external process's weights (0.9, 71.24 GiB). Decrease GPU memory utilization or reduce GPU memory used "
-            "by other processes.\n"
-        },
-        roots=("gpu-memory-taken",),
+        "ValueError: Free memory on device cuda:0 (10.61/79.15 GiB) on startup is less than the engine's budget "
+        "after excluding external process's weights (0.9, 71.24 GiB). Decrease GPU memory utilization or reduce GPU memory used "
+        "by other processes.\n",
         says=("68.54 of the 79.15 GiB", "at most 0.13"),
     ),
-    Example(
+    console(
         "a program prints the words, and no engine fails",
-        {
-            "driver.log": "hint: 'No available memory for the cache blocks' means a small GPU\n"
-            "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
-            **QUIET_LOGS,
-        },
+        "hint: 'No available memory for the cache blocks' means a small GPU\n"
+        "(train pid=12) Free memory on device (10.61/79.15 GiB), waiting for a free GPU\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "SGLang has no memory left for its KV cache",
-        {"driver.log": f"(SGLangEngine pid=12) {SGLANG.sample}\n"},
-        roots=("gpu-memory-taken",),
+        f"(SGLangEngine pid=12) {SGLANG.sample}\n",
         says=("SGLang's KV cache", "--mem-fraction-static"),
     ),
-    Example(
+    console(
         "SGLang finds GPUs that other processes use",
-        {"driver.log": f"(SGLangEngine pid=12) {UNBALANCED.sample}\n"},
-        roots=("gpu-memory-taken",),
+        f"(SGLangEngine pid=12) {UNBALANCED.sample}\n",
         says=("Other processes hold memory", "nvidia-smi"),
     ),
-    Example(
+    console(
         "a manual and a log of SGLang mention its option",
-        {
-            "driver.log": "Not enough memory? Please try to increase --mem-fraction-static.\n"
-            "(SGLangEngine pid=12) server_args=ServerArgs(mem_fraction_static=0.88)\n"
-        },
+        "Not enough memory? Please try to increase --mem-fraction-static.\n"
+        "(SGLangEngine pid=12) server_args=ServerArgs(mem_fraction_static=0.88)\n",
     ),
-    Example(
+    console(
         "a program quotes the error that it avoids",
-        {
-            "driver.log": "the model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
-            "(13456), so requests are limited to 8192\n",
-            **QUIET_LOGS,
-        },
+        "the model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+        "(13456), so requests are limited to 8192\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "older vLLM counts tokens",
-        {"driver.log": f"(RayWorkerWrapper pid=12) {FEW_TOKENS.sample}\n"},
-        roots=("gpu-memory-taken",),
+        f"(RayWorkerWrapper pid=12) {FEW_TOKENS.sample}\n",
         says=("holds 13456 tokens", "32768"),
     ),
 )  # fmt: skip

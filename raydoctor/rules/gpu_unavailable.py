@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -654,56 +654,47 @@ _IN_GROUP = NODE_HAS_NONE.sample.replace("'CPU': 3.0", _GROUP_KEYS)
 _NO_GPUS = NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "")
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "an actor without num_gpus uses CUDA",
-        {"driver.log": _INIT},
-        roots=("gpu-unavailable",),
+        _INIT,
         says=("Rollout (pid 463)", "num_gpus=1"),
     ),
-    Example(
+    console(
         "a library compares with the GPUs of all nodes that joined",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
-            f"{NOT_THERE.sample}\n"
-        },
-        roots=("gpu-unavailable",),
+        'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
+        f"{NOT_THERE.sample}\n",
         says=("needs 16 GPUs and the cluster has 8", "ray list nodes"),
     ),
-    Example(
+    console(
         "vLLM without Ray as its executor needs more GPUs than its process sees",
-        {
-            "driver.log": "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
-            f"(APIServer pid=1) {ONE_NODE[0].sample}\n"
-        },
-        roots=("gpu-unavailable",),
+        "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ParallelConfig\n"
+        f"(APIServer pid=1) {ONE_NODE[0].sample}\n",
         says=("needs 2 GPUs and its process sees 1", "--distributed-executor-backend ray"),
     ),
     *(
-        Example(
+        console(
             f"an assertion of vLLM compares with the GPUs of its machine: {signal.sample[16:40]}",
-            {"driver.log": f"ERROR 11-21 10:11:45 [core.py:708] {signal.sample}\n"},
-            roots=("gpu-unavailable",),
+            f"ERROR 11-21 10:11:45 [core.py:708] {signal.sample}\n",
             says=("needs 16 GPUs and its process sees 8",),
         )
         for signal in ONE_NODE[1:]
     ),
-    Example(
+    console(
         "Ray put vLLM's whole placement group on other nodes",
-        {"driver.log": f"{DRIVER_OUTSIDE.sample}\n"},
-        roots=("gpu-unavailable",),
+        f"{DRIVER_OUTSIDE.sample}\n",
         says=("Ray allocated no GPU on the node where vLLM's driver runs",),
     ),
-    Example(
+    console(
         "a launcher reports the sizes that vLLM asserts",
-        {"driver.log": "note: local_world_size (16) must be less than or equal to the number of visible devices (8), using 8\nstep 10\n"},
+        "note: local_world_size (16) must be less than or equal to the number of visible devices (8), using 8\nstep 10\n",
     ),
-    Example(
+    console(
         "a script warns of a world size and goes on",
-        {"driver.log": "WARNING: World size (2) is larger than the number of available GPUs (1), using 1\nstep 10\n"},
+        "WARNING: World size (2) is larger than the number of available GPUs (1), using 1\nstep 10\n",
     ),
-    Example(
+    console(
         "a scheduler of another project uses similar words",
-        {"driver.log": "Not enough GPUs available. Requested: 2, Available: 1\nqueued\n"},
+        "Not enough GPUs available. Requested: 2, Available: 1\nqueued\n",
     ),
     Example(
         "the same with Ray 2.56, which hides no GPU",
@@ -713,7 +704,6 @@ EXAMPLES: tuple[Example, ...] = (
             "ray_version=2.56.0 ray_commit=b7f4259e944bf6959f721b106adc\n",
             "logs/raylet.out": "",
         },
-        roots=("gpu-unavailable",),
         says=("CUDA_VISIBLE_DEVICES hides them", "num_gpus=1"),
     ),
     Example(
@@ -724,109 +714,88 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _EXIT,
             "logs/raylet.out": "",
         },
-        roots=("gpu-unavailable",),
         says=("10.0.0.2",),
     ),
-    Example(
+    console(
         "placement groups hold the GPUs of the engine's node",
-        {"driver.log": f"(EngineCore_DP0 pid=504) {_IN_GROUP}\n"},
-        roots=("gpu-unavailable",),
+        f"(EngineCore_DP0 pid=504) {_IN_GROUP}\n",
         says=("10.0.0.2", "a placement group (4b47a283)", "distributed_executor_backend"),
     ),
-    Example(
+    console(
         "the engine starts on a node without GPUs",
-        {"driver.log": f"(EngineCore_DP0 pid=504) {_NO_GPUS}\n"},
-        roots=("gpu-unavailable",),
+        f"(EngineCore_DP0 pid=504) {_NO_GPUS}\n",
         says=("Ray lists no GPU", "--num-gpus=8"),
     ),
-    Example(
+    console(
         "all workers are on other nodes than vLLM's driver",
-        {"driver.log": f"{DRIVER_HAS_NONE.sample}\n"},
-        roots=("gpu-unavailable",),
+        f"{DRIVER_HAS_NONE.sample}\n",
         says=("10.0.0.1", "10.0.0.2", "VLLM_HOST_IP"),
     ),
-    Example(
+    console(
         "verl needs more GPUs than are free",
-        {"driver.log": _VERL},
-        roots=("gpu-unavailable",),
+        _VERL,
         says=("16 GPUs", "6 are free", "n_gpus_per_node"),
     ),
-    Example(
+    console(
         "vLLM's placement group is never created",
-        {"driver.log": f"{WAITS.sample}\n{GAVE_UP.sample}\n"},
-        roots=("gpu-unavailable",),
+        f"{WAITS.sample}\n{GAVE_UP.sample}\n",
         says=("2 GPUs within 1800 s", "VLLM_HOST_IP=10.0.0.2"),
     ),
-    Example(
+    console(
         "an older vLLM, which names no numbers",
-        {"driver.log": f"{_TRACEBACK}{TOO_FEW[1].sample.partition('. Required')[0]}.\n"},
-        roots=("gpu-unavailable",),
+        f"{_TRACEBACK}{TOO_FEW[1].sample.partition('. Required')[0]}.\n",
         says=("more GPUs than its placement group", "--tensor-parallel-size"),
     ),
-    Example(
+    console(
         "the same for a whole cluster",
-        {
-            "driver.log": "ValueError: The number of required GPUs exceeds the total number of available GPUs in the cluster.\n"
-        },
-        roots=("gpu-unavailable",),
+        "ValueError: The number of required GPUs exceeds the total number of available GPUs in the cluster.\n",
         says=("Ray cluster",),
     ),
-    Example(
+    console(
         "vLLM finds no device while it reads its options",
-        {"driver.log": f"{_TRACEBACK}{INVISIBLE[3].sample}\n"},
-        roots=("gpu-unavailable",),
+        f"{_TRACEBACK}{INVISIBLE[3].sample}\n",
         says=("num_gpus=1",),
     ),
-    Example(
+    console(
         "newer words for it, in an actor that starts vLLM",
-        {"driver.log": f"{_TRACEBACK}{INVISIBLE[4].sample}\n"},
+        f"{_TRACEBACK}{INVISIBLE[4].sample}\n",
         roots=("gpu-unavailable",),
     ),
-    Example(
+    console(
         "vLLM warns that the cluster is short, and then gets the GPUs",
-        {
-            "driver.log": "WARNING 03-30 14:11:45 [ray_utils.py:315] The number of required GPUs exceeds the total number of available "
-            f"GPUs in the placement group.\n{WAITS.sample}\n{STARTED[0].sample}\n"
-        },
+        "WARNING 03-30 14:11:45 [ray_utils.py:315] The number of required GPUs exceeds the total number of available "
+        f"GPUs in the placement group.\n{WAITS.sample}\n{STARTED[0].sample}\n",
     ),
-    Example(
+    console(
         "a program and a manual quote the words",
-        {
-            "driver.log": "No supported device detected.\nsee also RuntimeError: Failed to infer device type\n"
-            "The number of required GPUs exceeds the total number of available GPUs in the placement group.\nepoch 2\n"
-        },
+        "No supported device detected.\nsee also RuntimeError: Failed to infer device type\n"
+        "The number of required GPUs exceeds the total number of available GPUs in the placement group.\nepoch 2\n",
     ),
-    Example(
+    console(
         "vLLM needs two machines, and the output ends there",
-        {"driver.log": f"{MANY.sample}\n"},
-        roots=("gpu-unavailable",),
+        f"{MANY.sample}\n",
         says=("16 GPUs", "8 more"),
         severity="warning",
     ),
-    Example(
+    console(
         "the warning, and the other node has the remaining GPUs",
-        {"driver.log": f"{MANY.sample}\n{WAITS.sample}\n{STARTED[0].sample}\n{STARTED[2].sample}\n"},
+        f"{MANY.sample}\n{WAITS.sample}\n{STARTED[0].sample}\n{STARTED[2].sample}\n",
     ),
-    Example(
+    console(
         "an actor selects the GPU by its rank on the machine",
-        {"driver.log": _INIT.replace(_CUDA, f"{ORDINAL.sample}\n")},
-        roots=("gpu-unavailable",),
+        _INIT.replace(_CUDA, f"{ORDINAL.sample}\n"),
         says=("Rollout (pid 463)", "a number that is not visible", "VISIBLE_DEVICES"),
     ),
-    Example(
+    console(
         "a program and a manual quote the number's error",
-        {
-            "driver.log": "probe: CUDA error: invalid device ordinal, so GPU 1 is skipped\n"
-            "see also RuntimeError: CUDA error: invalid device ordinal\nepoch 2\n"
-        },
+        "probe: CUDA error: invalid device ordinal, so GPU 1 is skipped\n"
+        "see also RuntimeError: CUDA error: invalid device ordinal\nepoch 2\n",
     ),
-    Example(
+    console(
         "a program looks for a GPU and uses the CPU instead",
-        {
-            "driver.log": "torch says 'No CUDA GPUs are available', so the CPU is used\n"
-            "(embed pid=12) warning: RuntimeError: No CUDA GPUs are available; falling back\n"
-            "vLLM may report that Ray does not allocate any GPUs on the driver node. Then use another node.\n"
-            "INFO retry after ValueError: Total available GPUs 0 is less than total desired GPUs 8\n",
-        },
+        "torch says 'No CUDA GPUs are available', so the CPU is used\n"
+        "(embed pid=12) warning: RuntimeError: No CUDA GPUs are available; falling back\n"
+        "vLLM may report that Ray does not allocate any GPUs on the driver node. Then use another node.\n"
+        "INFO retry after ValueError: Total available GPUs 0 is less than total desired GPUs 8\n",
     ),
 )  # fmt: skip

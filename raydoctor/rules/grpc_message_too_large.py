@@ -39,7 +39,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
     CORE,
     DRIVER,
@@ -81,7 +81,6 @@ TOO_LARGE = Signal(
     severity="error",
     rank=28,
     explains=("actor", "message", "process", "task", "worker"),
-    caused_by=(),
     looks_for=(TOO_LARGE, WORKER_EXIT, WORKER_DIED, TASK_FAILED, RAY_EXCEPTION),
 )  # fmt: skip
 def grpc_message_too_large(case: Case) -> Iterator[Finding]:
@@ -220,22 +219,18 @@ EXAMPLES: tuple[Example, ...] = (
             _DRIVER_LOG: _ATTEMPT + _FAILED,
             "driver.log": _CRASHED,
         },
-        roots=("grpc-message-too-large",),
         says=("total", "4.3 MiB", "1.9 MiB", "unset RAY_max_grpc_message_size"),
     ),
-    Example(
+    console(
         "an actor's arguments are too large, seen only in the driver's output",
-        {
-            "driver.log": "ray.exceptions.ActorUnavailableError: The actor 69bc922ec1ae773e0135365401000000 is unavailable: The actor "
-            "is temporarily unavailable: RpcError: RPC error: Sent message larger than max (600000000 vs. 536870912) rpc_code: 8. The "
-            "task may or may not have been executed on the actor.\n"
-        },
-        roots=("grpc-message-too-large",),
+        "ray.exceptions.ActorUnavailableError: The actor 69bc922ec1ae773e0135365401000000 is unavailable: The actor "
+        "is temporarily unavailable: RpcError: RPC error: Sent message larger than max (600000000 vs. 536870912) rpc_code: 8. The "
+        "task may or may not have been executed on the actor.\n",
         says=("572 MiB", "512 MiB", "ray.put"),
     ),
-    Example(
+    console(
         "a client of another gRPC server",
-        {"driver.log": 'details = "Received message larger than max (5308389 vs. 4194304)"\n'},
+        'details = "Received message larger than max (5308389 vs. 4194304)"\n',
     ),
     Example(
         "a worker really died, and a task prints the message",

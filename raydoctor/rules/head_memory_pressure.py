@@ -81,7 +81,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
     severity="error",
     rank=19,
     explains=("memory", "process", "worker"),
-    caused_by=(),
     looks_for=(*OOM_KILL, OOM_SUMMARY, *NONE_LEFT, *JOB_STARTED),
 )  # fmt: skip
 def head_memory_pressure(case: Case) -> Iterator[Finding]:
@@ -278,7 +277,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _kill("300\t2.80\tpython train.py --epochs 3"),
             "logs/gcs_server.out": _JOB,
         },
-        roots=("head-memory-pressure",),
         says=("train.py", "2.80 GiB of 4.00 GiB", "summarize", "driver"),
     ),
     Example(
@@ -289,7 +287,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/gcs_server.out": _JOB,
         },
-        roots=("head-memory-pressure",),
         says=("The GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
     ),
     Example(
@@ -298,7 +295,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"[2026-11-21 10:49:14,541 W 291 291] (raylet) worker_killing_policy_by_time.cc:65: {NONE_LEFT[0].sample}\n",
             "logs/gcs_server.out": _JOB,
         },
-        roots=("head-memory-pressure",),
         says=("no worker",),
         severity="warning",
     ),

@@ -42,6 +42,15 @@ _GAP = Gap(
     optional=True,
 )
 
+_TOLERANT = Remedy(
+    "Let the cluster survive the next restart: GCS fault tolerance",
+    (
+        "gcsFaultToleranceOptions: {redisAddress: 'redis:6379'}   # spec of the RayCluster, KubeRay 1.3 and later",
+    ),
+    risk="disruptive",
+    doc=kubernetes.FAULT_TOLERANCE_DOC,
+)
+
 
 @rule(
     tier="cause",
@@ -139,7 +148,7 @@ def _replaced(case: Case, pods: Pods) -> Iterator[Finding]:
                 explains=(hosts.entity(f"restart of {cluster}"), hosts.entity("head")),
                 caused_by=(hosts.entity("head"),),
                 count=count - 1,
-                remedies=(_tolerant(group[-1]),),
+                remedies=(_TOLERANT,),
                 covers=tuple(group),
             )  # fmt: skip
 
@@ -163,18 +172,7 @@ def _remedies(end: Event, probes: list[Event]) -> Iterator[Remedy]:
             risk="disruptive",
             doc=kubernetes.CONFIG_DOC,
         )
-    yield _tolerant(end)
-
-
-def _tolerant(event: Event) -> Remedy:
-    return Remedy(
-        "Let the cluster survive the next restart: GCS fault tolerance",
-        (
-            "gcsFaultToleranceOptions: {redisAddress: 'redis:6379'}   # spec of the RayCluster, KubeRay 1.3 and later",
-        ),
-        risk="disruptive",
-        doc=kubernetes.FAULT_TOLERANCE_DOC,
-    )
+    yield _TOLERANT
 
 
 # ------------------------------------------------------------------ examples
@@ -188,13 +186,11 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.event("Unhealthy", "Liveness probe failed: command timed out", "train-head"),
             )
         },
-        roots=("head-restarted",),
         says=("2 times", "liveness probe", "num-cpus", "gcsFaultToleranceOptions"),
     ),
     Example(
         "ray start failed",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", last=kubernetes.terminated("Error", 1), restarts=1))},
-        roots=("head-restarted",),
         says=("exit code 1", "--previous"),
     ),
     Example(
@@ -205,7 +201,6 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.event("CreatedHeadPod", "Created head Pod ml/train-head-b", "train", "RayCluster"),
             )
         },
-        roots=("head-restarted",),
         says=("RayCluster train", "2 of them"),
     ),
     Example(

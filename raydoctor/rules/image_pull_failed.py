@@ -58,7 +58,6 @@ _REFUSED, _LIMITED = _WHYS[4][1], _WHYS[0][1]
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def image_pull_failed(case: Case) -> Iterator[Finding]:
@@ -159,7 +158,6 @@ EXAMPLES: tuple[Example, ...] = (
                 _pending("ImagePullBackOff", 'Back-off pulling image "rayproject/ray:2.46.0-py399"'), kubernetes.event("Failed", _MISSING, "train-gpu-x1")
             )
         },
-        roots=("image-pull-failed",),
         says=("rayproject/ray:2.46.0-py399", "it does not exist", "docker manifest inspect"),
     ),
     Example(
@@ -169,13 +167,11 @@ EXAMPLES: tuple[Example, ...] = (
                 _pending("ErrImagePull", "failed to authorize: 401 Unauthorized", "registry.example.com/ml/train:7")
             )
         },
-        roots=("image-pull-failed",),
         says=("refused access", "imagePullSecrets"),
     ),
     Example(
         "kubectl get pods",
         {"pods.txt": "NAME               READY   STATUS             RESTARTS   AGE\ntrain-head-abcde   0/1     ImagePullBackOff   0          3m\n"},
-        roots=("image-pull-failed",),
         says=("train-head-abcde (the head)",),
         severity="critical",
     ),

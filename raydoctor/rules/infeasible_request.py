@@ -37,7 +37,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, NODE_REGISTERED, RAY_EXCEPTION, TASK_FAILED
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import rows as live_rows
@@ -586,7 +586,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _state(""),
             "driver.log": _TIMEOUT,
         },
-        roots=("infeasible-request",),
         consequences=("get-timeout",),
         says=("1 GPU and 1 CPU", "no node has any GPU", "2 CPU", "on another machine with 1 GPU"),
     ),
@@ -597,7 +596,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             "logs/debug_state.txt": _state("accelerator: 10000, "),
         },
-        roots=("infeasible-request",),
         says=("1 acelerator", 'resources={"accelerator": 1}'),
     ),
     Example(
@@ -613,14 +611,11 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("node-died",),
         consequences=("infeasible-request",),
     ),
-    Example(
+    console(
         "only the driver's output is in the capture",
-        {
-            "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}")
-            + _autoscaler(47, "{'CPU': 1.0, 'GPU': 1.0}")
-            + _TIMEOUT
-        },
-        roots=("infeasible-request",),
+        _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}")
+        + _autoscaler(47, "{'CPU': 1.0, 'GPU': 1.0}")
+        + _TIMEOUT,
         consequences=("get-timeout",),
         says=("1 GPU and 1 CPU",),
     ),
@@ -631,21 +626,17 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             "driver.log": "no GPU: using the CPU\n",
         },
-        roots=("infeasible-request",),
         says=("it was never scheduled",),
         severity="warning",
     ),
-    Example(
+    console(
         "autoscaler v2 prints requests with counts",
-        {
-            "driver.log": (
-                _autoscaler(12, "{'GPU': 4.0}*2")
-                .replace("Error: ", "")
-                .replace("request {", "requests {")
-            )
-            * 2
-        },
-        roots=("infeasible-request",),
+        (
+            _autoscaler(12, "{'GPU': 4.0}*2")
+            .replace("Error: ", "")
+            .replace("request {", "requests {")
+        )
+        * 2,
         says=("4 GPU",),
     ),
     Example(
@@ -669,7 +660,6 @@ EXAMPLES: tuple[Example, ...] = (
             nodes=[_NODE_ROW],
             tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)],
         ),
-        roots=("infeasible-request",),
         says=(
             "2 train tasks need 1 GPU and 1 CPU",
             "no node has any GPU",
@@ -684,7 +674,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
         },
-        roots=("infeasible-request",),
         says=("1 train task needs 1 GPU",),
     ),
     Example(
@@ -701,7 +690,6 @@ EXAMPLES: tuple[Example, ...] = (
                 )
             ],
         ),
-        roots=("infeasible-request",),
         says=(
             "1 Trainer actor needs 1 CPU on a node with ray.io/accelerator-type=A100, but no node that has it",
             "--labels",
@@ -714,7 +702,6 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[],
             actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)],
         ),
-        roots=("infeasible-request",),
         says=("1 Trainer actor needs 2 GPU",),
     ),
     Example(
@@ -722,7 +709,6 @@ EXAMPLES: tuple[Example, ...] = (
         sample.tables(
             nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]
         ),
-        roots=("infeasible-request",),
         says=("5 requests need 2 GPU",),
     ),
     Example(
@@ -740,7 +726,6 @@ EXAMPLES: tuple[Example, ...] = (
                 "tasks", [sample.task(1, "train", {"CPU": 2})]
             ).replace('"total": 1', '"total": 9001'),
         },
-        roots=("infeasible-request",),
         says=("1 request needs 2 GPU",),
     ),
     Example(
@@ -752,7 +737,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _TIMEOUT,
             **sample.tables(nodes=[_NODE_ROW], tasks=[]),
         },
-        roots=("infeasible-request",),
         consequences=("get-timeout",),
         says=("no node has any GPU (the largest has 2 CPU): it was never scheduled",),
     ),
@@ -781,73 +765,53 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}") + "trained 3\n",
         },
     ),
-    Example(
+    console(
         "a task prints the same message",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
-        },
+        f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "one report, and the output of `ray status` below it",
-        {
-            "driver.log": _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")
-            + f"{waiting.STATUS.sample}\n",
-        },
-        roots=("infeasible-request",),
+        _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}") + f"{waiting.STATUS.sample}\n",
         says=("2 GPU and 1 CPU", "the largest node has 1 GPU and 112 CPU"),
     ),
-    Example(
+    console(
         "a console ends with one report",
-        {"driver.log": "loading\n" + _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")},
-        roots=("infeasible-request",),
+        "loading\n" + _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}"),
         says=("2 GPU and 1 CPU",),
         severity="warning",
     ),
-    Example(
+    console(
         "a console goes on after one report, and a node is starting",
-        {
-            "driver.log": _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")
-            + f"{waiting.STATUS.sample}\n".replace("(no pending nodes)", "gpu, 1 launching")
-            + "trained 3\n"
-        },
+        _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}")
+        + f"{waiting.STATUS.sample}\n".replace("(no pending nodes)", "gpu, 1 launching")
+        + "trained 3\n",
     ),
-    Example(
+    console(
         "`ray status` lists what is asked for",
-        {
-            "driver.log": _autoscaler(32, "{'CPU': 1.0, 'GPU': 1.0}")
-            + f"{waiting.STATUS.sample}\ntrained 3\n"
-        },
+        _autoscaler(32, "{'CPU': 1.0, 'GPU': 1.0}") + f"{waiting.STATUS.sample}\ntrained 3\n",
     ),
-    Example(
+    console(
         "a removed node's own resource",
-        {"driver.log": _autoscaler(32, "{'node:10.0.0.9': 0.01}")},
+        _autoscaler(32, "{'node:10.0.0.9': 0.01}"),
     ),
-    Example(
+    console(
         "a driver of Ray 1.8 logs what the raylet pushes, with one pair of brackets for each resource",
-        {
-            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:1228 -- The actor or task with ID 38b7b52b8a7371117241b1a3f60f62e6f940fd5479d1b53b "
-            "cannot be scheduled right now. It requires {GPU: 2.000000}, {CPU: 1.000000} for placement, however the cluster currently "
-            "cannot provide the requested resources.\n"
-        },
-        roots=("infeasible-request",),
+        "2026-11-21 07:42:46,044\tWARNING worker.py:1228 -- The actor or task with ID 38b7b52b8a7371117241b1a3f60f62e6f940fd5479d1b53b "
+        "cannot be scheduled right now. It requires {GPU: 2.000000}, {CPU: 1.000000} for placement, however the cluster currently "
+        "cannot provide the requested resources.\n",
         says=("2 GPU and 1 CPU",),
         severity="warning",
     ),
-    Example(
+    console(
         "an actor is bound to a node that has left",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(a.f.remote())\n'
-            f"{UNSCHEDULABLE.sample}\n"
-        },
-        roots=("infeasible-request",),
+        'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(a.f.remote())\n'
+        f"{UNSCHEDULABLE.sample}\n",
         says=("An actor could not be placed", "has left the cluster", "soft=True"),
     ),
-    Example(
+    console(
         "a program quotes the refusal and uses another node",
-        {
-            "driver.log": "(pick pid=12) retry: The actor is not schedulable: The node specified via NodeAffinitySchedulingStrategy doesn't "
-            "exist any more\nsee also ray.exceptions.ActorUnschedulableError: The actor is not schedulable: in the manual\n"
-        },
+        "(pick pid=12) retry: The actor is not schedulable: The node specified via NodeAffinitySchedulingStrategy doesn't "
+        "exist any more\nsee also ray.exceptions.ActorUnschedulableError: The actor is not schedulable: in the manual\n",
     ),
 )

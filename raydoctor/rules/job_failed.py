@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import JOB_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
@@ -445,53 +445,38 @@ EXAMPLES: tuple[Example, ...] = (
             "  jobId: train-x1\n  reason: AppFailed\n  message: |-\n    Job entrypoint command failed with exit code 1, last available logs\n"
             "    Traceback (most recent call last):\n    ValueError: no such column\n"
         },
-        roots=("job-failed",),
         says=(
             "RayJob train failed",
             "ValueError: no such column",
             "kubectl get rayjob train -n ml",
         ),
     ),
-    Example(
+    console(
         "Ray Serve names the extra that is not installed",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/serve_it.py", line 2, in <module>\n    from ray import serve\n'
-            '  File "/home/user/venv/lib/python3.11/site-packages/ray/serve/_private/common.py", line 6, in <module>\n'
-            "    from starlette.types import Scope\nModuleNotFoundError: No module named 'starlette'. You can run "
-            '`pip install "ray[serve]"` to install all Ray Serve dependencies.\n'
-        },
-        roots=("job-failed",),
+        'Traceback (most recent call last):\n  File "/app/serve_it.py", line 2, in <module>\n    from ray import serve\n'
+        '  File "/home/user/venv/lib/python3.11/site-packages/ray/serve/_private/common.py", line 6, in <module>\n'
+        "    from starlette.types import Scope\nModuleNotFoundError: No module named 'starlette'. You can run "
+        '`pip install "ray[serve]"` to install all Ray Serve dependencies.\n',
         says=("python -m pip install 'ray[serve]'",),
     ),
-    Example(
+    console(
         "a module of another package is missing",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/train.py", line 2, in <module>\n    import torch.cuda\n'
-            "ModuleNotFoundError: No module named 'torch.cuda'; 'torch' is not a package\n"
-        },
-        roots=("job-failed",),
+        'Traceback (most recent call last):\n  File "/app/train.py", line 2, in <module>\n    import torch.cuda\n'
+        "ModuleNotFoundError: No module named 'torch.cuda'; 'torch' is not a package\n",
         says=("python -m pip install torch", "PYTHONPATH"),
     ),
-    Example(
+    console(
         "an installed command of Ray ends with an exception: no code of the user is in its traceback",
-        {
-            "driver.log": _COMMAND.format(
-                "ray", "ray/scripts/scripts.py", "ConnectionError: no cluster answers\n"
-            )
-        },
-        roots=("job-failed",),
+        _COMMAND.format("ray", "ray/scripts/scripts.py", "ConnectionError: no cluster answers\n"),
         says=("The command ray ended with ConnectionError", "main (ray/scripts/scripts.py:2690)"),
     ),
-    Example(
+    console(
         "an installed command that runs the user's program: the program is to fix",
-        {
-            "driver.log": _COMMAND.format(
-                "torchrun",
-                "torch/distributed/run.py",
-                '  File "/app/train.py", line 10, in best\n    return max(scores)\nKeyError: 3\n',
-            )
-        },
-        roots=("job-failed",),
+        _COMMAND.format(
+            "torchrun",
+            "torch/distributed/run.py",
+            '  File "/app/train.py", line 10, in best\n    return max(scores)\nKeyError: 3\n',
+        ),
         says=(
             "The command torchrun ended with KeyError: 3, in best (train.py:10)",
             "Fix best (train.py:10)",
@@ -500,19 +485,16 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an uncaught exception ends the job's program, after one that it caught",
         _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
-        roots=("job-failed",),
         says=("train", "exit code 1", "KeyError: 'accuracy'", "best (train.py:10)"),
     ),
     Example(
         "an exit code and a last line of output",
         _job("FAILED", 3, "config: batch_size is not set\n"),
-        roots=("job-failed",),
         says=("exit code 3", "config: batch_size is not set", "python train.py --epochs 3"),
     ),
     Example(
         "SIGKILL ended the program",
         _job("FAILED", 137, "loading\nKilled\n"),
-        roots=("job-failed",),
         says=("SIGKILL", "137"),
     ),
     Example(
@@ -540,13 +522,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an exception ends a program that was run by hand",
         {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **QUIET_LOGS},
-        roots=("job-failed",),
         says=("KeyError: 'accuracy'", "best (train.py:10)"),
     ),
     Example(
         "only the output of ray job submit is in the capture",
         {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **QUIET_LOGS},
-        roots=("job-failed",),
         says=("exit code 1",),
     ),
     Example(
@@ -562,69 +542,55 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a user stopped the job", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
     ),
-    Example(
+    console(
         "a task prints the same messages",
-        {
-            "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
-            "(check pid=12) Job train entrypoint command exited with code 1\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
+        "(check pid=12) Job train entrypoint command exited with code 1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "vLLM's engine logs the exception that ended it, and the server reports only that it ended",
-        {
-            "driver.log": _prefixed(_ENGINE, f"EngineCore failed to start.\n{_SURVIVED}")
-            + _prefixed(
-                _SERVER,
-                f"{_FRAMES}RuntimeError: Engine core initialization failed. See root cause above.",
-            )
-        },
-        roots=("job-failed",),
+        _prefixed(_ENGINE, f"EngineCore failed to start.\n{_SURVIVED}")
+        + _prefixed(
+            _SERVER,
+            f"{_FRAMES}RuntimeError: Engine core initialization failed. See root cause above.",
+        ),
         says=("FileNotFoundError", "main (train.py:15)"),
     ),
-    Example(
+    console(
         "an exception in the main task of a trainer",
-        {"driver.log": _prefixed("(main_task pid=7) ", _KEY_ERROR)},
-        roots=("job-failed",),
+        _prefixed("(main_task pid=7) ", _KEY_ERROR),
         says=("KeyError: 'accuracy'", "best (train.py:10)"),
     ),
-    Example(
+    console(
         "a console that ends within the traceback",
-        {"driver.log": _prefixed("2026-11-21 10:53:18 ", _FRAMES)},
-        roots=("job-failed",),
+        _prefixed("2026-11-21 10:53:18 ", _FRAMES),
         says=("an exception that the console cuts off, in best (train.py:10)",),
     ),
-    Example(
+    console(
         "a main task that catches an exception and continues",
-        {"driver.log": _prefixed("(main_task pid=7) ", f"{_KEY_ERROR}epoch 2\nepoch 3\n")},
+        _prefixed("(main_task pid=7) ", f"{_KEY_ERROR}epoch 2\nepoch 3\n"),
     ),
-    Example(
+    console(
         "an excerpt that ends with an exception's own line",
-        {
-            "driver.log": "(Worker pid=7) loading\n(Worker pid=7) ValueError: 40 heads must be divisible by 16\n"
-        },
-        roots=("job-failed",),
+        "(Worker pid=7) loading\n(Worker pid=7) ValueError: 40 heads must be divisible by 16\n",
         says=("ends with ValueError: 40 heads",),
         severity="warning",
     ),
-    Example(
+    console(
         "an excerpt that ends with the exception of a task that Ray retries",
-        {
-            "driver.log": "(raylet) Task download failed. There are 4 retries remaining, so the task will be retried. Error: User exception:\n"
-            'ray::download() (pid=391, ip=10.0.0.2)\n  File "/app/a.py", line 29, in download\n    raise OSError(503)\nOSError: 503\n'
-        },
+        "(raylet) Task download failed. There are 4 retries remaining, so the task will be retried. Error: User exception:\n"
+        'ray::download() (pid=391, ip=10.0.0.2)\n  File "/app/a.py", line 29, in download\n    raise OSError(503)\nOSError: 503\n',
     ),
-    Example(
+    console(
         "an excerpt that goes on after such a line",
-        {"driver.log": "ValueError: row 7 is empty\nskipped 1 row\n"},
+        "ValueError: row 7 is empty\nskipped 1 row\n",
     ),
-    Example(
+    console(
         "ray start prints why it could not start the dashboard, and the console cuts its traceback off",
-        {
-            "driver.log": "2026-11-21 07:44:06,259\tERROR services.py:1355 -- Failed to start the dashboard , return code 3221226505\n"
-            'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
-            '  File "D:\\venv\\Lib\\site-packages\\ray\\scripts\\scripts.py", line 2800, in main\n    return cli()\n'
-        },
+        "2026-11-21 07:44:06,259\tERROR services.py:1355 -- Failed to start the dashboard , return code 3221226505\n"
+        'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+        '  File "D:\\venv\\Lib\\site-packages\\ray\\scripts\\scripts.py", line 2800, in main\n    return cli()\n',
         roots=("dashboard-died",),
         consequences=("job-failed",),
     ),

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause
@@ -254,7 +254,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             **_LOGS,
         },
-        roots=("job-pending",),
         says=("raysubmit_x1", "45 s", "entrypoint"),
     ),
     Example(
@@ -265,52 +264,39 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             **_LOGS,
         },
-        roots=("job-pending",),
         says=("doesn't exist any more",),
     ),
-    Example(
+    console(
         "ray job submit printed the time-out",
-        {"driver.log": f"Status message: {_TIMED_OUT.sample}\n"},
-        roots=("job-pending",),
+        f"Status message: {_TIMED_OUT.sample}\n",
         says=("45 s",),
     ),
-    Example(
+    console(
         "a part of a core log, in which the supervisor's creation is cancelled",
-        {
-            "driver.log": f"[2026-11-21 10:59:50,620 I 47 180] task_manager.cc:507: {_CANCELLED.sample}\n"
-        },
-        roots=("job-pending",),
+        f"[2026-11-21 10:59:50,620 I 47 180] task_manager.cc:507: {_CANCELLED.sample}\n",
         says=("raysubmit_x1", "cancelled the creation of its supervisor"),
     ),
-    Example(
+    console(
         "the creation of another actor is cancelled, as the program asked for",
-        {
-            "driver.log": "[2026-11-21 10:59:50,620 I 47 180] task_manager.cc:507: "
-            + _CANCELLED.sample.replace(
-                "_ray_internal_job_actor_raysubmit_x1:JobSupervisor", "Trainer"
-            )
-            + "\n"
-        },
+        "[2026-11-21 10:59:50,620 I 47 180] task_manager.cc:507: "
+        + _CANCELLED.sample.replace("_ray_internal_job_actor_raysubmit_x1:JobSupervisor", "Trainer")
+        + "\n",
     ),
-    Example(
+    console(
         "the dashboard finds no agent for the job",
-        {"driver.log": f"{_FRAMES}{_NO_AGENT.sample}\n"},
-        roots=("job-pending",),
+        f"{_FRAMES}{_NO_AGENT.sample}\n",
         says=("no dashboard agent", "52365"),
     ),
-    Example(
+    console(
         "the GCS did not answer the request for the supervisor",
-        {"driver.log": f"Status: FAILED\nStatus message: {_NOT_CREATED.sample}\n"},
-        roots=("job-pending",),
+        f"Status: FAILED\nStatus message: {_NOT_CREATED.sample}\n",
         says=("raysubmit_x1", "GCS server is dead", "ray health-check"),
     ),
-    Example(
+    console(
         "the agent accepted a later attempt, and a program quotes the words",
-        {
-            "driver.log": f"{_NO_AGENT.sample}\nretry\n{_ACCEPTED.sample}\n"
-            f"(check pid=12) {_NO_AGENT.sample}\nknown: {_NOT_CREATED.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"{_NO_AGENT.sample}\nretry\n{_ACCEPTED.sample}\n"
+        f"(check pid=12) {_NO_AGENT.sample}\nknown: {_NOT_CREATED.sample}\n",
+        logs=QUIET_LOGS,
     ),
     Example(
         "the job was still waiting when the logs were collected",
@@ -319,7 +305,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED + _LATER,
             **_LOGS,
         },
-        roots=("job-pending",),
         says=("599 s",),
         severity="warning",
     ),
@@ -336,11 +321,9 @@ EXAMPLES: tuple[Example, ...] = (
         "the job was submitted a moment before the logs were collected",
         {"logs/events/event_JOBS.log": _STARTED, "logs/gcs_server.out": _REGISTERED, **_LOGS},
     ),
-    Example(
+    console(
         "a task prints the message",
-        {
-            "driver.log": f"(check pid=12) {_TIMED_OUT.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {_TIMED_OUT.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -29,18 +29,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import Job, WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
 from raydoctor.cluster import resources
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import disks
 from raydoctor.rules.shared.kernel import (
     OOM_SIGNALS,
     Kill,
@@ -50,7 +49,9 @@ from raydoctor.rules.shared.kernel import (
     nodes_beside,
     outlived,
 )
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.oom.kills import MONITOR_STARTED, OFFERED
+from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 
 MONITOR_OFF = Signal(
     "oom.monitor_off",
@@ -68,7 +69,6 @@ _HEAD_FIRST = 60.0
 _EPISODE = 300.0
 _HEADROOM = 1.15
 """A killed process was still growing: the memory it held is a lower bound."""
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
 
 
@@ -77,7 +77,6 @@ _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with
     severity="error",
     rank=25,
     explains=("daemon", "job", "process", "worker"),
-    caused_by=(),
     looks_for=(
         *OOM_SIGNALS,
         MONITOR_OFF,
@@ -389,7 +388,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
                     offered=int(offered / 2**20),
                 ),
             ),
-            doc=_DOC,
+            doc=DOC,
         )
         return
     offers = (
@@ -405,7 +404,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
                 name=name,
             ),
         ),
-        doc=_DOC,
+        doc=DOC,
     )
     if math.isfinite(offered):
         need = max(
@@ -417,7 +416,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
             "ray start --address=HEAD:6379   # on that machine",
             paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what),
         ),
-        doc=_DOC,
+        doc=DOC,
     )
 
 
@@ -430,7 +429,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
                 "unset RAY_memory_monitor_refresh_ms   # before ray start on every node, 0 means off",
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=DOC,
         )
         return
     seen = [int(e["limit"]) for e in case.of("oom.monitor_started")]
@@ -449,17 +448,10 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
                 ),
             ),
             risk="disruptive",
-            doc=_DOC,
+            doc=DOC,
         )
         return
-    yield Remedy(
-        "Let Ray's memory monitor act before the kernel does",
-        (
-            "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
-        ),
-        risk="disruptive",
-        doc=_DOC,
-    )
+    yield MONITOR_FIRST
 
 
 def _gib(number: float) -> int:
@@ -491,16 +483,12 @@ def _iso(log: str, stamp: str) -> str:
     return log.replace("[Sat Nov 21 07:43:56 2026]", f"{stamp} host kernel:")
 
 
-def _alive(kind: str, pid: int) -> dict[str, Any]:
+_AT = 1795247700.0
+
+
+def _alive(kind: str, pid: int) -> sample.Row:
     """A row of the table `daemons`: started some seconds before the kill."""
-    return {
-        "kind": kind,
-        "pid": pid,
-        "started_at": 1795246000.0,
-        "state": "S",
-        "is_this": True,
-        "node_id": "",
-    }
+    return sample.daemon(kind, pid, started_at=1795246000.0)
 
 
 _EXIT = (
@@ -518,7 +506,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the kernel killed this pid, in its cgroup",
         {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
-        roots=("kernel-oom-kill",),
         says=("load_embeddings (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
     ),
     Example(
@@ -528,7 +515,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"{_LOGS['logs/raylet.out']}[2026-11-21 07:43:40,100 I 9 9] (raylet) node_manager.cc:355: \n{OFFERED.sample}\n",
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
-        roots=("kernel-oom-kill",),
         says=(
             "offers tasks 1.8 GiB of memory",
             "Make each load_embeddings smaller",
@@ -543,13 +529,11 @@ EXAMPLES: tuple[Example, ...] = (
             "[state-dump] InitialConfigResources: {CPU: 20000, memory: 40000000000000}\n",
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
-        roots=("kernel-oom-kill",),
         says=("Make each load_embeddings smaller: it held 2.4 GiB", "memory=3.9 * 1024**3"),
     ),
     Example(
         "the kernel logs the host's pids: name and time match",
         {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
-        roots=("kernel-oom-kill",),
         says=("load_embeddings (pid 379)",),
     ),
     Example(
@@ -561,7 +545,6 @@ EXAMPLES: tuple[Example, ...] = (
             "Shutting down the core worker because the local raylet failed. Check out the raylet.out log file. Raylet pid: 305\n",
             "dmesg.txt": _kernel(305, "raylet"),
         },
-        roots=("kernel-oom-kill",),
         consequences=("raylet-died",),
         says=("the raylet of node 127.0.0.1",),
     ),
@@ -603,10 +586,7 @@ EXAMPLES: tuple[Example, ...] = (
                     (16, "postgres"),
                 )
             ),
-            "live/live-daemons.json": disks.example(
-                "daemons",
-                (_alive("raylet", 305), _alive("gcs_server", 301)),
-            ),
+            **sample.tables(_AT, daemons=[_alive("raylet", 305), _alive("gcs_server", 301)]),
         },
     ),
     Example(
@@ -615,20 +595,18 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
             "logs/gcs_server.out": "",
             "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
-            "live/live-daemons.json": disks.example("daemons", (_alive("gcs_server", 301),)),
+            **sample.tables(_AT, daemons=[_alive("gcs_server", 301)]),
         },
-        roots=("kernel-oom-kill",),
         says=("the raylet of node 127.0.0.1",),
     ),
-    Example(
+    console(
         "a pasted kernel log, alone",
-        {"driver.log": _kernel(22082, "ray::load_embed")},
-        roots=("kernel-oom-kill",),
+        _kernel(22082, "ray::load_embed"),
         says=("ray::load_embed (pid 22082)", "2.4 GiB"),
     ),
-    Example(
+    console(
         "a pasted kernel log about another program",
-        {"driver.log": _kernel(4711, "mysqld")},
+        _kernel(4711, "mysqld"),
     ),
     Example(
         "a task prints the kernel's message",
@@ -638,10 +616,9 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "a pasted kernel log about a Python program that may not be Ray's",
-        {"driver.log": _kernel(4711, "python3")},
-        roots=("kernel-oom-kill",),
+        _kernel(4711, "python3"),
         severity="warning",
     ),
 )

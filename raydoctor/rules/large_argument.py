@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -42,6 +42,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import store
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live.objects import Held, waiting_arguments
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
@@ -356,34 +357,36 @@ def _objects(
     site: str = "disabled",
     reader: str = "__main__.score",
     step: int = 0,
-) -> str:
+) -> dict[str, str]:
     """The object table: `count` objects put by a driver, the first of them read by a task."""
     put = "00ffffffffffffffffffffffffffffffffffffff01000000"
-    rows = [
-        f'{{"object_id":"{put}{(100_000_001 + n).to_bytes(4, "little").hex()}","object_size":{4_000_251 + n * step},'
-        f'"task_status":"FINISHED","reference_type":"{use}","call_site":"{site}","type":"DRIVER","pid":812}}'
+    rows: list[sample.Row] = [
+        {
+            "object_id": f"{put}{(100_000_001 + n).to_bytes(4, 'little').hex()}", "object_size": 4_000_251 + n * step,
+            "task_status": "FINISHED", "reference_type": use, "call_site": site, "type": "DRIVER", "pid": 812,
+        }
         for n in range(count)
-    ]
+    ]  # fmt: skip
     if reader:
         rows.append(
-            f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
-            f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
-        )
-    head = f'{{"table": "objects", "at": 1795258700.0, "from": "dashboard", "total": {len(rows)}, "rows": ['
-    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+            {
+                "object_id": f"{put}01e1f505", "object_size": 4000245, "task_status": "NIL", "reference_type": "PINNED_IN_MEMORY",
+                "call_site": f"(deserialize task arg) {reader}", "type": "WORKER", "pid": 840,
+            }
+        )  # fmt: skip
+    return sample.tables(1795258700.0, objects=rows)
 
 
-def _tasks(count: int, function: str = "score") -> str:
+def _tasks(count: int, function: str = "score") -> dict[str, str]:
     """`count` calls of one function that wait for a CPU."""
     rows = [
-        f'{{"task_id":"{n:016x}{"f" * 24}01000000","job_id":"01000000","name":"{function}","func_or_class_name":"{function}",'
-        f'"state":"PENDING_NODE_ASSIGNMENT"}}'
+        {
+            "task_id": sample.task_id(n), "job_id": "01000000", "name": function, "func_or_class_name": function,
+            "state": "PENDING_NODE_ASSIGNMENT",
+        }
         for n in range(count)
-    ]
-    head = (
-        f'{{"table": "tasks", "at": 1795258700.0, "from": "dashboard", "total": {count}, "rows": ['
-    )
-    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+    ]  # fmt: skip
+    return sample.tables(1795258700.0, tasks=rows)
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -394,7 +397,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774),
             "driver.log": _FRAMES,
         },
-        roots=("large-argument",),
         consequences=("object-store-full",),
         says=(
             "score.remote(table, row)",
@@ -414,20 +416,16 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("object-store-full",),
         consequences=("large-argument",),
     ),
-    Example(
+    console(
         "Ray Client warns about it",
-        {
-            "driver.log": f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
-            "function.\n"
-        },
-        roots=("large-argument",),
+        f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
+        "function.\n",
         says=("10 MB", "Ray Client", "ray.put"),
         severity="warning",
     ),
     Example(
         "live: twenty objects of exactly one size wait for their tasks",
-        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
-        roots=("large-argument",),
+        {**_HEADS, "logs/raylet.out": _STORE, **_objects(20)},
         says=("score.remote(…)", "20 equal objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
         severity="warning",
     ),
@@ -436,10 +434,9 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, reader=""),
-            "live/live-tasks.json": _tasks(20),
+            **_objects(20, reader=""),
+            **_tasks(20),
         },
-        roots=("large-argument",),
         says=("score.remote(…)", "20 equal objects"),
         severity="warning",
     ),
@@ -448,22 +445,21 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14"),
+            **_objects(20, site="(task call)  | train.py:main:14"),
         },
-        roots=("large-argument",),
         says=("passed by value, at train.py:main:14",),
         severity="warning",
     ),
     Example(
         "a value that was put once for twenty tasks",
-        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(1)},
+        {**_HEADS, "logs/raylet.out": _STORE, **_objects(1)},
     ),
     Example(
         "blocks of one size that the program itself holds",
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, use="LOCAL_REFERENCE"),
+            **_objects(20, use="LOCAL_REFERENCE"),
         },
     ),
     Example(
@@ -471,9 +467,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(
-                20, reader="ray.data._internal.execution.operators.map_operator._map_task"
-            ),
+            **_objects(20, reader="ray.data._internal.execution.operators.map_operator._map_task"),
         },
     ),
     Example(
@@ -481,13 +475,13 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
-            "live/live-objects.json": _objects(20, reader=""),
-            "live/live-tasks.json": _tasks(20, "_map_task"),
+            **_objects(20, reader=""),
+            **_tasks(20, "_map_task"),
         },
     ),
     Example(
         "arguments of many sizes",
-        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, step=8)},
+        {**_HEADS, "logs/raylet.out": _STORE, **_objects(20, step=8)},
     ),
     Example(
         "the program's own ray.put did not fit; a task prints the warning",

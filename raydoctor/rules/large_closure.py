@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -64,7 +64,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/closure-capture-large-ob
     severity="warning",
     rank=78,
     explains=("closure",),
-    caused_by=(),
     looks_for=(VERY_LARGE, TOO_LARGE, RAY_EXCEPTION, ERROR_TEXT),
 )
 def large_closure(case: Case) -> Iterator[Finding]:
@@ -135,30 +134,22 @@ def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, .
 
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "over the limit: Ray refuses to export it",
-        {
-            **QUIET_LOGS,
-            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
-        },
-        roots=("large-closure",),
+        f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
+        logs=QUIET_LOGS,
         says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
         severity="error",
     ),
-    Example(
+    console(
         "an actor below the limit: Ray only warns",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
-        },
-        roots=("large-closure",),
+        f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
+        logs=QUIET_LOGS,
         says=("Encoder", "22 MiB", "__init__"),
     ),
-    Example(
+    console(
         "a program prints a similar sentence",
-        {
-            **QUIET_LOGS,
-            "driver.log": "The remote function lookup is very large (22 MiB), says the handbook\n",
-        },
+        "The remote function lookup is very large (22 MiB), says the handbook\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -38,6 +38,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import RayProcess
 
@@ -52,7 +53,6 @@ _CONTEXT = 1 << 30
     severity="warning",
     rank=96,
     explains=("process",),
-    caused_by=(),
     looks_for=(WORKER_EXIT,),
 )
 def leftover_process(case: Case) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ _GPU = 1 << 30
 
 
 def _gpu(pid: int, title: str, size: int) -> dict[str, str]:
-    return live.example("gpu-processes", [{"pid": pid, "gpu": 0, "memory": size, "title": title}])
+    return sample.tables(gpu_processes=[{"pid": pid, "gpu": 0, "memory": size, "title": title}])
 
 
 _LEFT = live.process(
@@ -227,7 +227,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a child in its own session after its worker was killed",
         live.machine(_LEFT),
-        roots=("leftover-process",),
         says=("1 process outlived", "pid 3003 (sleep 3003), running for", "kill 3003", "10.0 MiB"),
     ),
     Example(
@@ -236,7 +235,6 @@ EXAMPLES: tuple[Example, ...] = (
             **live.machine(live.process(500, "child", _SERVER, outlived="raylet", raylet_pid=40)),
             **_gpu(500, _SERVER, 12 * _GPU),
         },
-        roots=("leftover-process",),
         says=("12.0 GiB of GPU 0", "raylet"),
         severity="error",
     ),
@@ -246,7 +244,6 @@ EXAMPLES: tuple[Example, ...] = (
             **live.machine(live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")),
             **_gpu(90, "ray::IDLE", 20 * _GPU),
         },
-        roots=("leftover-process",),
         says=("idle worker", "20.0 GiB of GPU 0", "max_calls=1"),
     ),
     Example(
@@ -282,7 +279,7 @@ EXAMPLES: tuple[Example, ...] = (
                 live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
                 live.process(300, "child", "sleep", ppid=88, outlived="raylet", raylet_pid=40),
             ),
-            **live.example("daemons", [{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
+            **sample.tables(daemons=[{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
         },
         roots=("raylet-defunct",),
     ),

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -443,7 +443,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
             **_LOGS,
         },
-        roots=("nccl-failure",),
         says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
     ),
     Example(
@@ -454,49 +453,36 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
             **_LOGS,
         },
-        roots=("nccl-failure",),
         says=("rank 1 was behind (operation 64088 of 96120)",),
     ),
     Example(
         "a network error, raised as an exception",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", **_LOGS},
-        roots=("nccl-failure",),
         says=("unhandled system error", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"),
     ),
-    Example(
+    console(
         "a console of four ranks, two of which report",
-        {"driver.log": _report(0) + f"(Trainer pid=379) {_report(3)}"},
-        roots=("nccl-failure",),
+        _report(0) + f"(Trainer pid=379) {_report(3)}",
         says=("2 ranks", "600 s", "ranks 1 and 2 did not report"),
     ),
-    Example(
+    console(
         "Ray's log deduplication hides the reports of other ranks",
-        {
-            "driver.log": f"(Trainer pid=379) {_report(3).rstrip()} [repeated 3x across cluster]\n"
-            f"(Trainer pid=379) {PROGRESS.sample}\n"
-        },
-        roots=("nccl-failure",),
+        f"(Trainer pid=379) {_report(3).rstrip()} [repeated 3x across cluster]\n"
+        f"(Trainer pid=379) {PROGRESS.sample}\n",
         says=("Rank 3 timed out", "the rank that it waited for did not report"),
     ),
-    Example(
+    console(
         "a console in which one rank had enqueued less than the other",
-        {
-            "driver.log": _report(1)
-            + f"{PROGRESS.sample}\n"
-            + PROGRESS.sample.replace("[rank1]", "[rank0]")
-            .replace("Rank 1]", "Rank 0]")
-            .replace("work: 158048", "work: 158045")
-        },
-        roots=("nccl-failure",),
+        _report(1)
+        + f"{PROGRESS.sample}\n"
+        + PROGRESS.sample.replace("[rank1]", "[rank0]")
+        .replace("Rank 1]", "Rank 0]")
+        .replace("work: 158048", "work: 158045"),
         says=("rank 0 was behind (operation 158045 of 158048)",),
     ),
-    Example(
+    console(
         "a rank raises, and the others wait for it",
-        {
-            "driver.log": _RAISED.partition("torch.distributed.")[0]
-            + "ValueError: bad batch\n"
-            + _report(0)
-        },
+        _RAISED.partition("torch.distributed.")[0] + "ValueError: bad batch\n" + _report(0),
         roots=("task-exception",),
         consequences=("nccl-failure",),
     ),
@@ -510,61 +496,47 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
         consequences=("nccl-failure",),
     ),
-    Example(
+    console(
         "a console in which Ray reports a rank's end just before its peer's watchdog",
-        {
-            "driver.log": f"(raylet) {WORKER_DIED.sample}\n(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
-        },
+        f"(raylet) {WORKER_DIED.sample}\n(Trainer pid=381, ip=10.0.0.3) {_report(0)}",
         roots=("nccl-failure",),
         consequences=("worker-vanished",),
     ),
-    Example(
+    console(
         "a console in which the driver lost a worker before another rank gave up",
-        {
-            "driver.log": f"(raylet) {WORKER_DIED.sample}\nTraceback (most recent call last):\n"
-            '  File "/app/train.py", line 24, in <module>\nRuntimeError: a rank is gone\nsaving what is left\n'
-            f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
-        },
+        f"(raylet) {WORKER_DIED.sample}\nTraceback (most recent call last):\n"
+        '  File "/app/train.py", line 24, in <module>\nRuntimeError: a rank is gone\nsaving what is left\n'
+        f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}",
         roots=("worker-vanished",),
         consequences=("nccl-failure",),
     ),
-    Example(
+    console(
         "a rank killed for memory, and a peer that waits for it",
-        {
-            "driver.log": f"(raylet) {WORKER_DIED.sample.replace('SYSTEM_ERROR', 'NODE_OUT_OF_MEMORY')}\n"
-            f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}"
-        },
+        f"(raylet) {WORKER_DIED.sample.replace('SYSTEM_ERROR', 'NODE_OUT_OF_MEMORY')}\n"
+        f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}",
         roots=("ray-oom-kill",),
         consequences=("nccl-failure",),
     ),
-    Example(
+    console(
         "a paste that ends within torch's line",
-        {
-            "driver.log": f"(Trainer pid=381, ip=10.0.0.3) {_report(0).partition('ation timeout')[0]}"
-        },
-        roots=("nccl-failure",),
+        f"(Trainer pid=381, ip=10.0.0.3) {_report(0).partition('ation timeout')[0]}",
         says=("Rank 0 timed out in an NCCL collective operation",),
     ),
-    Example(
+    console(
         "a rank cannot set up its communicator",
-        {"driver.log": f"(Trainer pid=379) [rank1]: {PRINTED[0].sample}\n"},
-        roots=("nccl-failure",),
+        f"(Trainer pid=379) [rank1]: {PRINTED[0].sample}\n",
         says=("is setting up NCCL communicator",),
     ),
-    Example(
+    console(
         "two workers of vLLM print an NCCL error",
-        {
-            "driver.log": f"(RayWorkerWrapper pid=381, ip=10.0.0.2) ERROR 11-21 07:34:12 worker_base.py:148] {PRINTED[1].sample}\n"
-            f"(RayWorkerWrapper pid=384, ip=10.0.0.3) {PRINTED[1].sample}\n"
-        },
-        roots=("nccl-failure",),
+        f"(RayWorkerWrapper pid=381, ip=10.0.0.2) ERROR 11-21 07:34:12 worker_base.py:148] {PRINTED[1].sample}\n"
+        f"(RayWorkerWrapper pid=384, ip=10.0.0.3) {PRINTED[1].sample}\n",
         says=("in 2 processes", "unhandled system error", "NCCL_SOCKET_IFNAME"),
     ),
     *(
-        Example(
+        console(
             f"HCCL, the library of Ascend NPUs, fails in a worker: {says}",
-            {"driver.log": f"(WorkerDict pid=381, ip=10.0.0.2) [rank1]: {signal.sample}\n"},
-            roots=("nccl-failure",),
+            f"(WorkerDict pid=381, ip=10.0.0.2) [rank1]: {signal.sample}\n",
             says=("HCCL failed", says, "npu-smi info"),
         )
         for signal, says in zip(
@@ -577,46 +549,36 @@ EXAMPLES: tuple[Example, ...] = (
             strict=True,
         )
     ),
-    Example(
+    console(
         "a program reports that it tried again after a failure of HCCL",
-        {
-            "driver.log": f"(Trainer pid=381) INFO retry 1 after {PRINTED[2].sample}\n(Trainer pid=381) step 10\n"
-        },
+        f"(Trainer pid=381) INFO retry 1 after {PRINTED[2].sample}\n(Trainer pid=381) step 10\n",
     ),
-    Example(
+    console(
         "HCCL fails in a task",
-        {
-            "driver.log": _RAISED.partition("torch.distributed.")[0]
-            + PRINTED[2].sample
-            + "\n[ERROR] 2026-11-21-07:34:56 (PID:389, Device:0, "
-            "RankID:2) ERR02200 DIST call hccl api failed.\n"
-        },
-        roots=("nccl-failure",),
+        _RAISED.partition("torch.distributed.")[0]
+        + PRINTED[2].sample
+        + "\n[ERROR] 2026-11-21-07:34:56 (PID:389, Device:0, "
+        "RankID:2) ERR02200 DIST call hccl api failed.\n",
         says=("HCCL failed in Trainer.step: HcclCommInitRootInfo, error code 7",),
     ),
-    Example(
+    console(
         "two ranks were started on the same GPU",
-        {"driver.log": f"(Trainer pid=29881, ip=10.0.0.3) {PRINTED[-1].sample}\n"},
-        roots=("nccl-failure",),
+        f"(Trainer pid=29881, ip=10.0.0.3) {PRINTED[-1].sample}\n",
         says=("Duplicate GPU detected : rank 2 and rank 0",),
     ),
-    Example(
+    console(
         "a launcher tells how it avoids two ranks on a GPU",
-        {"driver.log": "note: NCCL WARN Duplicate GPU detected means that LOCAL_RANK is not set\n"},
+        "note: NCCL WARN Duplicate GPU detected means that LOCAL_RANK is not set\n",
     ),
-    Example(
+    console(
         "HCCL's settings and another function's error code are printed",
-        {
-            "driver.log": "HCCL_CONNECT_TIMEOUT=600\nnote: HCCL function error: see the manual\n"
-            "retry after an error in HcclAllreduce, error code is 6\n"
-        },
+        "HCCL_CONNECT_TIMEOUT=600\nnote: HCCL function error: see the manual\n"
+        "retry after an error in HcclAllreduce, error code is 6\n",
     ),
-    Example(
+    console(
         "NCCL's version and a setting are printed",
-        {
-            "driver.log": "worker:379:379 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>\n"
-            "NCCL error handling is asynchronous\nWatchdog caught collective operation timeout: see the manual\n"
-        },
+        "worker:379:379 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>\n"
+        "NCCL error handling is asynchronous\nWatchdog caught collective operation timeout: see the manual\n",
     ),
     Example(
         "a worker prints such a line and keeps running",
@@ -627,21 +589,15 @@ EXAMPLES: tuple[Example, ...] = (
             **_LOGS,
         },
     ),
-    Example(
+    console(
         "a console that begins within the exception's text",
-        {
-            "driver.log": "(LLMEngine pid=234, ip=10.0.0.2) ncclInternalError: Internal check failed.\n(LLMEngine pid=234, "
-            "ip=10.0.0.2) Last error:\n(LLMEngine pid=234, ip=10.0.0.2) Proxy Call to rank 7 failed (Connect)\n"
-        },
-        roots=("nccl-failure",),
+        "(LLMEngine pid=234, ip=10.0.0.2) ncclInternalError: Internal check failed.\n(LLMEngine pid=234, "
+        "ip=10.0.0.2) Last error:\n(LLMEngine pid=234, ip=10.0.0.2) Proxy Call to rank 7 failed (Connect)\n",
         says=("Internal check failed",),
     ),
-    Example(
+    console(
         "a trial whose failure the program survives",
-        {
-            "driver.log": "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n"
-        },
-        roots=("nccl-failure",),
+        "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n",
         severity="warning",
     ),
 )

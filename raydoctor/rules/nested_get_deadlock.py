@@ -59,7 +59,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     severity="error",
     rank=75,
     explains=("actor", "lease", "starved", "task", "waiting"),
-    caused_by=(),
     looks_for=(
         waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
     ),
@@ -399,10 +398,10 @@ def _dump(usage: str, granted: str, queue: int, left: int = 0) -> str:
     )
 
 
-def _granted(function: str, count: int) -> str:
+def _granted(count: int) -> str:
     return (
         "    - {depth=1 function_descriptor={type=PythonFunctionDescriptor, module_name=__main__, class_name=, "
-        f"function_name={function}, function_hash=0f04}} scheduling_strategy=default_scheduling_strategy {{\n}}\n"
+        "function_name=plan, function_hash=0f04} scheduling_strategy=default_scheduling_strategy {\n}\n"
         f" resource_set={{licence : 1, CPU : 1, }}label_selector={{}}}}fallback_strategy=[]: {count}/4\n"
     )
 
@@ -464,10 +463,9 @@ EXAMPLES: tuple[Example, ...] = (
         "two tasks hold both licences and wait for children that need one each",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
+            "logs/debug_state.txt": _dump("", _granted(2), 7),
             "driver.log": _ERROR,
         },
-        roots=("nested-get-deadlock",),
         consequences=("get-timeout",),
         says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
     ),
@@ -476,7 +474,6 @@ EXAMPLES: tuple[Example, ...] = (
         sample.tables(
             nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]
         ),
-        roots=("nested-get-deadlock",),
         says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
     ),
     Example(
@@ -487,13 +484,11 @@ EXAMPLES: tuple[Example, ...] = (
             ray_get=[sample.in_ray_get("Coordinator.run", 1)],
             tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
         ),
-        roots=("nested-get-deadlock",),
         says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
     ),
     Example(
         "live: the same, from the objects that they wait for, without metrics",
         _sampled({}),
-        roots=("nested-get-deadlock",),
         says=("plan (pid 801) → part", "return [child.remote(part) for part in parts]"),
     ),
     Example(
@@ -523,7 +518,7 @@ EXAMPLES: tuple[Example, ...] = (
         "one parent still runs: the queue may move",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7),
+            "logs/debug_state.txt": _dump(_uses("plan", 7), _granted(2), 7),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),
@@ -532,7 +527,7 @@ EXAMPLES: tuple[Example, ...] = (
         "tasks wait, and there is room for their children: a worker is starting",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000),
+            "logs/debug_state.txt": _dump("", _granted(1), 3, left=10000),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),
@@ -541,7 +536,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the tasks wait for an actor, and other tasks wait for their licences",
         {
             **_logs(0, 1),
-            "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
+            "logs/debug_state.txt": _dump("", _granted(2), 7),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),
@@ -550,7 +545,7 @@ EXAMPLES: tuple[Example, ...] = (
         "nothing is queued: the tasks wait for something else",
         {
             **_logs(3),
-            "logs/debug_state.txt": _dump("", _granted("plan", 2), 0),
+            "logs/debug_state.txt": _dump("", _granted(2), 0),
             "driver.log": _ERROR,
         },
         roots=("get-timeout",),

@@ -41,7 +41,6 @@ from raydoctor.rules.shared import waiting
     severity="error",
     rank=73,
     explains=("node-types",),
-    caused_by=(),
     looks_for=(*waiting.NO_NODE_TYPE, autoscaler.CONFIG, *NODE_REGISTERED, *NODE_DEAD),
 )  # fmt: skip
 def no_node_type_fits(case: Case) -> Iterator[Finding]:
@@ -135,7 +134,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a request for a GPU, and only CPU node types",
         {"logs/monitor.log": _CONFIG + _TWICE, **QUIET_LOGS},
-        roots=("no-node-type-fits",),
         consequences=("infeasible-request",),
         says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
     ),

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
     DRIVER,
     NODE_DEAD,
@@ -52,6 +52,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
+from raydoctor.rules.shared.live import examples as sample
 
 _N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
 
@@ -134,7 +135,7 @@ def _only_raised(case: Case) -> Iterator[Finding]:
             (Link(raised[0], "a driver lost work that ran on the node"),),
             explains=(Entity("node", ""),),
             severity="warning" if evidence.goes_on(case, raised[-1], is_line=True) else None,
-            remedies=_remedies(_Death(""), []),
+            remedies=_remedies([]),
             covers=tuple(raised),
         )
 
@@ -199,7 +200,7 @@ def _finding(case: Case, death: _Death) -> Finding:
         ),
         subjects=(Subject("node", death.node, ip or None, None, death.node),),
         severity=_severity(case, death),
-        remedies=_remedies(death, checks),
+        remedies=_remedies(checks),
         covers=(*death.records, *death.echoes, *checks, *exceptions, *evidence.exit_events(exits)),
         gaps=_gaps(case, death, ip),
     )
@@ -257,7 +258,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
     )
 
 
-def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
+def _remedies(checks: list[Event]) -> tuple[Remedy, ...]:
     survive = Remedy(
         "Let tasks and actors survive the loss of a node",
         ended.NODE,
@@ -301,12 +302,23 @@ _STOPPED = (
 )
 
 
-def _nodes(message: str) -> str:
+def _nodes(message: str) -> dict[str, str]:
     """Two nodes as the state API has them: the head, and one that is dead."""
-    head = '{"table": "nodes", "at": 1795247200.0, "from": "dashboard", "total": 2, "rows": ['
-    alive = f'{{"node_id":"{"a" * 56}","node_ip":"10.0.0.2","state":"ALIVE","state_message":null,"end_time_ms":0}}'
-    dead = f'{{"node_id":"{_N}","node_ip":"10.0.0.3","state":"DEAD","state_message":"{message}","end_time_ms":1795247100000}}'
-    return f"{head}\n{alive},\n{dead}\n]}}\n"
+    alive = {
+        "node_id": "a" * 56,
+        "node_ip": "10.0.0.2",
+        "state": "ALIVE",
+        "state_message": None,
+        "end_time_ms": 0,
+    }
+    dead = {
+        "node_id": _N,
+        "node_ip": "10.0.0.3",
+        "state": "DEAD",
+        "state_message": message,
+        "end_time_ms": 1795247100000,
+    }
+    return sample.tables(1795247200.0, nodes=[alive, dead])
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -317,7 +329,6 @@ EXAMPLES: tuple[Example, ...] = (
             + _HEALTH.format(why="failed to connect to all addresses; Connection refused"),
             "logs/raylet.out": "",
         },
-        roots=("node-died",),
         says=("10.0.0.3", "gone"),
     ),
     Example(
@@ -326,71 +337,56 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="Deadline Exceeded"),
             "logs/raylet.out": "",
         },
-        roots=("node-died",),
         says=("RAY_health_check_failure_threshold",),
     ),
     Example(
         "only the state API reports it: the GCS's log is on another machine",
         {
             "logs/raylet.out": "",
-            "live/live-nodes.json": _nodes("Unexpected termination: health check failed"),
+            **_nodes("Unexpected termination: health check failed"),
         },
-        roots=("node-died",),
         says=("10.0.0.3", "max_retries"),
     ),
     Example(
         "the state API lists a node that was stopped on purpose",
         {
             "logs/raylet.out": "",
-            "live/live-nodes.json": _nodes("Expected termination: received SIGTERM"),
+            **_nodes("Expected termination: received SIGTERM"),
         },
     ),
-    Example(
+    console(
         "a pasted line of the GCS's event file",
-        {
-            "driver.log": f'{{"custom_fields":{{"ip":"10.0.0.3","node_id":"{_N}"}},"event_id":"8fcc","host_name":"h","label":'
-            f'"RAY_NODE_REMOVED","message":"The node with node id: {_N} and address: 10.0.0.3 and node name: 10.0.0.3 has been '
-            'marked dead because the detector has missed too many heartbeats from it.","pid":"17","severity":"ERROR",'
-            '"source_type":"GCS","timestamp":1795257972}\n'
-        },
-        roots=("node-died",),
+        f'{{"custom_fields":{{"ip":"10.0.0.3","node_id":"{_N}"}},"event_id":"8fcc","host_name":"h","label":'
+        f'"RAY_NODE_REMOVED","message":"The node with node id: {_N} and address: 10.0.0.3 and node name: 10.0.0.3 has been '
+        'marked dead because the detector has missed too many heartbeats from it.","pid":"17","severity":"ERROR",'
+        '"source_type":"GCS","timestamp":1795257972}\n',
         says=("10.0.0.3",),
     ),
     Example(
         "a node that received SIGTERM",
         {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""},
     ),
-    Example(
+    console(
         "a driver of Ray 2.6 logs it, and a person removed the names",
-        {
-            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:2037 -- The node with node id: <node> and address: <its address> and "
-            "node name: <name> has been marked dead because the detector has missed too many heartbeats from it. This can happen when a "
-            "\t(1) raylet crashes unexpectedly (OOM, preempted node, etc.) \n\t(2) raylet has lagging heartbeats.\n"
-        },
-        roots=("node-died",),
+        "2026-11-21 07:42:46,044\tWARNING worker.py:2037 -- The node with node id: <node> and address: <its address> and "
+        "node name: <name> has been marked dead because the detector has missed too many heartbeats from it. This can happen when a "
+        "\t(1) raylet crashes unexpectedly (OOM, preempted node, etc.) \n\t(2) raylet has lagging heartbeats.\n",
         says=("died",),
     ),
-    Example(
+    console(
         "a program prints the sentence",
-        {
-            "driver.log": "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n"
-        },
+        "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n",
     ),
-    Example(
+    console(
         "a console that ends with the first words of the exception",
-        {
-            "driver.log": "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running) was dead or "
-            "unavailable.\n"
-        },
+        "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running) was dead or "
+        "unavailable.\n",
         roots=("node-died",),
     ),
-    Example(
+    console(
         "a caught exception",
-        {
-            "driver.log": "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n"
-            "task retried by hand: ok\n"
-        },
-        roots=("node-died",),
+        "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n"
+        "task retried by hand: ok\n",
         severity="warning",
     ),
 )

@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.cluster import autoscaler
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -61,7 +61,6 @@ _ADVICE = (
     severity="error",
     rank=77,
     explains=("autoscaler",),
-    caused_by=(),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
     ),
@@ -173,22 +172,17 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the account has no quota left",
         {"logs/monitor.log": _THRICE, **QUIET_LOGS},
-        roots=("node-launch-failed",),
         says=("cpu-small", "VcpuLimitExceeded", "3 attempts", "quota"),
     ),
-    Example(
+    console(
         "only the driver's output, with autoscaler v2",
-        {
-            "driver.log": "(autoscaler +36s) Failed to launch 1 nodes of type gpu: InsufficientInstanceCapacity in us-west-2a\n"
-            * 2
-        },
-        roots=("node-launch-failed",),
+        "(autoscaler +36s) Failed to launch 1 nodes of type gpu: InsufficientInstanceCapacity in us-west-2a\n"
+        * 2,
         says=("gpu", "zone"),
     ),
-    Example(
+    console(
         "vSphere has no host with a free GPU",
-        {"driver.log": _NO_CARDS},
-        roots=("node-launch-failed",),
+        _NO_CARDS,
         says=("no host of pool frozen-vms", "GPUs for 0 of 1 nodes"),
     ),
     Example(
@@ -220,7 +214,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/monitor.log": f"{_STAMP.format('19:51')}{autoscaler.ATTEMPT_FAILED.sample}\n" * 2,
             **QUIET_LOGS,
         },
-        roots=("node-launch-failed",),
         says=("2 attempts", "InsufficientInstanceCapacity", "Use another zone"),
         severity="warning",
     ),

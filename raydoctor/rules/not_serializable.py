@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -61,7 +61,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
     severity="error",
     rank=52,
     explains=("serialization",),
-    caused_by=(),
     looks_for=(
         REFUSED,
         CULPRIT,
@@ -322,7 +321,7 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
             doc=_DOC,
         )
     elif refusal.is_captured:
-        yield _captured(refusal, name)
+        yield _captured(refusal)
     if any(words in refusal.why for words in _BY_NAME):
         yield _by_name()
     elif not refusal.is_exception:
@@ -362,7 +361,7 @@ def _by_name() -> Remedy:
     )  # fmt: skip
 
 
-def _captured(refusal: _RefusedPickle, name: str) -> Remedy:
+def _captured(refusal: _RefusedPickle) -> Remedy:
     function = refusal.function.rpartition(".")[2]
     variable = refusal.culprit.partition(" -> ")[0] or "the variable"
     return Remedy(
@@ -448,59 +447,46 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an argument that holds a lock",
         {**QUIET_LOGS, "driver.log": _ARGUMENT},
-        roots=("not-serializable",),
         says=("main.count_rows", "Database", "lock", "__getstate__"),
     ),
     Example(
         "a function captures it; newer Ray prints the path",
         {**QUIET_LOGS, "driver.log": _CAPTURED},
-        roots=("not-serializable",),
         says=("main.run.<locals>.export", "database → lock"),
     ),
     Example(
         "a task's result that holds a lock",
         {**QUIET_LOGS, "driver.log": _RESULT},
-        roots=("not-serializable",),
         says=("result of connect", "_thread.lock"),
     ),
-    Example(
+    console(
         "an actor class compiled by Cython: the pickler's own exception below Ray's frames",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"{_HEAD}    Counter.remote()\n"
-            '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 88, in dumps\n    cp.dump(obj)\n'
-            f"{PICKLE_ERROR.sample}\n",
-        },
-        roots=("not-serializable",),
+        f"{_HEAD}    Counter.remote()\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 88, in dumps\n    cp.dump(obj)\n'
+        f"{PICKLE_ERROR.sample}\n",
+        logs=QUIET_LOGS,
         says=("Counter.__init__", "not the same object as", "register_pickle_by_value"),
     ),
-    Example(
+    console(
         "pytest's report, without Python's frames",
-        {
-            "driver.log": f">       a = Counter.remote()\n\ntest_counter.py:9: \nE   {PICKLE_ERROR.sample}\n"
-        },
+        f">       a = Counter.remote()\n\ntest_counter.py:9: \nE   {PICKLE_ERROR.sample}\n",
         roots=("not-serializable",),
     ),
-    Example(
+    console(
         "the program's own multiprocessing cannot pickle a function",
-        {
-            **QUIET_LOGS,
-            "driver.log": f'{_MODULE}    pool.map(f, rows)\n  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 51, in dumps\n'
-            "    cls(buf, protocol).dump(obj)\n_pickle.PicklingError: Can't pickle <function f at 0x7f0>: attribute lookup f on __main__ "
-            "failed\n",
-        },
+        f'{_MODULE}    pool.map(f, rows)\n  File "/usr/lib/python3.11/multiprocessing/reduction.py", line 51, in dumps\n'
+        "    cls(buf, protocol).dump(obj)\n_pickle.PicklingError: Can't pickle <function f at 0x7f0>: attribute lookup f on __main__ "
+        "failed\n",
+        logs=QUIET_LOGS,
         roots=("job-failed",),
     ),
-    Example(
+    console(
         "a cache that warns and goes on",
-        {
-            "driver.log": "WARNING cache.py:3 skipped, Can't pickle <function f at 0x7f0>: it's not the same object as m.f\nepoch 2\n"
-        },
+        "WARNING cache.py:3 skipped, Can't pickle <function f at 0x7f0>: it's not the same object as m.f\nepoch 2\n",
     ),
     Example(
         "an exception whose class cannot be rebuilt",
         {**QUIET_LOGS, "driver.log": _REBUILD},
-        roots=("not-serializable",),
         says=("QuotaError", "__reduce__"),
     ),
     Example(
@@ -508,44 +494,34 @@ EXAMPLES: tuple[Example, ...] = (
         {**QUIET_LOGS, "driver.log": _OWN_PICKLE},
         roots=("task-exception",),
     ),
-    Example(
+    console(
         "a worker prints the message",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
-        },
+        "(load pid=3) TypeError: Could not serialize the argument 1:\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "IPython shows a traceback that ends in Ray's pickler",
-        {
-            "driver.log": "TypeError                                 Traceback (most recent call last)\n"
-            "File /venv/lib/python3.11/site-packages/ray/_private/serialization.py:65, in pickle_dumps(obj, error_msg)\n"
-            "     64 try:\n---> 65     return pickle.dumps(obj)\n\n"
-            "File /venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py:88, in dumps(obj)\n"
-            "---> 88 cp.dump(obj)\n\nTypeError: cannot pickle '_tokenizer.Core' object\n"
-        },
-        roots=("not-serializable",),
+        "TypeError                                 Traceback (most recent call last)\n"
+        "File /venv/lib/python3.11/site-packages/ray/_private/serialization.py:65, in pickle_dumps(obj, error_msg)\n"
+        "     64 try:\n---> 65     return pickle.dumps(obj)\n\n"
+        "File /venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py:88, in dumps(obj)\n"
+        "---> 88 cp.dump(obj)\n\nTypeError: cannot pickle '_tokenizer.Core' object\n",
         says=("cannot pickle '_tokenizer.Core' object",),
     ),
-    Example(
+    console(
         "the output of inspect_serializability alone",
-        {"driver.log": _BLOCK},
-        roots=("not-serializable",),
+        _BLOCK,
         says=("The object Database", "cannot pickle '_thread.lock' object"),
     ),
-    Example(
+    console(
         "a program that pickles something itself, and ends by it",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/save.py", line 9, in <module>\n    pickle.dumps(lock)\n'
-            "TypeError: cannot pickle '_thread.lock' object\n"
-        },
+        'Traceback (most recent call last):\n  File "/app/save.py", line 9, in <module>\n    pickle.dumps(lock)\n'
+        "TypeError: cannot pickle '_thread.lock' object\n",
         roots=("job-failed",),
     ),
-    Example(
+    console(
         "a console that begins with the reason that inspect_serializability prints",
-        {
-            "driver.log": f"{INSPECTED.sample}\n    Serializing '__init__' <function Trainable.__init_\n"
-        },
+        f"{INSPECTED.sample}\n    Serializing '__init__' <function Trainable.__init_\n",
         roots=("not-serializable",),
     ),
 )

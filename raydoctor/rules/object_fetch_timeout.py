@@ -165,13 +165,11 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ray.exceptions.ObjectFetchTimedOutError: {objects.error(_BODY)}",
             objects.DRIVER_LOG: _waits(60) + _waits(99),
         },
-        roots=("object-fetch-timeout",),
         says=("1 object", "99 s", "fetch_fail_timeout"),
     ),
     Example(
         "the program's own timeout passed while a finished object could not be fetched",
         {**QUIET_LOGS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
-        roots=("object-fetch-timeout",),
         consequences=("get-timeout",),
         says=("89 s", "ray stack"),
     ),

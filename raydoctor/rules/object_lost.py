@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model.values import Finding, Remedy
 from raydoctor.rules.shared import objects
@@ -118,13 +118,11 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
-        roots=("object-lost",),
         says=("1 object", "may not run the task again", "@ray.remote(max_retries=10)"),
     ),
     Example(
         "the object's id shows that it came from ray.put",
         {**QUIET_LOGS, "driver.log": f"{_RAISED}{_all_copies(objects.A_PUT)}"},
-        roots=("object-lost",),
         says=("ray.put", "return the value"),
     ),
     Example(
@@ -135,33 +133,28 @@ EXAMPLES: tuple[Example, ...] = (
             objects.DRIVER_LOG: objects.RECOVERY,
         },
     ),
-    Example(
+    console(
         "the words of Ray 1.2",
-        {"driver.log": f"{OLD.sample}\n"},
-        roots=("object-lost",),
+        f"{OLD.sample}\n",
         says=("1 object (",),
     ),
-    Example(
+    console(
         "the words of Ray 0.8",
-        {
-            "driver.log": f"ray.exceptions.UnreconstructableError: Object {'f' * 24}0100008001000000 is lost (either LRU evicted or "
-            "deleted by user) and cannot be reconstructed. Try increasing the object store memory\n"
-        },
-        roots=("object-lost",),
+        f"ray.exceptions.UnreconstructableError: Object {'f' * 24}0100008001000000 is lost (either LRU evicted or "
+        "deleted by user) and cannot be reconstructed. Try increasing the object store memory\n",
         says=("its id came from another program",),
     ),
-    Example(
+    console(
         "an excerpt begins with the error's last paragraph",
-        {"driver.log": f"{CUT.sample}\n"},
-        roots=("object-lost",),
+        f"{CUT.sample}\n",
         says=("1 object (",),
     ),
-    Example(
+    console(
         "the paragraph below what a program printed",
-        {"driver.log": f"recovered after this error:\n{CUT.sample}\nstep 10\n"},
+        f"recovered after this error:\n{CUT.sample}\nstep 10\n",
     ),
-    Example(
+    console(
         "a program reports the loss of an object of its own",
-        {"driver.log": "Error: Object 4dfe is lost due to node failure of the archive\n"},
+        "Error: Object 4dfe is lost due to node failure of the archive\n",
     ),
 )

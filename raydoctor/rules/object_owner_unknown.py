@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
@@ -93,7 +93,6 @@ OUT_OF_BAND = Signal(
     severity="error",
     rank=49,
     explains=("object", "reference"),
-    caused_by=(),
     looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, RAY_EXCEPTION, ERROR_TEXT),
 )  # fmt: skip
 def object_owner_unknown(case: Case) -> Iterator[Finding]:
@@ -262,51 +261,38 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a reference from before ray.shutdown()",
         {**QUIET_LOGS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
-        roots=("object-owner-unknown",),
         says=("1 reference", "the driver of job 1", "ended"),
     ),
-    Example(
+    console(
         "a reference without an owner in a task's arguments, Ray 2.9",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
-            f"{_UNKNOWN_TEXT}\n",
-        },
-        roots=("object-owner-unknown",),
+        f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
+        f"{_UNKNOWN_TEXT}\n",
+        logs=QUIET_LOGS,
         says=("1 reference",),
     ),
-    Example(
+    console(
         "a value that the program freed; Ray prints a failed argument with the nil id",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
-            f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
-            f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}",
-        },
-        roots=("object-owner-unknown",),
+        f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
+        f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
+        f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}",
+        logs=QUIET_LOGS,
         says=("1 object", "task c8ef45cc", "del ref"),
     ),
-    Example(
+    console(
         "the last counted reference was deleted",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}",
-        },
-        roots=("object-owner-unknown",),
+        f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}",
+        logs=QUIET_LOGS,
         says=("last counted reference",),
     ),
     Example(
         "a reference pickled by the program",
         {**QUIET_LOGS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
-        roots=("object-owner-unknown",),
         says=("refused", "pass them through Ray"),
     ),
-    Example(
+    console(
         "a task prints all these messages",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "
-            f"{objects.error(_FREED_TEXT)}",
-        },
+        f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "
+        f"{objects.error(_FREED_TEXT)}",
+        logs=QUIET_LOGS,
     ),
 )

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size as size_of
@@ -266,16 +266,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "spilling is off and the disk of the fallback allocation is full",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
-        roots=("object-store-full",),
         says=("1 object of 20 MB", "260 MiB", "100 MiB", "spilling is off", "object_store_memory="),
     ),
-    Example(
+    console(
         "one object is larger than the store",
-        {
-            "driver.log": f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
-            "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n"
-        },
-        roots=("object-store-full",),
+        f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
+        "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n",
         says=("204 GiB", "larger than the object store (73.1 GiB)"),
     ),
     Example(
@@ -288,7 +284,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _STATE.format(pinned=0),
             "driver.log": _TIMEOUT,
         },
-        roots=("object-store-full",),
         consequences=("get-timeout",),
         says=("24 objects", "21.5 GiB", "17.4 GiB"),
     ),

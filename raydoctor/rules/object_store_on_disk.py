@@ -41,14 +41,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size as size_of
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import disks, store
+from raydoctor.rules.shared import store
+from raydoctor.rules.shared.live import examples as sample
 
 _MB = 1024**2
 _MUCH = 100 * _MB
@@ -342,7 +343,7 @@ def _raylet(second: int, text: str) -> str:
 _START = _raylet(6, "Allowing the Plasma store to use up to 0.104858GB of memory.")
 _OVERFLOW = "".join(_raylet(8 + n, store.FALLBACK.sample) for n in range(6))
 _HEADS = {"logs/gcs_server.out": ""}
-_LIVE = "live/live-disks.json"
+_AT = 1795247700.0
 
 
 def _place(
@@ -359,7 +360,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "spilling is off, so the store overflows into files",
         {**_HEADS, "logs/raylet.out": _START + _raylet(7, store.SPILLING_OFF.sample) + _OVERFLOW},
-        roots=("object-store-on-disk",),
         says=("6 objects", "120 MiB", "100 MiB", "switched off", "object_store_memory="),
     ),
     Example(
@@ -369,39 +369,27 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _START + _raylet(7, IN_TMP.sample),
             "driver.log": f"2026-11-21 07:53:05,000\tWARNING services.py:2248 -- {NOT_IN_SHM.sample}\n",
         },
-        roots=("object-store-on-disk",),
         says=("/tmp/ray", "64.0 MiB", "--shm-size=0.32gb"),
     ),
-    Example(
+    console(
         "a store of more than 10 GB: Ray refuses to start",
-        {
-            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n'
-        },
-        roots=("object-store-on-disk",),
+        f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n',
         says=("10.2 GiB", "64.0 MiB", "--shm-size=12.10gb"),
         severity="error",
     ),
-    Example(
+    console(
         "the raylet finds /dev/shm a little too small, and a console has its warning",
-        {
-            "driver.log": f"[2026-11-21 07:53:06,435 W 39 39] (raylet) store_runner.cc:83: {SHRUNK.sample}\n"
-        },
-        roots=("object-store-on-disk",),
+        f"[2026-11-21 07:53:06,435 W 39 39] (raylet) store_runner.cc:83: {SHRUNK.sample}\n",
         says=("9.0 GiB instead of the 9.5 GiB", "10.0 GiB free", "--shm-size=11.90gb"),
     ),
-    Example(
+    console(
         "the same warning, echoed by a driver, about a store whose directory was set",
-        {
-            "driver.log": f"(raylet, ip=10.0.0.3) {SHRUNK.sample.replace('available in /dev/shm', 'available in /mnt/store')}\n"
-        },
-        roots=("object-store-on-disk",),
+        f"(raylet, ip=10.0.0.3) {SHRUNK.sample.replace('available in /dev/shm', 'available in /mnt/store')}\n",
         says=("/mnt/store had only",),
     ),
-    Example(
+    console(
         "a task and a program quote the warnings",
-        {
-            "driver.log": f"(check pid=12) {SHRUNK.sample}\nWARN saw: {SHRUNK.sample}\n(check pid=12) {NOT_IN_SHM.sample}\n",
-        },
+        f"(check pid=12) {SHRUNK.sample}\nWARN saw: {SHRUNK.sample}\n(check pid=12) {NOT_IN_SHM.sample}\n",
     ),
     Example(
         "one block falls back while spilling catches up, the store is in /dev/shm, and a task prints the warning",
@@ -418,15 +406,14 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _START,
-            _LIVE: disks.example(
-                "disks",
-                (
+            **sample.tables(
+                _AT,
+                disks=[
                     _place("store", "/tmp/ray", "ext4", 252 << 30),
                     _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0),
-                ),
+                ],
             ),
         },
-        roots=("object-store-on-disk",),
         says=("/tmp/ray", "/dev/shm has only 64.0 MiB", "--shm-size=0.12gb"),
     ),
     Example(
@@ -434,9 +421,8 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _START,
-            _LIVE: disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),)),
+            **sample.tables(_AT, disks=[_place("shm", "/dev/shm", "tmpfs", 64 << 20)]),
         },
-        roots=("object-store-on-disk",),
         says=("100 MiB", "/dev/shm has 64.0 MiB", "SIGBUS", "--shm-size=0.12gb"),
     ),
     Example(
@@ -444,12 +430,12 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_HEADS,
             "logs/raylet.out": _START,
-            _LIVE: disks.example(
-                "disks",
-                (
+            **sample.tables(
+                _AT,
+                disks=[
                     _place("store", "/mnt/huge", "hugetlbfs", 8 << 30),
                     _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0),
-                ),
+                ],
             ),
         },
     ),

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -238,22 +238,17 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_RAISED}{_RETRIES_DISABLED}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
-        roots=("object-unreconstructable",),
         says=("1 object", "max_retries=0", "@ray.remote(max_retries=10)"),
     ),
-    Example(
+    console(
         "the lineage was evicted, Ray 2.40",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
-        },
-        roots=("object-unreconstructable",),
+        f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
+        logs=QUIET_LOGS,
         says=("discarded the record of the task", "RAY_max_lineage_bytes=4294967296"),
     ),
     Example(
         "up to 2.53 one sentence for three reasons: the object's id shows a ray.put",
         {**QUIET_LOGS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
-        roots=("object-unreconstructable",),
         says=("a ray.put value of the driver of job 1",),
     ),
     Example(
@@ -263,7 +258,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
-        roots=("object-unreconstructable",),
         says=("4 objects", "6", "same number"),
     ),
     Example(

@@ -56,7 +56,6 @@ RETRIES_LEFT = Signal(
     severity="error",
     rank=19,
     explains=("oom-loop", "waiting"),
-    caused_by=(),
     looks_for=(*OOM_KILL, OOM_SUMMARY, TASK_ATTEMPT_FAILED, RETRY_PUSHED, RETRIES_LEFT),
 )  # fmt: skip
 def oom_kill_loop(case: Case) -> Iterator[Finding]:
@@ -182,7 +181,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             _DRIVER_FILE: "".join(_attempt(10 + n) for n in range(3)),
         },
-        roots=("oom-kill-loop",),
         consequences=("ray-oom-kill",),
         says=("train", "3 times", "RAY_task_oom_retries"),
     ),

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -304,7 +304,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _DRIVER_ENDED,
             "logs/raylet.out": "",
         },
-        roots=("owner-died",),
         says=("driver of job 1", "detached"),
     ),
     Example(
@@ -315,20 +314,16 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/raylet.out": f"[2026-11-21 07:43:10,000 I 9 9] (raylet) node_manager.cc:3647: {KILLED.sample}\n",
         },
-        roots=("owner-died",),
         says=("was ended on request", "ray.kill(actor)"),
     ),
-    Example(
+    console(
         "a console that cuts the exception's text off",
-        {"driver.log": f"Traceback (most recent call last):\n{CUT.sample}\n"},
-        roots=("owner-died",),
+        f"Traceback (most recent call last):\n{CUT.sample}\n",
         says=("a worker that the message does not name",),
     ),
-    Example(
+    console(
         "a task prints the error's name",
-        {
-            "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
-            **QUIET_LOGS,
-        },
+        "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -114,7 +114,6 @@ _MOST = 5
     severity="error",
     rank=67,
     explains=("package",),
-    caused_by=(),
     looks_for=(TOO_LARGE, *BODY_TOO_LARGE, UPLOADING, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:
@@ -286,19 +285,16 @@ _VALUE_ERROR = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a checkpoint in the project",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/first.ckpt", "20.00")
-            + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
-            + f"{_VALUE_ERROR}\nThe above exception was the direct cause of the following exception:\n\n"
-            "Traceback (most recent call last):\n"
-            '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
-            f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
-        },
-        roots=("package-too-large",),
+        _PACKING
+        + _warning("/home/user/project/resnet/first.ckpt", "20.00")
+        + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
+        + f"{_VALUE_ERROR}\nThe above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
+        f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
+        logs=QUIET_LOGS,
         says=(
             "600 MiB",
             "512 MiB",
@@ -309,66 +305,48 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "many small files, and only the inner error is left (2.9)",
         {**QUIET_LOGS, "driver.log": _VALUE_ERROR.replace("512", "500")},
-        roots=("package-too-large",),
         says=("500 MiB", "du -sh", ".git"),
     ),
-    Example(
+    console(
         "a submitted job: the dashboard has a lower limit",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/last.ckpt", "580.00")
-            + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
-        },
-        roots=("package-too-large",),
+        _PACKING
+        + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+        + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
+        logs=QUIET_LOGS,
         says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
     ),
-    Example(
+    console(
         "the same with Ray 2.9",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/last.ckpt", "580.00")
-            + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
-            '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
-            f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
-        },
-        roots=("package-too-large",),
+        _PACKING
+        + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+        + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+        '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+        f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
+        logs=QUIET_LOGS,
         says=("100 MiB",),
     ),
-    Example(
+    console(
         "large files, but the package fits",
-        {
-            **QUIET_LOGS,
-            "driver.log": _PACKING
-            + _warning("/home/user/project/resnet/first.ckpt", "20.00")
-            + "done\n",
-        },
+        _PACKING + _warning("/home/user/project/resnet/first.ckpt", "20.00") + "done\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a task prints the same words",
-        {
-            **QUIET_LOGS,
-            "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
-        },
+        "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "the end of a submission with Ray 2.9, without the lines above it",
-        {
-            "driver.log": "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
-            f"{UPLOADING.sample}\n    data = await req.read()\n"
-            '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
-            f"    raise HTTPRequestEntityTooLarge(\n{BODY_TOO_LARGE[1].sample}\n"
-        },
-        roots=("package-too-large",),
+        "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+        f"{UPLOADING.sample}\n    data = await req.read()\n"
+        '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+        f"    raise HTTPRequestEntityTooLarge(\n{BODY_TOO_LARGE[1].sample}\n",
         says=("100 MiB", "du -sh"),
     ),
-    Example(
+    console(
         "another server that refuses a large request",
-        {
-            "driver.log": "Traceback (most recent call last):\n"
-            '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
-            f"{BODY_TOO_LARGE[1].sample}\nupload refused\n"
-        },
+        "Traceback (most recent call last):\n"
+        '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
+        f"{BODY_TOO_LARGE[1].sample}\nupload refused\n",
     ),
 )

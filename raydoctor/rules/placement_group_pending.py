@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import groups as live_groups
@@ -624,7 +624,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _NODES,
             "driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
         },
-        roots=("placement-group-pending",),
         consequences=("get-timeout",),
         says=(
             "ranks",
@@ -648,13 +647,11 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/debug_state.txt": _NODES,
         },
-        roots=("placement-group-pending",),
         says=("2 × 2 CPU", "1 Holder actor"),
     ),
-    Example(
+    console(
         "only the driver's output is in the capture",
-        {"driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT},
-        roots=("placement-group-pending",),
+        _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
         consequences=("get-timeout",),
         says=("8 CPU on one node",),
     ),
@@ -665,7 +662,6 @@ EXAMPLES: tuple[Example, ...] = (
             placement_groups=[_group(_PG, "ranks", 3, strategy="STRICT_SPREAD")],
             tasks=[_RANK],
         ),
-        roots=("placement-group-pending",),
         says=(
             "ranks (STRICT_SPREAD, 3 × 1 CPU)",
             "it needs 3 nodes",
@@ -684,7 +680,6 @@ EXAMPLES: tuple[Example, ...] = (
                 nodes=[_ONE], placement_groups=[_group(_PG, "ranks", 4)], actors=[_HOLDER]
             ),
         },
-        roots=("placement-group-pending",),
         says=(
             "ranks (PACK, 4 × 1 CPU)",
             "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
@@ -718,7 +713,6 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[sample.call(1, "Holder.train", _HOLDER)],
             placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
         ),
-        roots=("placement-group-pending",),
         says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
         severity="info",
     ),
@@ -734,49 +728,39 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/monitor.log": _MONITOR,
         },
     ),
-    Example(
+    console(
         "a pasted table of `ray status` with a group that no node has room for, although nothing is in use",
-        {"driver.log": _STATUS * 2},
-        roots=("placement-group-pending",),
+        _STATUS * 2,
         says=("SPREAD, 1 × 2 CPU", "has 2 CPU free"),
     ),
-    Example(
+    console(
         "a single table, whose group may have been requested a second ago",
-        {"driver.log": _STATUS},
+        _STATUS,
     ),
-    Example(
+    console(
         "a pasted table with a group that the whole cluster is too small for",
-        {"driver.log": _STATUS.replace("'CPU': 2.0} * 1", "'CPU': 2.0} * 3")},
-        roots=("placement-group-pending",),
+        _STATUS.replace("'CPU': 2.0} * 1", "'CPU': 2.0} * 3"),
         says=("need 6 CPU together, and the cluster has 2 CPU",),
     ),
-    Example(
+    console(
         "the same while the CPUs are in use, and while a node starts",
-        {
-            "driver.log": _STATUS.replace("0.0/2.0 CPU", "1.0/2.0 CPU")
-            + _STATUS.replace("(no pending nodes)", "10.0.0.3: worker, starting")
-        },
+        _STATUS.replace("0.0/2.0 CPU", "1.0/2.0 CPU")
+        + _STATUS.replace("(no pending nodes)", "10.0.0.3: worker, starting"),
     ),
-    Example(
+    console(
         "a console with one report of a merged group, and the output of `ray status` below it",
-        {
-            "driver.log": f"{_NO_TYPE.format(5)}{waiting.STATUS.sample}\n".replace(
-                "/112.0 CPU", "/4.0 CPU"
-            )
-        },
-        roots=("placement-group-pending",),
+        f"{_NO_TYPE.format(5)}{waiting.STATUS.sample}\n".replace("/112.0 CPU", "/4.0 CPU"),
         says=("8 CPU on one node",),
     ),
-    Example(
+    console(
         "a paste that ends in the wait for a group",
-        {"driver.log": _CUT_OFF.format("helpers.ready()")},
-        roots=("placement-group-pending",),
+        _CUT_OFF.format("helpers.ready()"),
         severity="warning",
         says=("cuts off how the wait failed",),
     ),
-    Example(
+    console(
         "a paste that ends in a call of an actor's method of this name",
-        {"driver.log": _CUT_OFF.format("server.ready.remote()")},
+        _CUT_OFF.format("server.ready.remote()"),
         roots=("job-failed",),
     ),
 )

@@ -55,7 +55,6 @@ _MORE = 1.5
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def pod_evicted(case: Case) -> Iterator[Finding]:
@@ -219,7 +218,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the machine ran out of memory",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", phase="Failed", reason="Evicted", message=_MEMORY))},
-        roots=("pod-evicted",),
         says=("low on memory", "30.0 GiB", "requested 4.0 GiB", "memory: 36Gi"),
     ),
     Example(
@@ -232,7 +230,6 @@ EXAMPLES: tuple[Example, ...] = (
                 )
             )
         },
-        roots=("pod-evicted",),
         says=("its own disk", "10.0 GiB", "ephemeral-storage: 15Gi", "mountPath: /tmp/ray"),
     ),
     Example(
@@ -245,13 +242,11 @@ EXAMPLES: tuple[Example, ...] = (
                 )
             )
         },
-        roots=("pod-evicted",),
         says=("volume shared-mem", "sizeLimit: 12Gi", "object-store-memory"),
     ),
     Example(
         "only the event is left",
         {"events.json": kubernetes.listed(kubernetes.event("Evicted", _MEMORY, "train-gpu-worker-x1"))},
-        roots=("pod-evicted",),
         says=("train-gpu-worker-x1",),
     ),
     Example(

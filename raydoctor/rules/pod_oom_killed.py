@@ -52,7 +52,6 @@ _MORE = 1.5
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=(*SIGNALS, OFFERED),
 )
 def pod_oom_killed(case: Case) -> Iterator[Finding]:
@@ -186,13 +185,11 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker pod was killed and started again; nothing else is known",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", last=_OOM, restarts=1))},
-        roots=("pod-oom-killed",),
         says=("Pod train-gpu-x1 exceeded its memory limit of 4.0 GiB", "6Gi", "group gpu"),
     ),
     Example(
         "the head was killed for the third time",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", last=_OOM, restarts=3))},
-        roots=("pod-oom-killed",),
         consequences=("head-restarted",),
         says=("(the head)", "3 restarts", 'num-cpus: "0"'),
         severity="critical",
@@ -205,7 +202,6 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.pod("train-gpu-x2", ip="10.244.1.8", last=_OOM, restarts=1),
             )
         },
-        roots=("pod-oom-killed",),
         says=("2 pods of group gpu", "exceeded their memory limit"),
     ),
     Example(
@@ -218,7 +214,6 @@ EXAMPLES: tuple[Example, ...] = (
             "      name: ray-worker\n      restartCount: 1\n      state:\n        running:\n          startedAt: \"2026-11-22T18:52:12Z\"\n"
             "    phase: Running\nkind: List\nmetadata: {}\n"
         },
-        roots=("pod-oom-killed",),
         says=("512 MiB", "memory: 1Gi"),
     ),
     Example(
@@ -233,7 +228,6 @@ EXAMPLES: tuple[Example, ...] = (
             "    Limits:\n      cpu:     1\n      memory:  2G\n    Environment:\n      RAY_IP:  10.0.0.1\n"
             "Conditions:\n  Type           Status\n  Ready          True\nEvents:          <none>\n"
         },
-        roots=("pod-oom-killed",),
         says=("1.9 GiB", "memory: 3Gi"),
     ),
     Example(
@@ -243,13 +237,11 @@ EXAMPLES: tuple[Example, ...] = (
             "train-head-abcde     1/1     Running     0             3h\n"
             "train-worker-fghij   0/1     OOMKilled   1 (10s ago)   3h\n"
         },
-        roots=("pod-oom-killed",),
         says=("train-worker-fghij",),
     ),
     Example(
         "the GCS saw the node die when its pod was killed",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", state=_OOM)), _GCS: _BEGINS + _DIES},
-        roots=("pod-oom-killed",),
         consequences=("node-died",),
         says=("Pod train-gpu-x1",),
     ),

@@ -72,7 +72,6 @@ _LOST = pattern(r"node\.kubernetes\.io/(?:unreachable|not-ready|out-of-service)"
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def pod_preempted(case: Case) -> Iterator[Finding]:
@@ -188,7 +187,6 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.pod("train-gpu-x1", phase="Failed", **_disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"))  # type: ignore[arg-type]
             )
         },
-        roots=("pod-preempted",),
         says=("higher priority", "priorityClassName"),
     ),
     Example(
@@ -198,7 +196,6 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.pod("train-head", kind="head", **_disrupted("EvictionByEvictionAPI", "Eviction API: evicting"))  # type: ignore[arg-type]
             )
         },
-        roots=("pod-preempted",),
         says=("(the head)", "drained", "do-not-disrupt"),
         severity="critical",
     ),
@@ -213,7 +210,6 @@ EXAMPLES: tuple[Example, ...] = (
                 },
             )
         },
-        roots=("pod-preempted",),
         says=("reclaimed by the cloud", "ON_DEMAND"),
     ),
     Example(
@@ -223,13 +219,11 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.pod("train-gpu-x1", phase="Failed", reason="Terminated", message="Pod was terminated in response to imminent node shutdown.")
             )
         },
-        roots=("pod-preempted",),
         says=("shut down",),
     ),
     Example(
         "only the event is left",
         {"events.json": kubernetes.listed(kubernetes.event("Preempted", "Preempted by pod 1b2c on node node-a", "train-gpu-worker-x1"))},
-        roots=("pod-preempted",),
         says=("train-gpu-worker-x1", "higher priority"),
     ),
     Example(

@@ -60,7 +60,6 @@ _VOLUME = pattern(
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    caused_by=(),
     looks_for=SIGNALS,
 )
 def pod_unschedulable(case: Case) -> Iterator[Finding]:
@@ -209,39 +208,33 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "no GPU is left",
         {"pods.json": kubernetes.listed(_waiting(_GPU))},
-        roots=("pod-unschedulable",),
         says=("Pod train-worker-x1 waits", "nvidia.com/gpu", "on 3 machines", "allocatable"),
     ),
     Example(
         "the pod does not tolerate the machines' taint",
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}."))},
-        roots=("pod-unschedulable",),
         says=("does not tolerate on 2 machines", 'key: "nvidia.com/gpu"'),
     ),
     Example(
         "the head fits nowhere",
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 Insufficient memory.", kind="head"))},
-        roots=("pod-unschedulable",),
         says=("(the head)", "not enough memory"),
         severity="critical",
     ),
     Example(
         "the selector matches no machine",
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."))},
-        roots=("pod-unschedulable",),
         says=("selector", "--show-labels"),
     ),
     Example(
         "Kueue has not admitted the workload",
         {"pods.json": kubernetes.listed(_waiting("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"))},
-        roots=("pod-unschedulable",),
         says=("scheduling gate", "workloads"),
         severity="warning",
     ),
     Example(
         "only the events are left",
         {"events.json": kubernetes.listed(kubernetes.event("FailedScheduling", _GPU, "train-gpu-worker-x1"))},
-        roots=("pod-unschedulable",),
         says=("train-gpu-worker-x1",),
     ),
     Example(

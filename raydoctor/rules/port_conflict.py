@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, OUTPUT, RAYLET, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -181,7 +181,6 @@ class _Conflict:
     severity="error",
     rank=8,
     explains=("daemon", "job", "ports", "process", "program", "raylet", "task-error", "worker"),
-    caused_by=(),
     looks_for=(COMPONENTS, *_OCCUPIED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
 )
 def port_conflict(case: Case) -> Iterator[Finding]:
@@ -469,13 +468,11 @@ EXAMPLES: tuple[Example, ...] = (
             "grpc server. The specified port is 7777. This means that Ray's core components will not be able to function correctly.\n",
             "logs/gcs_server.out": "",
         },
-        roots=("port-conflict",),
         says=("A raylet could not listen on port 7777",),
     ),
-    Example(
+    console(
         "the metrics port lies in the range of the worker ports",
-        {"driver.log": f"{_TRACE}{COMPONENTS.sample}\n"},
-        roots=("port-conflict",),
+        f"{_TRACE}{COMPONENTS.sample}\n",
         says=("10120", "worker_ports and metrics_export", "--metrics-export-port"),
     ),
     Example(
@@ -484,7 +481,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _FATAL.format(pid=97, name="(gcs_server) ", sample=SERVER.sample),
             "logs/gcs_server.err": f"E1122 18:50:25.996730693      97 chttp2_server.cc:1059]    {LISTENER.sample}\n",
         },
-        roots=("port-conflict",),
         consequences=("gcs-died",),
         says=("The GCS could not listen on port 6380", "ss -ltnp 'sport = :6380'", "--port=FREE_PORT"),
     ),
@@ -495,7 +491,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _EXIT,
             "logs/raylet.out": "",
         },
-        roots=("port-conflict",),
         says=("A worker", "10023", "--min-worker-port"),
     ),
     Example(
@@ -506,80 +501,61 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             **QUIET_LOGS,
         },
-        roots=("port-conflict",),
         says=("The driver", "10031"),
     ),
-    Example(
+    console(
         "a worker's record in the driver's output",
-        {
-            "driver.log": "(pid=3366, ip=10.0.0.3) "
-            + _FATAL.format(pid=3366, name="", sample=SERVER.sample.replace("6380", "10014"))
-        },
-        roots=("port-conflict",),
+        "(pid=3366, ip=10.0.0.3) "
+        + _FATAL.format(pid=3366, name="", sample=SERVER.sample.replace("6380", "10014")),
         says=("A worker", "10014", "--min-worker-port"),
         severity="warning",
     ),
-    Example(
+    console(
         "two jobs on one host use the same MASTER_PORT",
-        {"driver.log": _TASK_ERROR},
-        roots=("port-conflict",),
+        _TASK_ERROR,
         says=("A torch process", "29541", "MASTER_PORT"),
     ),
-    Example(
+    console(
         "the dashboard's port is taken",
-        {"driver.log": f"{_TRACE}{DASHBOARD.sample}\n"},
-        roots=("port-conflict",),
+        f"{_TRACE}{DASHBOARD.sample}\n",
         says=("8265", "--dashboard-port"),
     ),
-    Example(
+    console(
         "two servers of actors use the same port of a node",
-        {"driver.log": f"(Server pid=12, ip=10.0.0.3) {HTTP.sample}\n"},
-        roots=("port-conflict",),
+        f"(Server pid=12, ip=10.0.0.3) {HTTP.sample}\n",
         says=("Server's HTTP server", "port 30000", "not 30000", "chooses a free port"),
         severity="warning",
     ),
-    Example(
+    console(
         "a task opens a socket on a port that is taken",
-        {
-            "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(OSError): ray::Server.start() (pid=389, ip=10.0.0.2, "
-            'actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<s>)\n  File "/app/server.py", line 49, in start\n    sock.bind(address)\n'
-            "OSError: [Errno 98] Address already in use\n"
-        },
-        roots=("port-conflict",),
+        "Traceback (most recent call last):\nray.exceptions.RayTaskError(OSError): ray::Server.start() (pid=389, ip=10.0.0.2, "
+        'actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<s>)\n  File "/app/server.py", line 49, in start\n    sock.bind(address)\n'
+        "OSError: [Errno 98] Address already in use\n",
         says=("Server.start could not listen on its port", "server.py:49"),
     ),
-    Example(
+    console(
         "a program in Rust passes on the system's error",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/home/user/.local/bin/lighthouse", line 8, in <module>\n'
-            "    sys.exit(main())\nRuntimeError: Address already in use (os error 98)\n"
-        },
-        roots=("port-conflict",),
+        'Traceback (most recent call last):\n  File "/home/user/.local/bin/lighthouse", line 8, in <module>\n'
+        "    sys.exit(main())\nRuntimeError: Address already in use (os error 98)\n",
         says=("lighthouse:8", "ss -ltnp"),
     ),
-    Example(
+    console(
         "a program fails on a street's address that its table has twice",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/customers.py", line 8, in <module>\n    add(row)\n'
-            "ValueError: address already in use by customer 12\n"
-        },
+        'Traceback (most recent call last):\n  File "/app/customers.py", line 8, in <module>\n    add(row)\n'
+        "ValueError: address already in use by customer 12\n",
         roots=("job-failed",),
     ),
-    Example(
+    console(
         "a program tries the next port",
-        {
-            "driver.log": "(Server pid=12) WARNING [Errno 98] Address already in use, trying 30001\n"
-            "(Server pid=12) skip: [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use\n"
-        },
+        "(Server pid=12) WARNING [Errno 98] Address already in use, trying 30001\n"
+        "(Server pid=12) skip: [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use\n",
     ),
-    Example(
+    console(
         "torch falls back to IPv4, and a program quotes the errors",
-        {
-            "driver.log": "(Rank pid=12, ip=10.0.0.3) [W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29541 "
-            "(errno: 98 - Address already in use).\n"
-            "retrying: 'is trying to use a port number 10120 that is used by other components.' was seen before\n"
-            "hint: look for Check failed: server_ Failed to start the grpc server. The specified port is 6380. in the log\n",
-            **QUIET_LOGS,
-        },
+        "(Rank pid=12, ip=10.0.0.3) [W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29541 "
+        "(errno: 98 - Address already in use).\n"
+        "retrying: 'is trying to use a port number 10120 that is used by other components.' was seen before\n"
+        "hint: look for Check failed: server_ Failed to start the grpc server. The specified port is 6380. in the log\n",
+        logs=QUIET_LOGS,
     ),
 )  # fmt: skip

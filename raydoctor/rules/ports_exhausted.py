@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -65,7 +65,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configuratio
     severity="error",
     rank=8,
     explains=("ports", "start-crashed", "waiting", "worker"),
-    caused_by=(),
     daemons_record=True,
     looks_for=(NO_PORT, *worker_start.SIGNALS),
 )  # fmt: skip
@@ -175,13 +174,12 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": _TIMEOUT,
         },
-        roots=("ports-exhausted",),
         consequences=("get-timeout",),
         says=("1 start", "--min-worker-port", "firewall"),
     ),
-    Example(
+    console(
         "only the driver's output is left",
-        {"driver.log": f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}"},
+        f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}",
         roots=("ports-exhausted",),
         consequences=("get-timeout",),
     ),
@@ -195,11 +193,9 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-start-crashed",),
     ),
-    Example(
+    console(
         "a task prints the advice",
-        {
-            "driver.log": f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

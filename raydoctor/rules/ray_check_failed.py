@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -182,7 +182,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker ends on a failed check",
         {_LOG: _C, "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
-        roots=("ray-check-failed",),
         says=("objects_valid", "pid 237", "BaseException"),
     ),
     Example(
@@ -194,51 +193,37 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "two ranks of a training run, in the driver's output",
-        {
-            "driver.log": "".join(
-                f"(RayTrainWorker pid={pid}, ip=10.0.0.2) [2026-11-21 08:09:34,709 C {pid} {pid + 9}] task_receiver.cc:213:  Check "
-                f"failed: objects_valid \n(RayTrainWorker pid={pid}, ip=10.0.0.2) *** StackTrace Information ***\n"
-                for pid in (611, 612)
-            )
-        },
-        roots=("ray-check-failed",),
+        "".join(
+            f"(RayTrainWorker pid={pid}, ip=10.0.0.2) [2026-11-21 08:09:34,709 C {pid} {pid + 9}] task_receiver.cc:213:  Check "
+            f"failed: objects_valid \n(RayTrainWorker pid={pid}, ip=10.0.0.2) *** StackTrace Information ***\n"
+            for pid in (611, 612)
+        ),
         says=("objects_valid", "RayTrainWorker (pid 611)", "RayTrainWorker (pid 612)"),
     ),
-    Example(
+    console(
         "the worker's end is recorded as well",
-        {
-            "driver.log": "(solve pid=237) [2026-11-21 08:09:34,709 C 237 240] reference_counter.cc:88: An unexpected system state has "
-            "occurred. You have likely discovered a bug in Ray. Check failed: it != refs.end() object \n"
-            f"(raylet) {WORKER_DIED.sample.replace('PID: 379', 'PID: 237').replace('127.0.0.1', '10.0.0.2')}\n"
-        },
-        roots=("ray-check-failed",),
+        "(solve pid=237) [2026-11-21 08:09:34,709 C 237 240] reference_counter.cc:88: An unexpected system state has "
+        "occurred. You have likely discovered a bug in Ray. Check failed: it != refs.end() object \n"
+        f"(raylet) {WORKER_DIED.sample.replace('PID: 379', 'PID: 237').replace('127.0.0.1', '10.0.0.2')}\n",
         says=("it != refs.end() object", "pid 237"),
     ),
-    Example(
+    console(
         "the driver itself",
-        {
-            "driver.log": "step 12\n[2026-11-21 08:09:34,709 C 77 77] plasma_client.cc:44:  Check failed: fd.ok() Bad file descriptor\n"
-        },
-        roots=("ray-check-failed",),
+        "step 12\n[2026-11-21 08:09:34,709 C 77 77] plasma_client.cc:44:  Check failed: fd.ok() Bad file descriptor\n",
         says=("the driver (pid 77)", "fd.ok()"),
     ),
-    Example(
+    console(
         "another library's check, and a task that quotes the words",
-        {
-            "driver.log": "(train pid=12) F1121 10:58:30.466599   543 device.cc:12] Check failed: n > 0 (0 vs. 1)\n"
-            "(train pid=12) retrying after: Check failed: objects_valid\n"
-            "(train pid=12) [2026-11-21 08:09:34,709 W 12 12] retry.cc:9: Check failed: objects_valid\n"
-        },
+        "(train pid=12) F1121 10:58:30.466599   543 device.cc:12] Check failed: n > 0 (0 vs. 1)\n"
+        "(train pid=12) retrying after: Check failed: objects_valid\n"
+        "(train pid=12) [2026-11-21 08:09:34,709 W 12 12] retry.cc:9: Check failed: objects_valid\n",
     ),
-    Example(
+    console(
         "a check without its header, above the stack of a worker or driver",
-        {
-            "driver.log": "core_worker.cc:1075:  Check failed: it != current_tasks_.end() \n*** StackTrace Information ***\n"
-            "/venv/site-packages/ray/_raylet.so(+0xbd3d9a) [0x7f05b0c3ad9a] ray::operator<<()\n"
-        },
-        roots=("ray-check-failed",),
+        "core_worker.cc:1075:  Check failed: it != current_tasks_.end() \n*** StackTrace Information ***\n"
+        "/venv/site-packages/ray/_raylet.so(+0xbd3d9a) [0x7f05b0c3ad9a] ray::operator<<()\n",
         says=("ended a process of Ray", "current_tasks_"),
     ),
 )

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -303,71 +303,54 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the connection drops and does not come back",
         {"driver.log": f"epoch 1\n{_DROPPED}", **QUIET_LOGS},
-        roots=("ray-client-disconnected",),
         says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
     ),
     Example(
         "Ray prints the grace period",
         {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **QUIET_LOGS},
-        roots=("ray-client-disconnected",),
         says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
     ),
-    Example(
+    console(
         "the head no longer knows the session",
-        {
-            "driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\n{_FRAMES}grpc._channel._MultiThreadedRendezvous: "
-            "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.NOT_FOUND\n"
-            f"{_FORGOTTEN.sample}\n>\n"
-        },
-        roots=("ray-client-disconnected",),
+        f"{_STAMP.format('18:55')}{_LOST.sample}\n{_FRAMES}grpc._channel._MultiThreadedRendezvous: "
+        "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.NOT_FOUND\n"
+        f"{_FORGOTTEN.sample}\n>\n",
         says=("its session on the head ended", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
     ),
-    Example(
+    console(
         "the client never connected",
-        {"driver.log": f"{_FRAMES}{_NO_CONNECTION[0].sample}\n"},
-        roots=("ray-client-disconnected",),
+        f"{_FRAMES}{_NO_CONNECTION[0].sample}\n",
         says=("10001",),
     ),
-    Example(
+    console(
         "the address has the port of the GCS, and only the warning was pasted",
-        {
-            "driver.log": f"{_NO_CONNECTION[1].sample}\n  warnings.warn(\n{_FRAMES}".replace(
-                "ray.get(train.remote(40))", _ADDRESS.sample
-            )
-        },
-        roots=("ray-client-disconnected",),
+        f"{_NO_CONNECTION[1].sample}\n  warnings.warn(\n{_FRAMES}".replace(
+            "ray.get(train.remote(40))", _ADDRESS.sample
+        ),
         says=("the GCS", "ray://10.0.0.2:10001"),
     ),
-    Example(
+    console(
         "no server listens on Ray Client's port",
-        {
-            "driver.log": f"connecting to ray://10.0.0.2:10001\n{_FRAMES}{_NO_CONNECTION[0].sample}\n"
-        },
-        roots=("ray-client-disconnected",),
+        f"connecting to ray://10.0.0.2:10001\n{_FRAMES}{_NO_CONNECTION[0].sample}\n",
         says=("ray://10.0.0.2:10001", "nc -vz 10.0.0.2 10001"),
     ),
-    Example(
+    console(
         "its server process did not start",
-        {
-            "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
-            f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
-            **QUIET_LOGS,
-        },
-        roots=("ray-client-disconnected",),
+        f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
+        f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
+        logs=QUIET_LOGS,
         says=("ray_client_server_23000.err",),
     ),
     Example(
         "a short interruption after which the client reconnected",
         {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **QUIET_LOGS},
     ),
-    Example(
+    console(
         "a program that ends the client itself, and a task that prints the same words",
-        {
-            "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
-            "on 'Attempted to reconnect a session that has already been cleaned up' we connect again\n"
-            "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
-            "port is open\n",
-            **QUIET_LOGS,
-        },
+        f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
+        "on 'Attempted to reconnect a session that has already been cleaned up' we connect again\n"
+        "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
+        "port is open\n",
+        logs=QUIET_LOGS,
     ),
 )

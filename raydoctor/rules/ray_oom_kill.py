@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -308,18 +308,15 @@ _GUESSES = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a program prints a report of another year",
-        {
-            "driver.log": "2026-11-21 11:24:30,417\tINFO worker.py:2029 -- Started a local Ray instance.\n"
-            "(raylet) [2025-03-02 11:20:51,204 E 310 310] (raylet) node_manager.cc:3219: 2 Workers (tasks / actors) killed due to memory "
-            f"pressure (OOM), 0 Workers crashed due to other reasons at node (ID: {'5' * 56}, IP: 10.4.1.7) over the last time period.\n"
-        },
+        "2026-11-21 11:24:30,417\tINFO worker.py:2029 -- Started a local Ray instance.\n"
+        "(raylet) [2025-03-02 11:20:51,204 E 310 310] (raylet) node_manager.cc:3219: 2 Workers (tasks / actors) killed due to memory "
+        f"pressure (OOM), 0 Workers crashed due to other reasons at node (ID: {'5' * 56}, IP: 10.4.1.7) over the last time period.\n",
     ),
     Example(
         "three train tasks of 5.6 GB on a 15 GB node",
         {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
-        roots=("ray-oom-kill",),
         says=(
             "3 × train",
             "15.00 GiB",
@@ -337,33 +334,28 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/gcs_server.out": "",
         },
-        roots=("ray-oom-kill",),
         says=(
             "Request 5.1 GiB of memory for each task of ReadRange->MapBatches(embed)",
             "memory=5502926848",
         ),
     ),
-    Example(
+    console(
         "the same in a console of Ray 2.60, which knows the largest use",
-        {
-            "driver.log": "2026-11-21 07:54:30,100\tWARNING issue_detector_manager.py:71 -- \n\n"
-            "Operator 'Map(embed)' uses 4.1GiB of memory per worker on average (up\nto 6.0GiB), but Ray only requests 0.0B per worker at the "
-            "start of the\npipeline.\n\nTo avoid out-of-memory errors, consider setting `memory=8053063680`\n(7.5GiB) in the appropriate "
-            "function or method call.\n\n(raylet) Task _map_task failed. There are infinite retries remaining, so the task will be retried. "
-            f"Error: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2, ID: {_N}) was "
-            "14.40GB / 15.00GB (0.960000), which exceeds the memory usage threshold of 0.950000.\n"
-        },
-        roots=("ray-oom-kill",),
+        "2026-11-21 07:54:30,100\tWARNING issue_detector_manager.py:71 -- \n\n"
+        "Operator 'Map(embed)' uses 4.1GiB of memory per worker on average (up\nto 6.0GiB), but Ray only requests 0.0B per worker at the "
+        "start of the\npipeline.\n\nTo avoid out-of-memory errors, consider setting `memory=8053063680`\n(7.5GiB) in the appropriate "
+        "function or method call.\n\n(raylet) Task _map_task failed. There are infinite retries remaining, so the task will be retried. "
+        f"Error: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2, ID: {_N}) was "
+        "14.40GB / 15.00GB (0.960000), which exceeds the memory usage threshold of 0.950000.\n",
         says=("Request 7.5 GiB", "1.25 × the 6.0 GiB", "memory=8053063680"),
     ),
-    Example(
+    console(
         "the warning alone: no task was killed",
-        {"driver.log": f"{data.HIGH_MEMORY.sample}\n"},
+        f"{data.HIGH_MEMORY.sample}\n",
     ),
     Example(
         "the killed task is not the cause: the driver holds the memory",
         {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
-        roots=("ray-oom-kill",),
         says=("python driver.py, which was not killed, alone held 13.90 GiB",),
     ),
     Example(
@@ -373,7 +365,6 @@ EXAMPLES: tuple[Example, ...] = (
             + _ONE_LINE.format(16, 540, _W[::-1], 540),
             "logs/gcs_server.out": "",
         },
-        roots=("ray-oom-kill",),
         says=("killed 2 workers (train)", "build_index, which was not killed, alone held 1.61 GiB"),
     ),
     Example(
@@ -381,55 +372,43 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "a console with nothing but Ray's once-a-minute count",
-        {"driver.log": f"(raylet) {OOM_SUMMARY.sample}\nstep 3\n"},
-        roots=("ray-oom-kill",),
+        f"(raylet) {OOM_SUMMARY.sample}\nstep 3\n",
         says=("killed 1 worker because node 127.0.0.1 ran low on memory",),
         severity="warning",
     ),
-    Example(
+    console(
         "a count of workers that only crashed",
-        {
-            "driver.log": f"(raylet) {OOM_SUMMARY.sample}\n".replace(
-                "1 Workers", "0 Workers"
-            ).replace("0 Workers crashed", "2 Workers crashed")
-        },
+        f"(raylet) {OOM_SUMMARY.sample}\n".replace("1 Workers", "0 Workers").replace(
+            "0 Workers crashed", "2 Workers crashed"
+        ),
     ),
-    Example(
+    console(
         "an old Ray refuses a task, and the console wraps the line",
-        {
-            "driver.log": f"Traceback (most recent call last):\n{REFUSED.sample}\n".replace(
-                "on node ", "on node\n"
-            )
-        },
+        f"Traceback (most recent call last):\n{REFUSED.sample}\n".replace("on node ", "on node\n"),
         roots=("ray-oom-kill", "unsupported-version"),
         says=("61.0 of 62.0 GiB", "pid 28442 (ray::Loader.load()) held 50.5 GiB"),
     ),
-    Example(
+    console(
         "a program that writes about the exception",
-        {"driver.log": "except ray.memory_monitor.RayOutOfMemoryError: retry()\n"},
+        "except ray.memory_monitor.RayOutOfMemoryError: retry()\n",
     ),
-    Example(
+    console(
         "only Ray's count is left, above the start of the driver's traceback",
-        {
-            "driver.log": f"step 7\n(raylet) [2026-11-21 07:55:02,117 E 77 77] (raylet) node_manager.cc:3069: {OOM_SUMMARY.sample}\n"
-            'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
-        },
+        f"step 7\n(raylet) [2026-11-21 07:55:02,117 E 77 77] (raylet) node_manager.cc:3069: {OOM_SUMMARY.sample}\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n',
         roots=("ray-oom-kill", "job-failed"),
         says=("killed 1 worker",),
     ),
-    Example(
+    console(
         "the killed actor of a library is one of the processes that held the memory",
-        {
-            "driver.log": "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
-            f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (actor ID: {'1' * 24}01000000, "
-            "name=k2v9pShard_0:1:Shard.__init__, pid=412, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), "
-            "which exceeds the memory usage threshold of 0.95. "
-            f"Ray killed this worker (ID: {_W}) because it was the most recently scheduled task. Top 10 memory users:\n"
-            "PID\tMEM(GB)\tCOMMAND\n412\t5.60\tray::Shard.generate\n411\t5.50\tray::Shard.generate\n"
-        },
-        roots=("ray-oom-kill",),
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (actor ID: {'1' * 24}01000000, "
+        "name=k2v9pShard_0:1:Shard.__init__, pid=412, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), "
+        "which exceeds the memory usage threshold of 0.95. "
+        f"Ray killed this worker (ID: {_W}) because it was the most recently scheduled task. Top 10 memory users:\n"
+        "PID\tMEM(GB)\tCOMMAND\n412\t5.60\tray::Shard.generate\n411\t5.50\tray::Shard.generate\n",
         says=("killed 1 worker (Shard)", "2 × Shard held up to 5.60 GiB each"),
     ),
     Example(
@@ -439,42 +418,30 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
-    Example(
+    console(
         "a console that ends with the first words of the exception",
-        {
-            "driver.log": 'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>\n    ray.get(refs)\n'
-            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
-        },
-        roots=("ray-oom-kill",),
+        'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>\n    ray.get(refs)\n'
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n",
         says=("Ray's memory monitor killed a worker",),
     ),
-    Example(
+    console(
         "a console that begins below the exception's name",
-        {
-            "driver.log": f"{OOM_KILL[-1].sample}; to see more information about memory usage on this node, use `ray logs raylet.out`\n"
-        },
-        roots=("ray-oom-kill",),
+        f"{OOM_KILL[-1].sample}; to see more information about memory usage on this node, use `ray logs raylet.out`\n",
         says=("3.22 of 4.00 GiB",),
     ),
-    Example(
+    console(
         "a task logs the same report",
-        {"driver.log": f"(audit pid=12) {OOM_KILL[-1].sample}\n(audit pid=12) read 12 reports\n"},
+        f"(audit pid=12) {OOM_KILL[-1].sample}\n(audit pid=12) read 12 reports\n",
     ),
-    Example(
+    console(
         "a console that begins within the report's table",
-        {
-            "driver.log": f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n"
-        },
-        roots=("ray-oom-kill",),
+        f"(Actor pid=82) 88\t1.18\tray::Reference\n(Actor pid=82) {TAIL.sample}\nepoch 3\n",
         severity="warning",
     ),
-    Example(
+    console(
         "a caught exception, and text that resembles the end of a report",
-        {
-            "driver.log": "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
-            "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n"
-        },
-        roots=("ray-oom-kill",),
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n",
         severity="warning",
     ),
 )

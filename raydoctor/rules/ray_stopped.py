@@ -302,7 +302,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a job is running when `ray start --block` gets SIGTERM",
         {"logs/raylet.out": _DRAINED, "logs/gcs_server.out": _JOB + _DRAINED_DEAD, _DRIVER: _LOST},
-        roots=("ray-stopped",),
         says=("SIGTERM stopped Ray on 10.0.0.2 while job 1 was running",),
     ),
     Example(
@@ -316,7 +315,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a job is running when Ray is stopped",
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB, _DRIVER: _LOST},
-        roots=("ray-stopped",),
         says=("job 1", "10.0.0.2"),
     ),
     Example(
@@ -341,7 +339,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"head/{_DRIVER}": _ATTEMPT + _GOODBYE.format("000"),
             "other/logs/raylet.out": _SHUTDOWN_RPC,
         },
-        roots=("ray-stopped",),
         says=("A shutdown request stopped Ray on 10.0.0.3 while job 1 was running",),
     ),
     Example(

@@ -126,19 +126,16 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the submitter failed",
         {"rayjob.json": _job("SubmissionFailed", message="Ray head pod not found.")},
-        roots=("rayjob-not-submitted",),
         says=("RayJob train never ran", "could not be submitted", "job-name=train"),
     ),
     Example(
         "the time was too short",
         {"rayjob.json": _job("DeadlineExceeded", activeDeadlineSeconds=600)},
-        roots=("rayjob-not-submitted",),
         says=("activeDeadlineSeconds: 1200", "600 s"),
     ),
     Example(
         "the manifest is not valid",
         {"rayjob.json": _job("ValidationFailed", "ValidationFailed", "The RayJob spec is invalid")},
-        roots=("rayjob-not-submitted",),
         says=("not valid",),
     ),
     Example(

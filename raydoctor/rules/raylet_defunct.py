@@ -28,7 +28,6 @@ Run the container with an init that reaps zombies (`docker run --init`, `tini`; 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
@@ -38,6 +37,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import Defunct
 
@@ -145,9 +145,8 @@ _STARTED = (
 _STOPS = "[2026-11-21 13:10:10,000 I 40 40] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
 
 
-def _daemon(kind: str, pid: int, state: str, **more: object) -> dict[str, Any]:
-    row = {"kind": kind, "pid": pid, "state": state, "ppid": 1, "parent": "python", "node_id": ""}
-    return {**row, "is_this": True, **more}
+def _daemon(kind: str, pid: int, state: str, **more: object) -> sample.Row:
+    return sample.daemon(kind, pid, state, **{"ppid": 1, "parent": "python", **more})
 
 
 _GCS = _daemon("gcs_server", 13, "S")
@@ -163,7 +162,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_LOGS,
             **live.machine(*_WORKERS),
-            **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
+            **sample.tables(daemons=[_GCS, _daemon("raylet", 40, "Z")]),
         },
         roots=("raylet-died",),
         consequences=("raylet-defunct",),
@@ -175,11 +174,10 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/raylet.out": _STARTED + _STOPS,
             **live.machine(_WORKERS[0]),
-            **live.example(
-                "daemons", [_daemon("raylet", 40, "Z", ppid=7, parent="ray", parent_state="T")]
+            **sample.tables(
+                daemons=[_daemon("raylet", 40, "Z", ppid=7, parent="ray", parent_state="T")]
             ),
         },
-        roots=("raylet-defunct",),
         says=("1 worker", "pid 7 (ray)", "kill -CONT 7"),
     ),
     Example(
@@ -188,7 +186,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/raylet.out": _STARTED + _STOPS,
             **live.machine({**_WORKERS[0], "state": "Z"}),
-            **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
+            **sample.tables(daemons=[_GCS, _daemon("raylet", 40, "Z")]),
         },
     ),
     Example(
@@ -196,9 +194,8 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": "",
             **live.machine(*_WORKERS),
-            **live.example(
-                "daemons",
-                [
+            **sample.tables(
+                daemons=[
                     _GCS,
                     _daemon("raylet", 20, "S"),
                     _daemon(
@@ -208,7 +205,7 @@ EXAMPLES: tuple[Example, ...] = (
                         is_this=False,
                         session_dir="/tmp/ray/session_2026-11-20_x",
                     ),
-                ],
+                ]
             ),
         },
         roots=("leftover-process",),
@@ -222,8 +219,8 @@ EXAMPLES: tuple[Example, ...] = (
                     88, "worker", "ray::train", ppid=40, parent_kind="daemon", raylet_pid=40
                 )
             ),
-            **live.example(
-                "daemons", [_daemon("raylet", 40, "S"), _GCS, _daemon("dashboard", 15, "Z")]
+            **sample.tables(
+                daemons=[_daemon("raylet", 40, "S"), _GCS, _daemon("dashboard", 15, "Z")]
             ),
         },
     ),

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.case.signals import (
     LOCAL_RAYLET_FAILED,
     NODE_DEAD,
@@ -79,6 +79,7 @@ from raydoctor.rules.shared.connect import NODE_NOT_STARTED
 from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
 from raydoctor.rules.shared.kernel import journal_span
 from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live import examples as sample
 
 _ASKED_TO_STOP = pattern(r"received SIGTERM|graceful(?:ly)? shutdown|Stats module has shutdown")
 """What a raylet logs when it was asked to stop."""
@@ -405,12 +406,7 @@ _GIVEN_UP = (
 
 def _daemons(*running: tuple[str, int]) -> dict[str, str]:
     """The process table of the machine, with these daemons of the cluster."""
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":{pid},"state":"S","node_id":"","is_this":true}}'
-        for kind, pid in running
-    )
-    head = '{"table": "daemons", "at": 1795247060.0, "from": "proc", "total": 1, "rows": ['
-    return {"live/live-daemons.json": f"{head}\n{rows}\n]}}\n"}
+    return sample.tables(1795247060.0, daemons=[sample.daemon(*each) for each in running])
 
 
 _TERMINATED = f"{RAYLET_TERMINATED.sample} Last 20 lines of the Raylet logs:\n"
@@ -434,7 +430,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/dashboard_agent.log": _AGENT,
         },
-        roots=("raylet-died",),
         says=("pid 305", "10.0.0.2"),
         severity="critical",
     ),
@@ -446,7 +441,6 @@ EXAMPLES: tuple[Example, ...] = (
             _CORE: _SEEN,
             "logs/gcs_server.out": "",
         },
-        roots=("raylet-died",),
         says=("pid 305", "ended itself: Received unexpected config parameter no_such_setting"),
         severity="critical",
     ),
@@ -460,7 +454,6 @@ EXAMPLES: tuple[Example, ...] = (
             '  File "/lib/python3.11/site-packages/ray/_private/node.py", line 440, in __init__\n    raise Exception(\n'
             "Exception: The current node timed out during startup.\n",
         },
-        roots=("raylet-died",),
         consequences=("job-failed",),
         says=("usage_threshold must be ‹= 1",),
     ),
@@ -476,7 +469,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "killed a moment ago: the process table shows the GCS and no raylet",
         {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
-        roots=("raylet-died",),
         says=("pid 305", "10.0.0.2"),
         severity="critical",
     ),
@@ -501,21 +493,15 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/raylet.out": _STARTED, "logs/gcs_server.out": _GIVEN_UP},
         roots=("node-died",),
     ),
-    Example(
+    console(
         "only the driver's output is left",
-        {
-            "driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
-        },
-        roots=("raylet-died",),
+        "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n",
         severity="critical",
     ),
-    Example(
+    console(
         "the driver echoes the raylet's failed check",
-        {
-            "driver.log": "(raylet, ip=10.0.0.7) [2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:51:  Check failed: "
-            "lease.IsNil() || lease.Owner() == owner \n(raylet, ip=10.0.0.7) *** StackTrace Information ***\n"
-        },
-        roots=("raylet-died",),
+        "(raylet, ip=10.0.0.7) [2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:51:  Check failed: "
+        "lease.IsNil() || lease.Owner() == owner \n(raylet, ip=10.0.0.7) *** StackTrace Information ***\n",
         says=("lease.IsNil() or lease.Owner() == owner", "10.0.0.7", "pid 338"),
     ),
     Example(
@@ -524,7 +510,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:87:  Check failed: (_left_ != _right_) nil vs nil \n"
             "*** StackTrace Information ***\n"
         },
-        roots=("raylet-died",),
         says=("(_left_ != _right_)", "pid 338"),
     ),
     *(
@@ -535,7 +520,6 @@ EXAMPLES: tuple[Example, ...] = (
                 "has occurred. You have likely discovered a bug in Ray. Check failed: statussetor3576.has_value() Timed out waiting "
                 f"for file /tmp/ray/session_1/{port}_{'b' * 56}\n*** StackTrace Information ***\n"
             },
-            roots=("raylet-died",),
             says=(f"its {agent} did not report its port in time", "pid 338"),
         )
         for agent, port in (
@@ -549,15 +533,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "[2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:87:  Check failed: file.has_value() "
             "Timed out waiting for file /tmp/ray/session_1/leases\n*** StackTrace Information ***\n"
         },
-        roots=("raylet-died",),
         says=("a check failed: file.has_value()",),
     ),
-    Example(
+    console(
         "only the driver's echo of an agent's report is left",
-        {
-            "driver.log": f"(raylet, ip=10.0.0.7) {_TERMINATED}    [state-dump] NodeManager: 3 leases\n"
-        },
-        roots=("raylet-died",),
+        f"(raylet, ip=10.0.0.7) {_TERMINATED}    [state-dump] NodeManager: 3 leases\n",
         says=("10.0.0.7", "shows no request to stop"),
     ),
     Example(
@@ -565,32 +545,26 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "agent.txt": f"2026-11-21 07:44:11,500\tERROR process_watcher.py:116 -- {_TERMINATED}    [state-dump] 3 leases\n"
         },
-        roots=("raylet-died",),
         severity="warning",
     ),
-    Example(
+    console(
         "the raylet's log, which the agent appends to its report, shows a stop",
-        {
-            "driver.log": f"(raylet) {_TERMINATED}    [2026-11-21 07:44:10,500 I 305 305] (raylet) main.cc:917: received SIGTERM. "
-            "Existing local drain request = None\n    [2026-11-21 07:44:10,501 I 305 305] (raylet) main.cc:307: Raylet graceful "
-            "shutdown triggered, reason = EXPECTED_TERMINATION, reason message = received SIGTERM\n"
-        },
+        f"(raylet) {_TERMINATED}    [2026-11-21 07:44:10,500 I 305 305] (raylet) main.cc:917: received SIGTERM. "
+        "Existing local drain request = None\n    [2026-11-21 07:44:10,501 I 305 305] (raylet) main.cc:307: Raylet graceful "
+        "shutdown triggered, reason = EXPECTED_TERMINATION, reason message = received SIGTERM\n",
     ),
-    Example(
+    console(
         "programs quote an agent's report",
-        {"driver.log": f"(report pid=9) {_TERMINATED}{_TERMINATED}"},
+        f"(report pid=9) {_TERMINATED}{_TERMINATED}",
     ),
-    Example(
+    console(
         "a task quotes the line",
-        {"driver.log": "(report pid=9) (raylet) lease_pool.cc:51:  Check failed: lease.IsNil()\n"},
+        "(report pid=9) (raylet) lease_pool.cc:51:  Check failed: lease.IsNil()\n",
     ),
-    Example(
+    console(
         "a console with the raylet's crash report",
-        {
-            "driver.log": "(raylet, ip=10.0.0.2) [2026-11-21 07:44:44,626 E 305 309] (raylet) logging.cc:321: *** SIGSEGV received at "
-            "time=1795247084 on cpu 0 ***\n"
-        },
-        roots=("raylet-died",),
+        "(raylet, ip=10.0.0.2) [2026-11-21 07:44:44,626 E 305 309] (raylet) logging.cc:321: *** SIGSEGV received at "
+        "time=1795247084 on cpu 0 ***\n",
         says=("The raylet (pid 305) of node 10.0.0.2 crashed: SIGSEGV",),
     ),
     Example(
@@ -598,98 +572,74 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/raylet.out": f"[2026-11-21 07:44:44,626 C 305 305] (raylet) node_manager.cc:170: {MARKED_DEAD_OLD.sample}\n"
         },
-        roots=("raylet-died",),
         says=("the GCS had marked it dead",),
     ),
-    Example(
+    console(
         "Ray 0.8: a worker lost its raylet",
-        {"driver.log": f"(pid=41715) {RAYLET_ERROR.sample}\n"},
+        f"(pid=41715) {RAYLET_ERROR.sample}\n",
         roots=("raylet-died",),
     ),
-    Example(
+    console(
         "a worker that starts crashes and prints into the raylet's log",
-        {
-            "driver.log": "(raylet) [2026-11-21 07:44:44,626 E 399 400] logging.cc:321: *** SIGSEGV received at time=1795247084 on cpu 0 "
-            "***\n"
-        },
+        "(raylet) [2026-11-21 07:44:44,626 E 399 400] logging.cc:321: *** SIGSEGV received at time=1795247084 on cpu 0 "
+        "***\n",
     ),
-    Example(
+    console(
         "a program writes about the exception of Ray 0.8",
-        {"driver.log": "except ray.exceptions.RayletError: print('The Raylet died')\n"},
+        "except ray.exceptions.RayletError: print('The Raylet died')\n",
     ),
-    Example(
+    console(
         "a console with the report of a crash and the raylet's own frames",
-        {
-            "driver.log": "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
-            f"(unknown)  (unknown)\n(raylet) {CRASH_FRAMES[1].sample}\n"
-        },
-        roots=("raylet-died",),
+        "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
+        f"(unknown)  (unknown)\n(raylet) {CRASH_FRAMES[1].sample}\n",
         says=("crashed: SIGBUS",),
     ),
-    Example(
+    console(
         "a console with the crash of a process that a raylet started",
-        {
-            "driver.log": "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
-            "(unknown)  (unknown)\n(raylet)     @     0x56423c3996c4       1200  ray::core::CoreWorker::Exit()\n"
-        },
+        "(raylet) *** SIGBUS received at time=1795246490 on cpu 166 ***\n(raylet) PC: @     0x7f65bf115c61  "
+        "(unknown)  (unknown)\n(raylet)     @     0x56423c3996c4       1200  ray::core::CoreWorker::Exit()\n",
     ),
-    Example(
+    console(
         "a part of a raylet's log with an uncaught exception",
-        {
-            "driver.log": "[2026-11-21 07:44:10,419 I 305 305] (raylet) local_resource_manager.cc:287: Object store memory is not idle.\n"
-            f"[2026-11-21 07:44:10,420 E 305 305] (raylet) logging.cc:108: {UNHANDLED.sample}\n"
-        },
-        roots=("raylet-died",),
+        "[2026-11-21 07:44:10,419 I 305 305] (raylet) local_resource_manager.cc:287: Object store memory is not idle.\n"
+        f"[2026-11-21 07:44:10,420 E 305 305] (raylet) logging.cc:108: {UNHANDLED.sample}\n",
         says=("uncaught C++ exception: St13runtime_error",),
     ),
-    Example(
+    console(
         "a worker that crashes while it starts",
-        {
-            "driver.log": "(raylet) *** SIGSEGV received at time=1795247733 on cpu 0 ***\n(raylet)     @     0x56423c3996c4       1200  "
-            f"ray::raylet::RayletConnection::AtomicRequestReply()\n(raylet) {WORKER_FRAME.sample}\n"
-        },
+        "(raylet) *** SIGSEGV received at time=1795247733 on cpu 0 ***\n(raylet)     @     0x56423c3996c4       1200  "
+        f"ray::raylet::RayletConnection::AtomicRequestReply()\n(raylet) {WORKER_FRAME.sample}\n",
     ),
-    Example(
+    console(
         "a pasted crash report that only its frames identify",
-        {
-            "driver.log": _FRAMES.format(
-                "ray::raylet::WorkerPool::PopWorker()", "ray::raylet::NodeManager::DoWork()"
-            )
-        },
-        roots=("raylet-died",),
+        _FRAMES.format(
+            "ray::raylet::WorkerPool::PopWorker()", "ray::raylet::NodeManager::DoWork()"
+        ),
         says=("crashed: SIGSEGV",),
     ),
-    Example(
+    console(
         "the crash of a worker, which calls its raylet",
-        {
-            "driver.log": _FRAMES.format(
-                "ray::raylet::RayletClient::Wait()", "ray::core::CoreWorker::Wait()"
-            )
-        },
+        _FRAMES.format("ray::raylet::RayletClient::Wait()", "ray::core::CoreWorker::Wait()"),
         roots=("worker-native-crash",),
     ),
-    Example(
+    console(
         "a failed check without its header, above the raylet's stack",
-        {"driver.log": f"Check failed: it != end() \n{_STACK.format(_BINARY, _BINARY)}"},
-        roots=("raylet-died",),
+        f"Check failed: it != end() \n{_STACK.format(_BINARY, _BINARY)}",
         says=("a check failed: it != end()",),
     ),
-    Example(
+    console(
         "the raylet's stack alone",
-        {"driver.log": _STACK.format(_BINARY, _BINARY)},
-        roots=("raylet-died",),
+        _STACK.format(_BINARY, _BINARY),
         says=("the reason is above this text",),
     ),
-    Example(
+    console(
         "a program that prints such a check, without a stack",
-        {"driver.log": "unit test 4: Check failed: it != end() \nall other tests passed\n"},
+        "unit test 4: Check failed: it != end() \nall other tests passed\n",
     ),
-    Example(
+    console(
         "a raylet's check in the driver's echo, shortened by a person",
-        {
-            "driver.log": "(raylet) node_manager.cc:3557: ... Check failed: ... Timed out waiting for file\n"
-            "Exception: The current node timed out during startup. This could happen because some of\n"
-        },
+        "(raylet) node_manager.cc:3557: ... Check failed: ... Timed out waiting for file\n"
+        "Exception: The current node timed out during startup. This could happen because some of\n",
         roots=("raylet-died",),
         consequences=("driver-not-registered",),
     ),

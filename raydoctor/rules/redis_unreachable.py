@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, GCS
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -115,7 +115,6 @@ _CHECKS = ("RedisError", "Failed to setup encrypted redis", "Failed to get Redis
     severity="critical",
     rank=4,
     explains=("daemon",),
-    caused_by=(),
     looks_for=(*RETRIED, *GAVE_UP, NOT_STARTED, CHECK_FAILED),
 )
 def redis_unreachable(case: Case) -> Iterator[Finding]:
@@ -210,19 +209,15 @@ _ENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the head does not start: the address of Redis is wrong",
-        {
-            "driver.log": "2026-11-22 18:48:44,984 CRITICAL node.py:610 -- Failed to start GCS. Last 10 lines of error files:\n"
-            + _TRIED
-        },
-        roots=("redis-unreachable",),
+        "2026-11-22 18:48:44,984 CRITICAL node.py:610 -- Failed to start GCS. Last 10 lines of error files:\n"
+        + _TRIED,
         says=("10.0.0.9:6379", "ended itself", "redis-cli -h 10.0.0.9 -p 6379 ping"),
     ),
     Example(
         "the GCS ends itself, and its log contains the reason",
         {"logs/gcs_server.out": _TRIED + _ENDED, "logs/raylet.out": ""},
-        roots=("redis-unreachable",),
         consequences=("gcs-died",),
         says=("10.0.0.9:6379",),
     ),
@@ -233,13 +228,11 @@ EXAMPLES: tuple[Example, ...] = (
             "Failed to setup encrypted redis: SSL_connect failed: wrong version number"),
             "logs/raylet.out": "",
         },
-        roots=("redis-unreachable",),
         says=("ended itself", "rediss://"),
     ),
     Example(
         "the health check of Ray up to 2.49",
         {"logs/gcs_server.out": _line(31, "C", "Redis connection failed. Shutdown GCS."), "logs/raylet.out": ""},
-        roots=("redis-unreachable",),
         says=("ended itself",),
     ),
     Example(
@@ -248,21 +241,17 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _line(29, "E", RETRIED[1].sample) + _line(35, "C", GAVE_UP[1].sample),
             "logs/raylet.out": "",
         },
-        roots=("redis-unreachable",),
         says=("5 attempts", "RAY_REDIS_ADDRESS"),
     ),
     Example(
         "Redis answers again before the GCS gives up",
         {"logs/gcs_server.out": _line(29, "E", RETRIED[1].sample), "logs/raylet.out": ""},
-        roots=("redis-unreachable",),
         says=("1 error so far",),
         severity="warning",
     ),
-    Example(
+    console(
         "the program's own Redis client fails",
-        {
-            "driver.log": "(Cache pid=31) Failed to connect to Redis due to: timeout\nFailed to connect to Redis due to: refused\n",
-            **QUIET_LOGS,
-        },
+        "(Cache pid=31) Failed to connect to Redis due to: timeout\nFailed to connect to Redis due to: refused\n",
+        logs=QUIET_LOGS,
     ),
 )  # fmt: skip

@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -209,7 +209,7 @@ def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -
         subjects=tuple(_subjects(every)),
         count=max(1, len(_processes(every))),
         severity=_severity(case, errors, every),
-        remedies=tuple(_remedies(best, events[0], events[0]["host"])),
+        remedies=tuple(_remedies(events[0], events[0]["host"])),
         covers=(*every, *loopback, *(e for seen in errors for e in seen.records)),
     )
 
@@ -373,7 +373,7 @@ def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
 # ------------------------------------------------------------------ remedies
 
 
-def _remedies(best: Signal, event: Event, host: str) -> Iterator[Remedy]:
+def _remedies(event: Event, host: str) -> Iterator[Remedy]:
     if host:
         yield Remedy(
             "Test the connection from the node that reports the timeout, while rank 0 waits",
@@ -418,97 +418,74 @@ _TASK = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a host name resolves to the loopback address, and vLLM's ranks do not connect",
-        {
-            "driver.log": f"{_ECHO} {LOOPBACK.sample}\n"
-            f"{_ECHO} {_VLLM} RuntimeError: Gloo connectFullMesh failed with [{_PLACE}:152] timed out connecting: SO_ERROR: "
-            "Connection refused, remote=[127.0.0.1]:14215 (rank=8, size=16, local=[127.0.0.1])\n"
-        },
-        roots=("rendezvous-failed",),
+        f"{_ECHO} {LOOPBACK.sample}\n"
+        f"{_ECHO} {_VLLM} RuntimeError: Gloo connectFullMesh failed with [{_PLACE}:152] timed out connecting: SO_ERROR: "
+        "Connection refused, remote=[127.0.0.1]:14215 (rank=8, size=16, local=[127.0.0.1])\n",
         says=("rank 8", "loopback address 127.0.0.1", "connection refused", "GLOO_SOCKET_IFNAME"),
     ),
-    Example(
+    console(
         "rank 0 cannot be reached",
-        {
-            "driver.log": f"{_ECHO} [E socket.cpp:957] [c10d] {TIMED_OUT.sample.partition(': ')[2]}\n{_ECHO} {_VLLM} {TIMED_OUT.sample}\n"
-        },
-        roots=("rendezvous-failed",),
+        f"{_ECHO} [E socket.cpp:957] [c10d] {TIMED_OUT.sample.partition(': ')[2]}\n{_ECHO} {_VLLM} {TIMED_OUT.sample}\n",
         says=("10.0.0.2 port 29502", "within 60 s", "nc -vz 10.0.0.2 29502"),
     ),
-    Example(
+    console(
         "GLOO_SOCKET_IFNAME names an interface that the node lacks",
-        {
-            "driver.log": _TASK.format(
-                call='dist.init_process_group("gloo")', error=INTERFACE.sample
-            ),
-            **QUIET_LOGS,
-        },
-        roots=("rendezvous-failed",),
+        _TASK.format(call='dist.init_process_group("gloo")', error=INTERFACE.sample),
+        logs=QUIET_LOGS,
         says=("ib7 has no address", "ip -br addr"),
     ),
-    Example(
+    console(
         "one of two processes never joins",
-        {"driver.log": _TASK.format(call="start()", error=CLIENTS.sample)},
-        roots=("rendezvous-failed",),
+        _TASK.format(call="start()", error=CLIENTS.sample),
         says=("Only 1 of 2 processes", "601 s"),
     ),
-    Example(
+    console(
         "a peer closes its connection, for an unknown reason",
-        {"driver.log": f"{_ECHO} {CLOSED.sample}\n"},
-        roots=("rendezvous-failed",),
+        f"{_ECHO} {CLOSED.sample}\n",
         says=("10.0.0.3 port 41677", "probably because that process exited"),
     ),
-    Example(
+    console(
         "a task raises, and the other rank loses its peer",
-        {
-            "driver.log": _TASK.format(call="float(row)", error="ValueError: not a number: 'n/a'")
-            + f"{_ECHO} {CLOSED.sample}\n"
-        },
+        _TASK.format(call="float(row)", error="ValueError: not a number: 'n/a'")
+        + f"{_ECHO} {CLOSED.sample}\n",
         roots=("task-exception",),
         consequences=("rendezvous-failed",),
     ),
-    Example(
+    console(
         "a worker dies, and the other rank loses its peer",
-        {
-            "driver.log": f"(raylet) {WORKER_DIED.sample.replace('127.0.0.1', '10.0.0.3')}\n{_ECHO} {CLOSED.sample}\n"
-        },
+        f"(raylet) {WORKER_DIED.sample.replace('127.0.0.1', '10.0.0.3')}\n{_ECHO} {CLOSED.sample}\n",
         roots=("worker-vanished",),
         consequences=("rendezvous-failed",),
     ),
-    Example(
+    console(
         "all ranks are on one node, and Gloo only warns",
-        {"driver.log": f"{_ECHO} {LOOPBACK.sample}\n"},
+        f"{_ECHO} {LOOPBACK.sample}\n",
     ),
-    Example(
+    console(
         "a program quotes the words",
-        {
-            "driver.log": "retrying: last time Gloo connectFullMesh failed with no error\n"
-            "note: The client socket has timed out after a minute, as in the README\n"
-            "nginx: Connection closed by peer [10.0.0.3]\n"
-        },
+        "retrying: last time Gloo connectFullMesh failed with no error\n"
+        "note: The client socket has timed out after a minute, as in the README\n"
+        "nginx: Connection closed by peer [10.0.0.3]\n",
     ),
-    Example(
+    console(
         "vLLM on two nodes that report one address",
-        {
-            "driver.log": f"(EngineCore_DP0 pid=1890) ERROR 11-21 07:34:12 [core.py:845] {ADDRESSES.sample}\n"
-        },
-        roots=("rendezvous-failed",),
+        f"(EngineCore_DP0 pid=1890) ERROR 11-21 07:34:12 [core.py:845] {ADDRESSES.sample}\n",
         says=("2 nodes but 1 address (10.0.0.3)", "VLLM_HOST_IP"),
     ),
-    Example(
+    console(
         "a program that names the rule",
-        {"driver.log": "note: Every node should have a unique IP address.\nstep 1\n"},
+        "note: Every node should have a unique IP address.\nstep 1\n",
     ),
-    Example(
+    console(
         "a console that ends with the C++ stack",
-        {"driver.log": f"{MESH_FRAME.sample}\n"},
+        f"{MESH_FRAME.sample}\n",
         roots=("rendezvous-failed",),
     ),
-    Example(
+    console(
         "the same in a program that connects again",
-        {"driver.log": f"{MESH_FRAME.sample}\nretrying process group; connected\nepoch 1\n"},
-        roots=("rendezvous-failed",),
+        f"{MESH_FRAME.sample}\nretrying process group; connected\nepoch 1\n",
         severity="warning",
     ),
 )

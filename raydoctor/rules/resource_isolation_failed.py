@@ -107,7 +107,6 @@ _SINCE = (2, 50)
     severity="critical",
     rank=8,
     explains=("isolation",),
-    caused_by=(),
     looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, *NODE_NOT_STARTED, CHECK_FAILED),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
@@ -259,7 +258,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{NODE_NOT_STARTED[0].sample}\n',
         },
-        roots=("resource-isolation-failed",),
         says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),
     ),
     Example(
@@ -272,7 +270,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/gcs_server.out": "",
         },
-        roots=("resource-isolation-failed",),
         says=("/sys/fs/cgroup/ray-node", "chown", "--cgroup-path"),
     ),
     Example(
@@ -281,7 +278,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": f"[2026-11-21 10:49:34,428 W 295 295] (raylet) m.cc:90: {SLICE_FULL.sample}\n",
             "logs/gcs_server.out": "",
         },
-        roots=("resource-isolation-failed",),
         says=("2.0 GiB", "1.0 GiB", "--system-reserved-memory=3221225472"),
         severity="warning",
     ),

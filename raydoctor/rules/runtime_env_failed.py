@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Severity, Subject
 from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
@@ -55,7 +55,6 @@ ELSEWHERE = ("timeout", "too-large")
     severity="error",
     rank=70,
     explains=("program", "runtime-env", "waiting"),
-    caused_by=(),
     daemons_record=True,
     looks_for=environments.SIGNALS,
 )
@@ -170,7 +169,6 @@ EXAMPLES: tuple[Example, ...] = (
             **_agent_log(*[_NO_PACKAGE] * 3),
             "driver.log": f"{_RAISED}[Node 10.0.0.2] {_NO_PACKAGE}",
         },
-        roots=("runtime-env-failed",),
         says=(
             "pip",
             "3 attempts",
@@ -179,29 +177,23 @@ EXAMPLES: tuple[Example, ...] = (
             "--index-url",
         ),
     ),
-    Example(
+    console(
         "the same last line, but pip never reached the index (driver's output only, 2.40 and older)",
-        {"driver.log": f"{_RAISED}{_OFFLINE}"},
-        roots=("runtime-env-failed",),
+        f"{_RAISED}{_OFFLINE}",
         says=("Connection timed out", "reach"),
     ),
-    Example(
+    console(
         "a package that does not build",
-        {
-            "driver.log": f"{_RAISED}{_PIP}      error: subprocess-exited-with-error\n      × Preparing metadata "
-            "(pyproject.toml) did not run successfully.\n          RuntimeError: CUDA_HOME is not set\n          [end of output]\n"
-            "    error: metadata-generation-failed\n"
-        },
-        roots=("runtime-env-failed",),
+        f"{_RAISED}{_PIP}      error: subprocess-exited-with-error\n      × Preparing metadata "
+        "(pyproject.toml) did not run successfully.\n          RuntimeError: CUDA_HOME is not set\n          [end of output]\n"
+        "    error: metadata-generation-failed\n",
         says=("RuntimeError: CUDA_HOME is not set", "wheel"),
     ),
-    Example(
+    console(
         "a submitted job whose packages conflict",
-        {
-            "driver.log": "Status message: runtime_env setup failed: Failed to set up runtime environment.\n"
-            f"[Node 10.0.0.2] {_PIP}    error: No solution found when resolving dependencies\n      cause: Because acme==1 "
-            "depends on numpy<2 and you require numpy==2.1, we can conclude that your requirements are unsatisfiable.\n"
-        },
+        "Status message: runtime_env setup failed: Failed to set up runtime environment.\n"
+        f"[Node 10.0.0.2] {_PIP}    error: No solution found when resolving dependencies\n      cause: Because acme==1 "
+        "depends on numpy<2 and you require numpy==2.1, we can conclude that your requirements are unsatisfiable.\n",
         roots=("runtime-env-failed",),
     ),
     Example(
@@ -212,52 +204,41 @@ EXAMPLES: tuple[Example, ...] = (
             f'{_ENV}, context: {{"command_prefix": []}}\n',
             **QUIET_LOGS,
         },
-        roots=("runtime-env-failed",),
         severity="warning",
     ),
-    Example(
+    console(
         "the end of an agent's traceback, as older drivers echo it",
-        {
-            "driver.log": '(pid=runtime_env, ip=10.0.0.2)   File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 542, in '
-            "modify_context\n(pid=runtime_env, ip=10.0.0.2)     raise ValueError(\n"
-            f"(pid=runtime_env, ip=10.0.0.2) {environments.RAISED[0].sample}\n"
-        },
-        roots=("runtime-env-failed",),
+        '(pid=runtime_env, ip=10.0.0.2)   File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 542, in '
+        "modify_context\n(pid=runtime_env, ip=10.0.0.2)     raise ValueError(\n"
+        f"(pid=runtime_env, ip=10.0.0.2) {environments.RAISED[0].sample}\n",
         says=("for URI pip://4950 does not exist",),
     ),
-    Example(
+    console(
         "the exception of an agent, alone",
-        {"driver.log": f"{environments.RAISED[1].sample}\n"},
-        roots=("runtime-env-failed",),
+        f"{environments.RAISED[1].sample}\n",
         says=("_ray_pkg_4950.zip",),
     ),
-    Example(
+    console(
         "a pasted log of an agent that ends within the traceback",
-        {
-            "driver.log": f"2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n"
-            'Traceback (most recent call last):\n  File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 394, in '
-            "create\n    pip_dir_bytes = await task\n"
-        },
-        roots=("runtime-env-failed",),
+        f"2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n"
+        'Traceback (most recent call last):\n  File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 394, in '
+        "create\n    pip_dir_bytes = await task\n",
         says=("an error that the console cuts off, in create",),
     ),
-    Example(
+    console(
         "ray.init gets a directory that does not exist",
-        {"driver.log": _NO_DIRECTORY},
-        roots=("runtime-env-failed",),
+        _NO_DIRECTORY,
         says=("must be an existing directory", "/an/existing/directory"),
     ),
-    Example(
+    console(
         "a program whose own runtime_env.py raises the same words",
-        {"driver.log": _NO_DIRECTORY.replace("/site-packages/ray/_private/runtime_env", "/app")},
+        _NO_DIRECTORY.replace("/site-packages/ray/_private/runtime_env", "/app"),
         roots=("job-failed",),
     ),
-    Example(
+    console(
         "a task prints the error of an old incident",
-        {
-            "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
-            "summary: RuntimeEnvSetupError: see chapter 4\n",
-            **QUIET_LOGS,
-        },
+        f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
+        "summary: RuntimeEnvSetupError: see chapter 4\n",
+        logs=QUIET_LOGS,
     ),
 )

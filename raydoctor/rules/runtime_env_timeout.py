@@ -34,7 +34,7 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.status import EnvironmentBuild
@@ -65,7 +65,6 @@ _STEPS = {
     severity="error",
     rank=69,
     explains=("runtime-env", "waiting"),
-    caused_by=(),
     daemons_record=True,
     looks_for=(*environments.SIGNALS, *builds.SIGNALS),
 )  # fmt: skip
@@ -263,7 +262,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
         },
-        roots=("runtime-env-timeout",),
         says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 600'),
     ),
     Example(
@@ -271,21 +269,17 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF), **QUIET_LOGS},
         roots=("runtime-env-timeout",),
     ),
-    Example(
+    console(
         "Ray 2.9, whose message lacks the limit",
-        {
-            "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
-            "consider increasing `setup_timeout_seconds` beyond the default of 600.For example: \n"
-            f'    runtime_env={{"config": {{"setup_timeout_seconds": 1800}}, ...}}\n{_BROKEN_OFF}'
-        },
+        f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
+        "consider increasing `setup_timeout_seconds` beyond the default of 600.For example: \n"
+        f'    runtime_env={{"config": {{"setup_timeout_seconds": 1800}}, ...}}\n{_BROKEN_OFF}',
         roots=("runtime-env-timeout",),
     ),
-    Example(
+    console(
         "the tool's own timeout",
-        {
-            "driver.log": f"Traceback (most recent call last):\n{_RAISED}{_LEFT_BEHIND.partition('    _clone')[0]}"
-            "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n"
-        },
+        f"Traceback (most recent call last):\n{_RAISED}{_LEFT_BEHIND.partition('    _clone')[0]}"
+        "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n",
         roots=("runtime-env-failed",),
     ),
     Example(
@@ -296,7 +290,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"env {_ENV}.\n",
             "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
         },
-        roots=("runtime-env-timeout",),
         says=("pip part", "90 s", "10 min", "in pip install when its driver"),
         severity="warning",
     ),
@@ -312,7 +305,6 @@ EXAMPLES: tuple[Example, ...] = (
             "    ray.get(train.remote(3), timeout=75)\n"
             "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
         },
-        roots=("runtime-env-timeout",),
         consequences=("get-timeout",),
         says=("after 76 s",),
         severity="warning",
@@ -325,7 +317,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/runtime_env_setup-01000000.log": _RUNS_PIP,
             "logs/monitor.log": "2026-11-21 10:46:31,100\tINFO monitor.py:243 -- Ray version: 2.60.0\n",
         },
-        roots=("runtime-env-timeout",),
         says=("90 s", "in pip install"),
         severity="warning",
     ),
@@ -339,11 +330,9 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/monitor.log": "2026-11-21 10:46:31,100\tINFO monitor.py:243 -- Ray version: 2.60.0\n",
         },
     ),
-    Example(
+    console(
         "a task prints the advice",
-        {
-            "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
-            **QUIET_LOGS,
-        },
+        f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -55,7 +55,6 @@ DROPPED = Signal(
     severity="warning",
     rank=83,
     explains=("serve-queue",),
-    caused_by=(),
     looks_for=(DROPPED,),
 )
 def serve_backpressure(case: Case) -> Iterator[Finding]:
@@ -133,7 +132,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a driver sends more requests than a deployment can queue",
         {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **QUIET_LOGS},
-        roots=("serve-backpressure",),
         says=("19 requests", "in 18 s", "max_queued_requests=1)", "max_queued_requests=20"),
     ),
     Example(
@@ -144,7 +142,6 @@ EXAMPLES: tuple[Example, ...] = (
             ).replace("=1", "=50"),
             **QUIET_LOGS,
         },
-        roots=("serve-backpressure",),
         says=("1 request ", "max_queued_requests=100"),
     ),
     Example(

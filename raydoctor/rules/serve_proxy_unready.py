@@ -63,7 +63,6 @@ UNREADY = (
     severity="error",
     rank=44,
     explains=("actor", "serve-proxy"),
-    caused_by=(),
     looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, *LEFT),
 )
 def serve_proxy_unready(case: Case) -> Iterator[Finding]:
@@ -136,7 +135,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _RAISED,
             **QUIET_LOGS,
         },
-        roots=("serve-proxy-unready",),
         says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
     ),
     Example(

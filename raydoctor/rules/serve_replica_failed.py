@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -427,7 +427,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/serve/controller_389.log": f"WARNING 2026-11-21 10:45:51,344 controller 389 -- {serve.CRASHED.sample}\n",
             f"logs/python-core-worker-{_W}_389.log": f"[2026-11-21 10:45:51,300 W 389 402] task_manager.cc:1678: {_KILLED_CALL}\n",
         },
-        roots=("serve-replica-failed",),
         says=("A replica of Translator (application translation) was ended by ray.kill",),
     ),
     Example(
@@ -438,7 +437,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
             **QUIET_LOGS,
         },
-        roots=("serve-replica-failed",),
         says=(
             "3 replicas of Translator",
             "FileNotFoundError: [Errno 2]",
@@ -457,7 +455,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             **QUIET_LOGS,
         },
-        roots=("serve-replica-failed",),
         says=(
             "A replica of Translator (application translation) could not be started: FileNotFoundError",
         ),
@@ -472,17 +469,15 @@ EXAMPLES: tuple[Example, ...] = (
             "The actor is dead because it was killed by `ray.kill`.\n",
             **QUIET_LOGS,
         },
-        roots=("serve-replica-failed",),
         says=(
             "did not answer 3 health checks in a row, 5 s each",
             "health_check_timeout_s=60",
             "asyncio.to_thread",
         ),
     ),
-    Example(
+    console(
         "an older Serve version: only the driver's output is available",
-        {"driver.log": f"(ServeController pid=389) {_OLD}"},
-        roots=("serve-replica-failed",),
+        f"(ServeController pid=389) {_OLD}",
         says=("Scorer",),
     ),
     Example(
@@ -511,72 +506,53 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("serve-replica-failed",),
         says=("RuntimeEnvSetupError",),
     ),
-    Example(
+    console(
         "a console that begins inside the controller's record: the first health check of a starting replica failed",
-        {"driver.log": _CUT},
-        roots=("serve-replica-failed",),
+        _CUT,
         says=("its health check raised an exception", "controller_*.log"),
     ),
-    Example(
+    console(
         "a console with the rest of two such records and their exception",
-        {"driver.log": _CUT + _CAUSE + _CUT + _CAUSE},
-        roots=("serve-replica-failed",),
+        _CUT + _CAUSE + _CUT + _CAUSE,
         says=("ConnectionError: no answer from the database", "ping (translate.py:51)"),
     ),
-    Example(
+    console(
         "the output of serve status",
-        {
-            "driver.log": "applications:\n  translation:\n    status: DEPLOY_FAILED\n    message: 'Failed to update the deployments "
-            "[''Translator''].'\n    deployments:\n      Translator:\n        status: DEPLOY_FAILED\n        message: 'The deployment "
-            "failed to start 3 times in a row. This may be due to a problem with its constructor or initial health check failing. See "
-            "controller logs for details. Error:\n\n          ray::ServeReplica:translation:Translator.initialize_and_get_metadata()'\n"
-        },
+        "applications:\n  translation:\n    status: DEPLOY_FAILED\n    message: 'Failed to update the deployments "
+        "[''Translator''].'\n    deployments:\n      Translator:\n        status: DEPLOY_FAILED\n        message: 'The deployment "
+        "failed to start 3 times in a row. This may be due to a problem with its constructor or initial health check failing. See "
+        "controller logs for details. Error:\n\n          ray::ServeReplica:translation:Translator.initialize_and_get_metadata()'\n",
         roots=("serve-replica-failed",),
     ),
-    Example(
+    console(
         "an exception that quotes the status",
-        {
-            "driver.log": "Traceback (most recent call last):\nRuntimeError: Deployment Translator is UNHEALTHY: A replica's health "
-            "check failed. This deployment will be UNHEALTHY until the replica recovers or a new deploy happens.\n"
-        },
-        roots=("serve-replica-failed",),
+        "Traceback (most recent call last):\nRuntimeError: Deployment Translator is UNHEALTHY: A replica's health "
+        "check failed. This deployment will be UNHEALTHY until the replica recovers or a new deploy happens.\n",
         says=("A replica of Translator failed health checks",),
         severity="warning",
     ),
-    Example(
+    console(
         "a pasted log of the controller, of which only the last line was taken",
-        {
-            "driver.log": f"WARNING 2026-11-21 10:45:51,345 controller 389 -- {serve.STOPPED.sample}\n"
-        },
-        roots=("serve-replica-failed",),
+        f"WARNING 2026-11-21 10:45:51,345 controller 389 -- {serve.STOPPED.sample}\n",
         says=("Translator (application translation) failed health checks",),
     ),
-    Example(
+    console(
         "Ray 2.9 replaces a replica, and a console shows the controller's second line",
-        {
-            "driver.log": "(ServeController pid=389) WARNING 2026-11-21 10:45:51,345 controller 389 deployment_state.py:2120 - Replica "
-            "scores#Scorer#aBcDeF of deployment Scorer in application 'scores' failed health check, stopping it.\n"
-        },
-        roots=("serve-replica-failed",),
+        "(ServeController pid=389) WARNING 2026-11-21 10:45:51,345 controller 389 deployment_state.py:2120 - Replica "
+        "scores#Scorer#aBcDeF of deployment Scorer in application 'scores' failed health check, stopping it.\n",
         says=("A replica of Scorer (application scores) failed health checks",),
     ),
-    Example(
+    console(
         "a start that failed once, and an application that became ready",
-        {
-            "driver.log": f"  {serve.STATUS[1].sample}\n2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n"
-        },
+        f"  {serve.STATUS[1].sample}\n2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n",
     ),
-    Example(
+    console(
         "two late answers to health checks before a good one, and a program that quotes a status",
-        {
-            "driver.log": "".join(
-                f"(ServeController pid=389) {line}\n" for line in _UNHEALTHY.splitlines()[:2]
-            )
-            + "(ServeController pid=389) INFO 2026-11-21 10:45:50,344 controller 389 -- Replica(id='g7278tvw', deployment='Translator', "
-            "app='translation') passed the health check after 2 consecutive failures.\n"
-            "alert rule: fires if serve says 'The deployment failed to start 3 times in a row. This may be due to a problem with …'\n"
-            f"(report pid=12) {serve.STATUS[0].sample}\n",
-        },
+        "".join(f"(ServeController pid=389) {line}\n" for line in _UNHEALTHY.splitlines()[:2])
+        + "(ServeController pid=389) INFO 2026-11-21 10:45:50,344 controller 389 -- Replica(id='g7278tvw', deployment='Translator', "
+        "app='translation') passed the health check after 2 consecutive failures.\n"
+        "alert rule: fires if serve says 'The deployment failed to start 3 times in a row. This may be due to a problem with …'\n"
+        f"(report pid=12) {serve.STATUS[0].sample}\n",
     ),
     Example(
         "a task prints a controller's record, and a healthy replica stops",

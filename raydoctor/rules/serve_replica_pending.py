@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Literal
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.cluster import resources
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
@@ -161,38 +161,27 @@ EXAMPLES: tuple[Example, ...] = (
             + _line(31, serve.PENDING.sample),
             **QUIET_LOGS,
         },
-        roots=("serve-replica-pending",),
         says=("A replica of Generator", "60 s", "needs 8 CPU", "has 4 CPU", '{"num_cpus": 4}'),
     ),
-    Example(
+    console(
         "the record of Ray 2.40 has several lines: only the driver's output is available",
-        {
-            "driver.log": "".join(
-                f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()
-            )
-        },
-        roots=("serve-replica-pending",),
+        "".join(f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()),
         says=("2 replicas of Generator", "needs 8 CPU"),
     ),
-    Example(
+    console(
         "a console that ends while a replica waits",
-        {"driver.log": f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"},
-        roots=("serve-replica-pending",),
+        f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}",
         says=("waited more than 30 s", "needs 8 CPU"),
     ),
-    Example(
+    console(
         "a console in which the application is ready a moment later",
-        {
-            "driver.log": f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"
-            f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n"
-        },
-        roots=("serve-replica-pending",),
+        f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"
+        f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n",
         severity="info",
     ),
     Example(
         "a slow constructor is only a note",
         {"logs/serve/controller_402.log": _line(1, _LOADING), **QUIET_LOGS},
-        roots=("serve-replica-pending",),
         says=("in the constructor",),
         severity="info",
     ),

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
@@ -61,7 +61,6 @@ FAILED = Signal(
     severity="error",
     rank=49,
     explains=("serve-replicas",),
-    caused_by=(),
     looks_for=(FAILED,),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:
@@ -113,7 +112,6 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
             _LOG: _HEAD.format(1, 1) + _TEXT.replace(".\n", " due to ValueError:\n", 1) + "\n",
         },
-        roots=("serve-request-failed",),
         says=("1 request to Serve failed",),
     ),
     Example(
@@ -126,7 +124,6 @@ EXAMPLES: tuple[Example, ...] = (
                 for line in f"{_HEAD.format(1, 1)}{_TEXT}".splitlines()
             ),
         },
-        roots=("serve-request-failed",),
         says=(
             "2 requests to Serve failed",
             "ValueError: bad feature vector, in __call__ (model.py:12)",
@@ -145,13 +142,11 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "(ServeReplica:default:M pid=7) Request failed.\n",
         },
     ),
-    Example(
+    console(
         "a crawler that logs the words",
-        {
-            "driver.log": "".join(
-                f"(crawl pid=12) {line}\n"
-                for line in f"2026-11-23 01:00:00,000\tERROR crawl.py:12 -- {_TEXT}\nnext url".splitlines()
-            )
-        },
+        "".join(
+            f"(crawl pid=12) {line}\n"
+            for line in f"2026-11-23 01:00:00,000\tERROR crawl.py:12 -- {_TEXT}\nnext url".splitlines()
+        ),
     ),
 )

@@ -39,6 +39,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
 
@@ -120,7 +121,6 @@ class _Idle(NamedTuple):
     severity="warning",
     rank=94,
     explains=("setting",),
-    caused_by=(),
     looks_for=(RAYLET_STARTED, *JOB_STARTED),
 )  # fmt: skip
 def setting_not_applied(case: Case) -> Iterator[Finding]:
@@ -244,22 +244,18 @@ def _value(text: str) -> object:
 
 def _settings(**settings: tuple[str | None, str | None, str | None]) -> dict[str, str]:
     """The table: name -> (raylet, GCS, driver)."""
-    rows = ",\n".join(
-        json.dumps(
-            {"setting": f"RAY_{name}", "raylet": raylet, "gcs": gcs, "driver": driver,
-             "raylet_pid": 305, "gcs_pid": 13, "driver_pid": 812}
-        )
+    pids = {"raylet_pid": 305, "gcs_pid": 13, "driver_pid": 812}
+    rows = [
+        {"setting": f"RAY_{name}", "raylet": raylet, "gcs": gcs, "driver": driver, **pids}
         for name, (raylet, gcs, driver) in settings.items()
-    )  # fmt: skip
-    head = '{"table": "settings", "at": 1795260600.0, "from": "proc", "total": 1, "rows": ['
-    return {"logs/raylet.out": "", "live/live-settings.json": f"{head}\n{rows}\n]}}\n"}
+    ]
+    return {"logs/raylet.out": "", **sample.tables(1795260600.0, settings=rows)}
 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a threshold that only the driver sets",
         _settings(memory_usage_threshold=(None, None, "0.8")),
-        roots=("setting-not-applied",),
         says=(
             "RAY_memory_usage_threshold=0.8",
             "pid 812",
@@ -273,7 +269,6 @@ EXAMPLES: tuple[Example, ...] = (
             local_fs_capacity_threshold=(None, None, "0.99"),
             health_check_failure_threshold=("5", "20", "50"),
         ),
-        roots=("setting-not-applied",),
         says=(
             "RAY_health_check_failure_threshold=50",
             "RAY_local_fs_capacity_threshold=0.99",

@@ -31,6 +31,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.model import ids
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
 _BRIEF = 20.0
@@ -43,7 +44,6 @@ _OURS = "raydoctor"
     severity="info",
     rank=98,
     explains=(),
-    caused_by=(),
     looks_for=(*JOB_STARTED, *JOB_FINISHED, DRIVER_GONE, jobs.SUBMITTED),
 )
 def several_jobs(case: Case) -> Iterator[Finding]:
@@ -150,13 +150,14 @@ _MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray j
 
 def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
     """The state API's rows of running jobs (id, pid, metadata), ten minutes after they started."""
-    head = '{"table": "jobs", "at": 1795260600.0, "from": "dashboard", "total": 2, "rows": ['
-    rows = ",\n".join(
-        f'{{"type":"DRIVER","job_id":"{job}","driver_info":{{"id":"{job}","pid":"{pid}"}},"status":"RUNNING",'
-        f'"entrypoint":"python a.py","start_time":1795260000000,"metadata":{{"{metadata}":"0"}}}}'
+    rows = [
+        {
+            "type": "DRIVER", "job_id": job, "driver_info": {"id": job, "pid": str(pid)}, "status": "RUNNING",
+            "entrypoint": "python a.py", "start_time": 1795260000000, "metadata": {metadata: "0"},
+        }
         for job, pid, metadata in running
-    )
-    return {"live/live-jobs.json": f"{head}\n{rows}\n]}}\n"}
+    ]  # fmt: skip
+    return sample.tables(1795260600.0, jobs=rows)
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -166,13 +167,11 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _FIRST + _SECOND + _gcs(40, _FIRST_ENDS) + _SECOND_ENDS,
             "logs/raylet.out": "",
         },
-        roots=("several-jobs",),
         says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
     ),
     Example(
         "two jobs are running now, and the log of the GCS is on another machine",
         {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, ""))},
-        roots=("several-jobs",),
         says=("2 jobs have been running", "job 2 (driver pid 8)"),
     ),
     Example(

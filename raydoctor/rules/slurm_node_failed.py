@@ -39,7 +39,6 @@ _PREEMPTED = ("PREEMPTED",)
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=slurm.SIGNALS,
 )
 def slurm_node_failed(case: Case) -> Iterator[Finding]:
@@ -112,13 +111,11 @@ EXAMPLES: tuple[Example, ...] = (
             "slurm-4711.out": "srun: error: Node failure on node007\n"
             + _LINE.format(why="NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
         },
-        roots=("slurm-node-failed",),
         says=("lost a machine: node007", "sbatch --exclude=node007"),
     ),
     Example(
         "preempted",
         {"slurm-4711.out": _LINE.format(why="PREEMPTION")},
-        roots=("slurm-node-failed",),
         says=("was preempted", "--requeue"),
     ),
     Example(
@@ -127,7 +124,6 @@ EXAMPLES: tuple[Example, ...] = (
             "sacct.json": '{"jobs": [{"job_id": 4711, "name": "train", "association": {}, "state": {"current": ["NODE_FAIL"], "reason": "None"}, '
             '"failed_node": "node007", "nodes": "node[001-007]", "time": {"end": 1795341600, "limit": {"set": true, "number": 60}}, "steps": []}]}\n'
         },
-        roots=("slurm-node-failed",),
         says=("Slurm job 4711", "node007"),
     ),
     Example(

@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.text import joined, size
 from raydoctor.model.values import Finding, Link, Remedy
@@ -42,7 +42,6 @@ _MORE = 1.5
     severity="error",
     rank=2,
     explains=("host",),
-    caused_by=(),
     looks_for=slurm.SIGNALS,
 )
 def slurm_oom_kill(case: Case) -> Iterator[Finding]:
@@ -123,19 +122,16 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the output of the job",
         {"slurm-4711.out": _PRINTED},
-        roots=("slurm-oom-kill",),
         says=("Slurm job 4711", "node001", "#SBATCH --mem=0"),
     ),
-    Example(
+    console(
         "an older Slurm",
-        {"driver.log": "slurmstepd: error: Detected 3 oom-kill event(s) in StepId=4711.0 cgroup. Some of your processes may have been killed by the cgroup out-of-memory handler.\n"},
-        roots=("slurm-oom-kill",),
+        "slurmstepd: error: Detected 3 oom-kill event(s) in StepId=4711.0 cgroup. Some of your processes may have been killed by the cgroup out-of-memory handler.\n",
         says=("3 processes",),
     ),
     Example(
         "its accounts",
         {"sacct.txt": _ACCOUNTS},
-        roots=("slurm-oom-kill",),
         says=("requested 16.0 GiB", "held up to 15.7 GiB", "#SBATCH --mem=24G"),
     ),
     Example(
@@ -147,13 +143,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a step of a job that completed",
         {"sacct.txt": _ACCOUNTS.replace("OUT_OF_MEMORY|0:125", "COMPLETED|0:0", 1)},
-        roots=("slurm-oom-kill",),
         says=("completed, but a step of it exceeded its memory",),
         severity="warning",
     ),
     Example("a job that is done", {"sacct.txt": _ACCOUNTS.replace("OUT_OF_MEMORY|0:125", "COMPLETED|0:0")}),
-    Example(
+    console(
         "a program that prints the words",
-        {"driver.log": "explained: srun prints Out Of Memory, and sacct OUT_OF_MEMORY\n"},
+        "explained: srun prints Out Of Memory, and sacct OUT_OF_MEMORY\n",
     ),
 )  # fmt: skip

@@ -92,7 +92,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the output of the job",
         {"slurm-4711.out": "epoch 3\n" + _LINE.format(why=" DUE TO TIME LIMIT")},
-        roots=("slurm-time-limit",),
         says=("Slurm job 4711", "--signal=B:USR1@300"),
     ),
     Example(
@@ -101,7 +100,6 @@ EXAMPLES: tuple[Example, ...] = (
             "sacct.txt": "JobID           State  Timelimit    Elapsed\n------------ ---------- ---------- ----------\n"
             "4711            TIMEOUT   02:00:00   02:00:12\n4711.batch    CANCELLED              02:00:13\n"
         },
-        roots=("slurm-time-limit",),
         says=("time limit of 2 h", "--time=4:00:00"),
     ),
     Example("cancelled by a person", {"slurm-4711.out": "epoch 3\n" + _LINE.format(why="")}),

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import OUTPUT
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
@@ -50,7 +50,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#logging-and-debugg
     severity="error",
     rank=11,
     explains=("store",),
-    caused_by=(),
     looks_for=(TOO_LONG,),
 )
 def socket_path_too_long(case: Case) -> Iterator[Finding]:
@@ -113,23 +112,19 @@ _OLD = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the temporary directory of a batch job is too long",
-        {"driver.log": f"{_TRACE}{TOO_LONG.sample}\n"},
-        roots=("socket-path-too-long",),
+        f"{_TRACE}{TOO_LONG.sample}\n",
         says=("107", "--temp-dir=/tmp/r", "of at most 45 bytes (now 51 bytes)"),
     ),
-    Example(
+    console(
         "the same on macOS, in the older wording",
-        {"driver.log": f"{_TRACE}{_OLD}"},
-        roots=("socket-path-too-long",),
+        f"{_TRACE}{_OLD}",
         says=("103",),
     ),
-    Example(
+    console(
         "a program explains why it chose a short directory",
-        {
-            "driver.log": "using /tmp/r, because AF_UNIX path length cannot exceed 107 bytes\n",
-            **QUIET_LOGS,
-        },
+        "using /tmp/r, because AF_UNIX path length cannot exceed 107 bytes\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -28,10 +28,9 @@ slowly (`spill-heavy`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -39,7 +38,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import store
 from raydoctor.rules.shared.setup.worker_start import TRACEBACK, UNREGISTERED
-from raydoctor.rules.shared.traceback import Raised, parse
+from raydoctor.rules.shared.traceback import parse
 
 _STORAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/external_storage.py"
 _SETUP_FRAME = f'  File "{_STORAGE}", line 599, in setup_external_storage\n'
@@ -140,22 +139,15 @@ def _tracebacks(case: Case, error: str) -> Iterator[Event]:
 # ---------------------------------------------------------------- set-up
 
 
-class _Setup(NamedTuple):
-    """A failed set-up: in the driver, before Ray starts, or in starting IO workers."""
-
-    event: Event
-    raised: Raised | None
-
-    @property
-    def error(self) -> str:
-        return str(self.raised) if self.raised else "the log breaks off before the error"
-
-
 def _setup_failed(case: Case, events: list[Event], failing: set[str]) -> Finding:
-    """`failing`: nodes on which writes fail as well. There the storage became unusable while Ray was running."""
+    """The driver or starting IO workers could not set the storage up.
+
+    `failing`: nodes on which writes fail as well. There the storage became unusable while Ray was running.
+    """
     in_driver = [e for e in events if _is_of_driver(e)]
     shown = (in_driver or store.own_log_first(events))[0]
-    setup = _Setup(shown, parse(f"Traceback (most recent call last):\n{shown.message}"))
+    raised = parse(f"Traceback (most recent call last):\n{shown.message}")
+    error = str(raised) if raised else "the log breaks off before the error"
     node = "" if in_driver else store.node_of(case, shown)
     workers = [] if in_driver else case.of("worker.unregistered")
     what = (
@@ -164,16 +156,16 @@ def _setup_failed(case: Case, events: list[Event], failing: set[str]) -> Finding
         else "Ray cannot spill objects because their storage is not usable"
     )
     return Finding(
-        f"{what}{store.where(case, node)}: {setup.error}",
+        f"{what}{store.where(case, node)}: {error}",
         (
-            Link(shown, f"{'ray.init' if in_driver else 'a starting IO worker'} could not set up the storage: {setup.error}"),
+            Link(shown, f"{'ray.init' if in_driver else 'a starting IO worker'} could not set up the storage: {error}"),
             *(Link(e, "the raylet reports that an IO worker died before it registered") for e in workers[:1]),
         ),
         explains=(*(() if node in failing else (Entity("spilling", node),)), *_waiting(case, in_driver)),
         caused_by=(Entity("spilling", node),) if node in failing else (),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=evidence.total(events) if not in_driver else 1,
-        remedies=_remedies(setup.error, "spilling"),
+        remedies=_remedies(error, "spilling"),
         covers=(*events, *workers, *_around(case, events)),
     )  # fmt: skip
 
@@ -316,7 +308,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the spill directory is full",
         {**QUIET_LOGS, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
-        roots=("spill-failed",),
         says=("3 times", "No space left on device", "object-spilling-directory"),
     ),
     Example(
@@ -333,17 +324,13 @@ EXAMPLES: tuple[Example, ...] = (
             )
             + "\n",
         },
-        roots=("spill-failed",),
         says=("Not a directory",),
     ),
-    Example(
+    console(
         "packages for S3 are missing, so Ray does not start",
-        {
-            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
-            "    _external_storage = ExternalStorageSmartOpenImpl(\n"
-            f"  File \"{_STORAGE}\", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named 'boto3'\n"
-        },
-        roots=("spill-failed",),
+        f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
+        "    _external_storage = ExternalStorageSmartOpenImpl(\n"
+        f"  File \"{_STORAGE}\", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named 'boto3'\n",
         says=("No module named 'boto3'", "pip install"),
     ),
     Example(
@@ -356,14 +343,11 @@ EXAMPLES: tuple[Example, ...] = (
             + SETUP_FAILED.sample
             + "\n",
         },
-        roots=("spill-failed",),
         says=("Read-only file system", "Make /spill writable"),
     ),
-    Example(
+    console(
         "a task prints the same text",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
-        },
+        f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
+        logs=QUIET_LOGS,
     ),
 )

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
@@ -51,7 +51,6 @@ faster (measured: 130 to 526 MiB/s)."""
     severity="warning",
     rank=68,
     explains=("spilling",),
-    caused_by=(),
     looks_for=(store.SPILLED, store.RESTORED, store.STORE_SIZE),
 )  # fmt: skip
 def spill_heavy(case: Case) -> Iterator[Finding]:
@@ -214,16 +213,12 @@ EXAMPLES: tuple[Example, ...] = (
             + _raylet(54, store.RESTORED.sample),
             "logs/gcs_server.out": "",
         },
-        roots=("spill-heavy",),
         says=("3.8 GiB", "19 times", "2.4 GiB read back", "object_store_memory="),
     ),
-    Example(
+    console(
         "a slow disk, reported in the driver's output",
-        {
-            "driver.log": "(raylet) Spilled 8200 MiB, 205 objects, write throughput 41 MiB/s. Set RAY_verbose_spill_logs=0 to disable "
-            "this message.\n"
-        },
-        roots=("spill-heavy",),
+        "(raylet) Spilled 8200 MiB, 205 objects, write throughput 41 MiB/s. Set RAY_verbose_spill_logs=0 to disable "
+        "this message.\n",
         says=("41 MiB/s", "200 s"),
     ),
     Example(

@@ -34,7 +34,8 @@ from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import disks
 from raydoctor.rules.shared.disks import RayDisk
-from raydoctor.rules.shared.live.processes import duration, example
+from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.live.processes import duration
 
 _GB = 1 << 30
 _RELEVANT = _GB
@@ -59,7 +60,6 @@ class _Stale(NamedTuple):
     severity="info",
     rank=97,
     explains=(),
-    caused_by=(),
     looks_for=(RAYLET_STARTED,),
 )
 def stale_session(case: Case) -> Iterator[Finding]:
@@ -150,37 +150,35 @@ def _disk(used: float) -> dict[str, str]:
         "device": "sda1",
     }
     size = {"capacity": 200 * _GB, "free": int(200 * _GB * (1 - used)), "used_fraction": used}
-    return example("disks", [{**row, **size, "threshold": 0.95, "node_id": ""}])
+    return sample.tables(disks=[{**row, **size, "threshold": 0.95, "node_id": ""}])
 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "three old sessions",
-        example("sessions", [_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
-        roots=("stale-session",),
+        sample.tables(sessions=[_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
         says=("3 ended sessions", "7.0 GiB", "rm -rf /tmp/ray/session_2026-10-03_"),
     ),
     Example(
         "a small session on a disk that is nearly full",
-        {**example("sessions", [_session(1, 3 * _GB)]), **_disk(0.93)},
+        {**sample.tables(sessions=[_session(1, 3 * _GB)]), **_disk(0.93)},
         roots=("disk-full", "stale-session"),
         says=("3.0 GiB", "93% full"),
         severity="warning",
     ),
     Example(
         "a running session, a session written to a minute ago, and a small one",
-        example(
-            "sessions",
-            [
+        sample.tables(
+            sessions=[
                 _session(1, 50 * _GB, alive=True),
                 _session(2, 50 * _GB, age_s=60.0),
                 _session(3, 5 << 20),
-            ],
+            ]
         ),
     ),
     Example(
         "a small session on a disk that is full of other files",
-        {**example("sessions", [_session(1, 5 << 20)]), **_disk(0.93)},
+        {**sample.tables(sessions=[_session(1, 5 << 20)]), **_disk(0.93)},
         roots=("disk-full",),
     ),
 )

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, TASK_FAILED
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -40,7 +40,6 @@ _CANCELLED = pattern(
     severity="error",
     rank=51,
     explains=("task-error",),
-    caused_by=(),
     looks_for=(RAY_EXCEPTION, TASK_FAILED),
 )
 def task_cancelled(case: Case) -> Iterator[Finding]:
@@ -92,30 +91,24 @@ def task_cancelled(case: Case) -> Iterator[Finding]:
 _TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 68, in main\n    ray.get(shard)\n'
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the result of a cancelled method",
-        {
-            "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(TaskCancelledError): ray::A.slow() (pid=391, ip=10.0.0.2, "
-            f"actor_id={'d' * 32}, repr=<a.A object at 0x7f>)\nconcurrent.futures._base.CancelledError\n\n"
-            "During handling of the above exception, another exception occurred:\n\n"
-            f"ray::A.slow() (pid=391, ip=10.0.0.2, actor_id={'d' * 32}, repr=<a.A object at 0x7f>)\n"
-            f"ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
-            **QUIET_LOGS,
-        },
-        roots=("task-cancelled",),
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(TaskCancelledError): ray::A.slow() (pid=391, ip=10.0.0.2, "
+        f"actor_id={'d' * 32}, repr=<a.A object at 0x7f>)\nconcurrent.futures._base.CancelledError\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        f"ray::A.slow() (pid=391, ip=10.0.0.2, actor_id={'d' * 32}, repr=<a.A object at 0x7f>)\n"
+        f"ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
+        logs=QUIET_LOGS,
         says=("Task A.slow was cancelled by ray.cancel",),
     ),
     Example(
         "a note about the exception",
         {"driver.log": "(watch pid=12) skipping a task: TaskCancelledError\n", **QUIET_LOGS},
     ),
-    Example(
+    console(
         "the exception of a cancelled task, without the name of its function",
-        {
-            "driver.log": f"{_TRACEBACK}ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
-            **QUIET_LOGS,
-        },
-        roots=("task-cancelled",),
+        f"{_TRACEBACK}ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
+        logs=QUIET_LOGS,
         says=("A task was cancelled",),
     ),
 )

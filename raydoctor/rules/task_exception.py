@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -87,7 +87,6 @@ _PASSING = (
     severity="error",
     rank=50,
     explains=("task-error",),
-    caused_by=(),
     looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, TRACEBACK),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
@@ -499,37 +498,29 @@ def _failed(name: str, text: str) -> live_examples.Row:
 
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",
-        {
-            "driver.log": "".join(
-                f"ERROR 04-29 00:53:54 [core.py:398] {line}\n"
-                for line in (
-                    '  File "/venv/lib/python3.11/site-packages/ray/air/config.py", line 17, in <module>',
-                    "    import pyarrow.fs",
-                    "ModuleNotFoundError: No module named 'pyarrow'",
-                )
+        "".join(
+            f"ERROR 04-29 00:53:54 [core.py:398] {line}\n"
+            for line in (
+                '  File "/venv/lib/python3.11/site-packages/ray/air/config.py", line 17, in <module>',
+                "    import pyarrow.fs",
+                "ModuleNotFoundError: No module named 'pyarrow'",
             )
-            + f"ERROR 04-29 00:53:54 [async_llm.py:399] {_ENGINE_FAILED.sample}\n"
-        },
-        roots=("task-exception",),
+        )
+        + f"ERROR 04-29 00:53:54 [async_llm.py:399] {_ENGINE_FAILED.sample}\n",
         says=("could not import pyarrow", "Install pyarrow"),
     ),
-    Example(
+    console(
         "optional packages that are missing",
-        {
-            "driver.log": "WARNING 04-29 00:53:54 [config.py:3] ModuleNotFoundError: No module named 'apex'\n"
-            "ERROR 04-29 00:53:54 [core.py:398] falling back: No module named 'apex'\n"
-            "ModuleNotFoundError: No module named 'apex'\nepoch 2\n"
-        },
+        "WARNING 04-29 00:53:54 [config.py:3] ModuleNotFoundError: No module named 'apex'\n"
+        "ERROR 04-29 00:53:54 [core.py:398] falling back: No module named 'apex'\n"
+        "ModuleNotFoundError: No module named 'apex'\nepoch 2\n",
     ),
-    Example(
+    console(
         "three equal failures, and a task that depended on one of them",
-        {
-            "driver.log": _RAISED * 3 + _BY_INPUT,
-            **QUIET_LOGS,
-        },
-        roots=("task-exception",),
+        _RAISED * 3 + _BY_INPUT,
+        logs=QUIET_LOGS,
         says=(
             "3 calls of load_shard raised KeyError: 'price'",
             "column_mean (shards.py:40)",
@@ -539,17 +530,13 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an exception raised from another one",
         {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        roots=("task-exception",),
         says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
     ),
-    Example(
+    console(
         "a result that the program never fetched",
-        {
-            "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
-            f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
-            **QUIET_LOGS,
-        },
-        roots=("task-exception",),
+        "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
+        f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
+        logs=QUIET_LOGS,
         says=("never fetched the result",),
     ),
     Example(
@@ -558,48 +545,37 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
             **QUIET_LOGS,
         },
-        roots=("task-exception",),
         says=("ReadRange->Map(price) raised ZeroDivisionError",),
     ),
-    Example(
+    console(
         "the worker could not import the function",
-        {
-            "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
-            "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
-            "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
-            "ModuleNotFoundError: No module named 'cv2'\n",
-            **QUIET_LOGS,
-        },
-        roots=("task-exception",),
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
+        "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
+        "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
+        "ModuleNotFoundError: No module named 'cv2'\n",
+        logs=QUIET_LOGS,
         says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
     ),
     Example(
         "a retried task that succeeded, as the option intends",
         {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
     ),
-    Example(
+    console(
         "an exception that a worker handled and logged",
-        {
-            "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
-            "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
-            **QUIET_LOGS,
-        },
+        "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
+        "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "the driver prints the names of tasks and exceptions",
-        {
-            "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
-            **QUIET_LOGS,
-        },
+        "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a console that ends within the traceback of a result that the program never fetched",
-        {
-            "driver.log": "(main_task pid=7) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() "
-            "(pid=390, ip=10.0.0.2)\n"
-            + "".join(f"(main_task pid=7) {line}\n" for line in _FRAMES.splitlines()[:4])
-        },
-        roots=("task-exception",),
+        "(main_task pid=7) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() "
+        "(pid=390, ip=10.0.0.2)\n"
+        + "".join(f"(main_task pid=7) {line}\n" for line in _FRAMES.splitlines()[:4]),
         says=(
             "load_shard raised an exception that the console cuts off, in column_mean (shards.py:40)",
         ),
@@ -610,7 +586,6 @@ EXAMPLES: tuple[Example, ...] = (
         live_examples.tables(
             tasks=[_failed("Trainer.step", "pr=<a.Trainer object at 0x7f>)\n" + _FRAMES)]
         ),
-        roots=("task-exception",),
         says=("Actor method Trainer.step raised KeyError: 'price', in column_mean (shards.py:40)",),
         severity="warning",
     ),
@@ -625,30 +600,22 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
-    Example(
+    console(
         "a console with the beginning of a failure of any kind",
-        {
-            "driver.log": 'ray::load_shard() (pid=390, ip=10.0.0.2)\n  File "/app/etl.py", line 8, in load_shard\n'
-            "    rows = ray.get(reference)\n"
-        },
+        'ray::load_shard() (pid=390, ip=10.0.0.2)\n  File "/app/etl.py", line 8, in load_shard\n'
+        "    rows = ray.get(reference)\n",
     ),
-    Example(
+    console(
         "an actor called the method, so that the driver's echo of this actor shows the failure",
-        {
-            "driver.log": "(Trainer pid=7, ip=10.0.0.2) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): "
-            "ray::Engine.start() (pid=390, ip=10.0.0.2)\n"
-            '(Trainer pid=7, ip=10.0.0.2)   File "/app/engine.py", line 40, in start\n(Trainer pid=7, ip=10.0.0.2)     self.model.load()\n'
-            "(Trainer pid=7, ip=10.0.0.2) AttributeError: 'Engine' object has no attribute 'model'\n"
-        },
-        roots=("task-exception",),
+        "(Trainer pid=7, ip=10.0.0.2) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): "
+        "ray::Engine.start() (pid=390, ip=10.0.0.2)\n"
+        '(Trainer pid=7, ip=10.0.0.2)   File "/app/engine.py", line 40, in start\n(Trainer pid=7, ip=10.0.0.2)     self.model.load()\n'
+        "(Trainer pid=7, ip=10.0.0.2) AttributeError: 'Engine' object has no attribute 'model'\n",
         says=("Engine.start raised AttributeError",),
     ),
-    Example(
+    console(
         "a paste that ends within the traceback of a failed call",
-        {
-            "driver.log": 'ray::Engine.start() (pid=390, ip=10.0.0.2)\n  File "/app/engine.py", line 40, in start\n    self.model.load()\n'
-        },
-        roots=("task-exception",),
+        'ray::Engine.start() (pid=390, ip=10.0.0.2)\n  File "/app/engine.py", line 40, in start\n    self.model.load()\n',
         severity="warning",
         says=("the console cuts off, in start (engine.py:40)",),
     ),

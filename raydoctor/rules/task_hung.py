@@ -66,7 +66,6 @@ _LONG, _TIMES = 30.0, 10.0
     severity="error",
     rank=77,
     explains=("task", "waiting"),
-    caused_by=(),
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
@@ -397,7 +396,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "seven tasks took half a second each, and the eighth never ends",
         _files(_table("10:42:54", 7) + _table("10:43:54", 7), ended="10:44:20"),
-        roots=("task-hung",),
         consequences=("get-timeout",),
         says=(
             "Task resample (pid 471) has run for at least 86 s",
@@ -408,7 +406,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "no peers in the logs, but a stack",
         {**_files(_table("10:43:54", 0)), "ray-stack.txt": _STACK},
-        roots=("task-hung",),
         consequences=("get-timeout",),
         says=("waits for a lock in resample (train.py:31)",),
     ),
@@ -431,7 +428,6 @@ EXAMPLES: tuple[Example, ...] = (
                 "all_reduce (torch/distributed/distributed_c10d.py:2501)",
             ),
         },
-        roots=("task-hung",),
         consequences=("get-timeout",),
         says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
     ),
@@ -446,7 +442,6 @@ EXAMPLES: tuple[Example, ...] = (
                 1,
             ),
         },
-        roots=("task-hung",),
         consequences=("get-timeout",),
         says=(
             "resample (pid 471)",
@@ -456,7 +451,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: a task waits for a database that does not answer, and two tasks wait for it",
         _live(sampled.took("load", 24, 0.5)),
-        roots=("task-hung",),
         says=(
             "load (pid 801)",
             "10.0.0.9:5432",
@@ -469,14 +463,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: a task without finished peers may wait on purpose",
         _live(),
-        roots=("task-hung",),
         says=("no finished load to compare with",),
         severity="warning",
     ),
     Example(
         "live: a task waits for an event beside a heartbeat thread",
         _beside_heartbeat(),
-        roots=("task-hung",),
         says=("thread beat sleeps", "whether that will end is not known"),
         severity="info",
     ),

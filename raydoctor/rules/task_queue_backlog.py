@@ -169,7 +169,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "more than a thousand queued tasks on one node",
         _raylet(QUEUED[0].sample),
-        roots=("task-queue-backlog",),
         says=("1000 tasks are queued", "ray.wait"),
     ),
     Example(
@@ -180,7 +179,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "workers for nested tasks",
         _raylet(START_THROTTLED.sample),
-        roots=("task-queue-backlog",),
         says=("2 s", "nested"),
     ),
     Example(

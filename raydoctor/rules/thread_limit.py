@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
     CORE,
     DRIVER,
@@ -109,7 +109,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     severity="error",
     rank=8,
     explains=("process", "registration", "start-crashed", "start-slow", "waiting", "worker"),
-    caused_by=(),
     looks_for=(*REFUSED, FATAL, UNREGISTERED, NO_FORK, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
@@ -448,13 +447,10 @@ _UNREGISTERED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a terminal's copy contains padding within the error's words",
-        {
-            "driver.log": "[2026-11-21 06:21:57,911 E 3961 4396] logging.cc:97: Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. "
-            f"what(): thread: Re{' ' * 90}source temporarily unavailable [system:11]\n"
-        },
-        roots=("thread-limit",),
+        "[2026-11-21 06:21:57,911 E 3961 4396] logging.cc:97: Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. "
+        f"what(): thread: Re{' ' * 90}source temporarily unavailable [system:11]\n",
         says=("pid 3961",),
     ),
     Example(
@@ -464,7 +460,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.err": "".join(_GRPC + _TERMINATE + _dead(n) for n in range(3)),
             "logs/gcs_server.out": "",
         },
-        roots=("thread-limit",),
         says=("3 worker processes", "10.0.0.2", "pids.max", "ulimit -u", "--pids-limit"),
     ),
     Example(
@@ -474,7 +469,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.err": _OPENBLAS + _dead(0),
             "logs/gcs_server.out": "",
         },
-        roots=("thread-limit",),
         says=("64", "4096", "OPENBLAS_NUM_THREADS"),
     ),
     Example(
@@ -486,7 +480,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
             "logs/raylet.out": _STARTED,
         },
-        roots=("thread-limit",),
         says=("pid 472",),
     ),
     Example(
@@ -506,99 +499,74 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STARTED,
         },
     ),
-    Example(
+    console(
         "two workers of a console without other logs",
-        {
-            "driver.log": "".join(
-                f"(pid={pid}) [2026-11-21 10:58:25,816 E {pid} {pid}] logging.cc:97: {FATAL.sample}\n"
-                for pid in (911, 912)
-            )
-            + _GRPC
-        },
-        roots=("thread-limit",),
+        "".join(
+            f"(pid={pid}) [2026-11-21 10:58:25,816 E {pid} {pid}] logging.cc:97: {FATAL.sample}\n"
+            for pid in (911, 912)
+        )
+        + _GRPC,
         says=("2 processes aborted", "pids.max"),
     ),
-    Example(
+    console(
         "the driver itself, with the message of boost",
-        {
-            "driver.log": "[2026-11-21 10:58:25,816 E 77 77] logging.cc:97: Unhandled exception: "
-            "N5boost10wrapexceptINS_6system12system_errorEEE. what(): thread: Resource temporarily unavailable [system:11]\n"
-        },
-        roots=("thread-limit",),
+        "[2026-11-21 10:58:25,816 E 77 77] logging.cc:97: Unhandled exception: "
+        "N5boost10wrapexceptINS_6system12system_errorEEE. what(): thread: Resource temporarily unavailable [system:11]\n",
         says=("(pid 77)", "ulimit -u"),
     ),
-    Example(
+    console(
         "the refusal just before a driver cannot register",
-        {
-            "driver.log": f"2026-11-21 10:58:24,387\tINFO worker.py:1771 -- {STARTED_LOCAL.sample}\n"
-            "E1121 10:58:25.605366961 2474 thd.cc:157]   pthread_create failed: Resource temporarily unavailable\n"
-            f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n"
-        },
-        roots=("thread-limit",),
+        f"2026-11-21 10:58:24,387\tINFO worker.py:1771 -- {STARTED_LOCAL.sample}\n"
+        "E1121 10:58:25.605366961 2474 thd.cc:157]   pthread_create failed: Resource temporarily unavailable\n"
+        f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n",
         says=("could not register with its raylet", "pids.max"),
         severity="critical",
     ),
-    Example(
+    console(
         "a library got fewer threads long before a driver could not register",
-        {
-            "driver.log": f"{REFUSED[0].sample}\n"
-            + "loss 0.1\n" * 9
-            + f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n"
-        },
+        f"{REFUSED[0].sample}\n"
+        + "loss 0.1\n" * 9
+        + f"[2026-11-21 10:58:25,819 E 77 77] core_worker.cc:251: {_UNREGISTERED}\n",
         roots=("driver-not-registered",),
     ),
-    Example(
+    console(
         "a shell on the node cannot start any command",
-        {"driver.log": "-bash: fork: retry: No child processes\n" * 3},
-        roots=("thread-limit",),
+        "-bash: fork: retry: No child processes\n" * 3,
         says=("a shell another process", "pids.max"),
     ),
-    Example(
+    console(
         "a script that starts Ray",
-        {"driver.log": f"/app/start.sh: line 12: {NO_FORK.sample.partition(': ')[2]}\n"},
+        f"/app/start.sh: line 12: {NO_FORK.sample.partition(': ')[2]}\n",
         roots=("thread-limit",),
     ),
-    Example(
+    console(
         "a shell without memory, and a note",
-        {
-            "driver.log": "bash: fork: Cannot allocate memory\nIf fork: retry: No child processes appears, raise the limit\n"
-        },
+        "bash: fork: Cannot allocate memory\nIf fork: retry: No child processes appears, raise the limit\n",
     ),
-    Example(
+    console(
         "a socket or lock that is busy, and a library that got fewer threads",
-        {
-            "driver.log": "BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
-            f"(train pid=12) {REFUSED[0].sample}\nloss 0.1\n"
-        },
+        "BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+        f"(train pid=12) {REFUSED[0].sample}\nloss 0.1\n",
     ),
-    Example(
+    console(
         "OpenMP ends a worker in a console",
-        {
-            "driver.log": "(load pid=129) libgomp: Thread creation failed: Resource temporarily unavailable\n"
-        },
-        roots=("thread-limit",),
+        "(load pid=129) libgomp: Thread creation failed: Resource temporarily unavailable\n",
         says=("load (pid 129)", "refused another thread"),
     ),
-    Example(
+    console(
         "a program that quotes the message",
-        {"driver.log": "if you see 'libgomp: Thread creation failed', raise the limit\n"},
+        "if you see 'libgomp: Thread creation failed', raise the limit\n",
     ),
-    Example(
+    console(
         "a pasted log shows gRPC's refusals and nothing else",
-        {
-            "driver.log": "E1121 11:41:39.402580729     469 thd.cc:157]                           pthread_create failed: Resource "
-            "temporarily unavailable\n" * 2
-        },
-        roots=("thread-limit",),
+        "E1121 11:41:39.402580729     469 thd.cc:157]                           pthread_create failed: Resource "
+        "temporarily unavailable\n" * 2,
         says=("The system refused another thread",),
     ),
-    Example(
+    console(
         "the same in a program that goes on: no process ended",
-        {
-            "driver.log": "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable\n"
-            "epoch 1\nepoch 2\ntraining done\n"
-        },
-        roots=("thread-limit",),
+        "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable\n"
+        "epoch 1\nepoch 2\ntraining done\n",
         severity="warning",
     ),
 )

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, OUTPUT
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -238,57 +238,49 @@ _SHORT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "three attempts in a console of Ray 2.46",
-        {"driver.log": (_ATTEMPT + _TIMED_OUT) * 3},
-        roots=("train-group-timeout",),
+        (_ATTEMPT + _TIMED_OUT) * 3,
         says=("8 workers (8 × {'CPU': 1, 'GPU': 1}) within 30 s, in 3 attempts", "ray status"),
     ),
-    Example(
+    console(
         "the same, and the autoscaler reports again and again that no node fits",
-        {"driver.log": _TIMED_OUT + 2 * _NO_NODE},
+        _TIMED_OUT + 2 * _NO_NODE,
         roots=("infeasible-request",),
         consequences=("train-group-timeout",),
         severity="warning",
     ),
-    Example(
+    console(
         "the cluster is smaller than the group, and the controller gives up",
-        {"driver.log": _ATTEMPT + _SHORT},
-        roots=("train-group-timeout",),
+        _ATTEMPT + _SHORT,
         says=("they need 8 GPU together, and the cluster has at most 4",),
     ),
-    Example(
+    console(
         "Train V1 gives up its placement group",
-        {
-            "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(TimeoutError): ray::_Inner.train() (pid=275, "
-            "ip=10.0.0.2, actor_id=0530923def9c4a86e8a1982f01000000, repr=TorchTrainer)\n"
-            '  File "/usr/lib/python3.11/site-packages/ray/train/_internal/backend_executor.py", line 257, in _create_placement_group\n'
-            f"    raise TimeoutError(\n{GROUP_REFUSED.sample}\n"
-        },
-        roots=("train-group-timeout",),
+        "Traceback (most recent call last):\nray.exceptions.RayTaskError(TimeoutError): ray::_Inner.train() (pid=275, "
+        "ip=10.0.0.2, actor_id=0530923def9c4a86e8a1982f01000000, repr=TorchTrainer)\n"
+        '  File "/usr/lib/python3.11/site-packages/ray/train/_internal/backend_executor.py", line 257, in _create_placement_group\n'
+        f"    raise TimeoutError(\n{GROUP_REFUSED.sample}\n",
         says=("it needs 2 CPUs and 1 GPU together, with 3 CPUs free",),
     ),
-    Example(
+    console(
         "Ray Tune warns that the trial does not fit",
-        {"driver.log": f"2026-11-21 10:53:17,048\tWARNING insufficient_resources_manager.py:163 -- {NOT_STARTED.sample}\n"},
-        roots=("train-group-timeout",),
+        f"2026-11-21 10:53:17,048\tWARNING insufficient_resources_manager.py:163 -- {NOT_STARTED.sample}\n",
         says=("9 CPUs and 4 GPUs together, and the cluster has 16 CPUs and 2 GPUs",),
         severity="warning",
     ),
-    Example(
+    console(
         "the same warning of an autoscaling cluster, and then a worker starts",
-        {"driver.log": f"2026-11-21 10:53:17,048\tWARNING insufficient_resources_manager.py:163 -- {NOT_STARTED.sample}\n"
-         f"(TorchTrainer pid=320) {train.PLACED.sample}\n"},
+        f"2026-11-21 10:53:17,048\tWARNING insufficient_resources_manager.py:163 -- {NOT_STARTED.sample}\n"
+         f"(TorchTrainer pid=320) {train.PLACED.sample}\n",
     ),
-    Example(
+    console(
         "a second attempt starts, after a node was added",
-        {"driver.log": f"{_ATTEMPT}{_TIMED_OUT}{_ATTEMPT}(TrainController pid=100) {train.GROUP_STARTED.sample}\n"},
+        f"{_ATTEMPT}{_TIMED_OUT}{_ATTEMPT}(TrainController pid=100) {train.GROUP_STARTED.sample}\n",
     ),
-    Example(
+    console(
         "a task and a program quote the messages",
-        {
-            "driver.log": f"(report pid=12) {train.TIMEOUT.sample}\nfaq: 'The worker group startup timed out after 30.0 seconds waiting for 8 "
-            f"workers' means that GPUs are taken\n(report pid=12) {SHORT.sample}\n(report pid=12) {NOT_STARTED.sample}\n",
-        },
+        f"(report pid=12) {train.TIMEOUT.sample}\nfaq: 'The worker group startup timed out after 30.0 seconds waiting for 8 "
+        f"workers' means that GPUs are taken\n(report pid=12) {SHORT.sample}\n(report pid=12) {NOT_STARTED.sample}\n",
     ),
 )  # fmt: skip

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -246,23 +246,20 @@ _CUT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the notice, a checkpoint, and the controller gives up",
-        {"driver.log": _WATCHER + _TOLD + _SAVED + _GAVE_UP},
-        roots=("train-preempted",),
+        _WATCHER + _TOLD + _SAVED + _GAVE_UP,
         says=("Node b157c93d", "(rank 1)", "after a checkpoint was saved", "no attempts left"),
     ),
-    Example(
+    console(
         "a console that begins inside the error of a rank, of Ray 2.56",
-        {"driver.log": _CUT},
-        roots=("train-preempted",),
+        _CUT,
         says=("b157c93d", "no checkpoint after the notice"),
         severity="warning",
     ),
-    Example(
+    console(
         "the notice alone, in the words of a development version",
-        {"driver.log": f"(PreemptionWatcher pid=90) PreemptionWatcher: drain detected: {{'{_N}': 0}}\n"},
-        roots=("train-preempted",),
+        f"(PreemptionWatcher pid=90) PreemptionWatcher: drain detected: {{'{_N}': 0}}\n",
         says=("Node b157c93d of the training run was preempted",),
         severity="warning",
     ),
@@ -277,15 +274,13 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("node-died",),
         consequences=("train-preempted",),
     ),
-    Example(
+    console(
         "a run that finishes before the deadline",
-        {"driver.log": f"{_WATCHER}{_TOLD}{_SAVED}(TrainController pid=80) {FINISHED.sample}\n"},
+        f"{_WATCHER}{_TOLD}{_SAVED}(TrainController pid=80) {FINISHED.sample}\n",
     ),
-    Example(
+    console(
         "a task and a program print the words",
-        {
-            "driver.log": f"(report pid=12) {DETECTED.sample}\n(report pid=12) {LOST.sample}\n"
-            "runbook: Training was interrupted by node preemption means that the spot machine is gone\n",
-        },
+        f"(report pid=12) {DETECTED.sample}\n(report pid=12) {LOST.sample}\n"
+        "runbook: Training was interrupted by node preemption means that the spot machine is gone\n",
     ),
 )  # fmt: skip

@@ -33,7 +33,7 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -355,21 +355,16 @@ _V1 = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the end of a notebook's traceback, and nothing above it",
-        {
-            "driver.log": "File /app/venv/lib/python3.11/site-packages/ray/train/base_trainer.py:638, in BaseTrainer.fit(self)\n"
-            "    634 result = result_grid[0]\n--> 638     raise TrainingFailedError(\n    641 return result\n\n"
-            "TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.\n"
-        },
-        roots=("train-worker-failed",),
+        "File /app/venv/lib/python3.11/site-packages/ray/train/base_trainer.py:638, in BaseTrainer.fit(self)\n"
+        "    634 result = result_grid[0]\n--> 638     raise TrainingFailedError(\n    641 return result\n\n"
+        "TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.\n",
         says=("does not show the error", "error.txt"),
     ),
-    Example(
+    console(
         "a program that expects the failure and goes on",
-        {
-            "driver.log": "caught TrainingFailedError: The Ray Train run failed. Please inspect the previous error\nepoch 2\n"
-        },
+        "caught TrainingFailedError: The Ray Train run failed. Please inspect the previous error\nepoch 2\n",
     ),
     Example(
         "rank 1 raises an exception, and rank 0 fails two seconds later",
@@ -409,7 +404,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             **QUIET_LOGS,
         },
-        roots=("train-worker-failed",),
         says=("rank 1 lost a peer",),
     ),
     Example(
@@ -438,7 +432,6 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             **QUIET_LOGS,
         },
-        roots=("train-worker-failed",),
         says=("rank 1 failed first: A worker health check has been hanging for 600.00 seconds",),
     ),
     Example(
@@ -454,55 +447,46 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("train-group-timeout",),
     ),
-    Example(
+    console(
         "the same in a console",
-        {
-            "driver.log": "(TrainController pid=100) Attempting to start training worker group of size 8 with the following resources: "
-            "[{'GPU': 1}] * 8\n(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: controller\n"
-            "(TrainController pid=100)   Error count: 1 (max allowed: inf)\n(TrainController pid=100) Error: Training failed due to "
-            "controller error:\n(TrainController pid=100) The worker group startup timed out after 30.0 seconds waiting for 8 workers.\n"
-        },
+        "(TrainController pid=100) Attempting to start training worker group of size 8 with the following resources: "
+        "[{'GPU': 1}] * 8\n(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: controller\n"
+        "(TrainController pid=100)   Error count: 1 (max allowed: inf)\n(TrainController pid=100) Error: Training failed due to "
+        "controller error:\n(TrainController pid=100) The worker group startup timed out after 30.0 seconds waiting for 8 workers.\n",
         roots=("train-group-timeout",),
     ),
-    Example(
+    console(
         "a console that dropped the lines that several ranks print, and the controller retries",
-        {
-            "driver.log": "(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: worker group\n"
-            "(TrainController pid=100)   Error count: 1 (max allowed: 3)\n(TrainController pid=100) Error: Training failed due to "
-            "worker errors:\n(TrainController pid=100) [Rank 1 Error Snippet]:\n(TrainController pid=100) \n"
-        },
-        roots=("train-worker-failed",),
+        "(TrainController pid=100) [FailurePolicy] RETRY\n(TrainController pid=100)   Source: worker group\n"
+        "(TrainController pid=100)   Error count: 1 (max allowed: 3)\n(TrainController pid=100) Error: Training failed due to "
+        "worker errors:\n(TrainController pid=100) [Rank 1 Error Snippet]:\n(TrainController pid=100) \n",
         says=(
             "The training run was restarted (failure 1, max_failures=3): the worker group failed",
         ),
         severity="warning",
     ),
-    Example(
+    console(
         "a console of Ray 2.46 with the exception of rank 1",
-        {
-            "driver.log": "".join(
-                f"(TrainController pid=100) {line}\n"
-                for line in (
-                    "Terminating training worker group after encountering failure(s) on 1 worker(s):\n[Rank 1]\n"
-                    + _ROW
-                ).splitlines()
-            )
-        },
+        "".join(
+            f"(TrainController pid=100) {line}\n"
+            for line in (
+                "Terminating training worker group after encountering failure(s) on 1 worker(s):\n[Rank 1]\n"
+                + _ROW
+            ).splitlines()
+        ),
         roots=("task-exception",),
         consequences=("train-worker-failed",),
         says=("rank 1 failed first: ValueError",),
     ),
-    Example(
+    console(
         "a task and a program print a controller's decision",
-        {
-            "driver.log": "(report pid=12) [FailurePolicy] RAISE\n(report pid=12)   Source: worker group\n"
-            "(report pid=12)   Error count: 1 (max allowed: 0)\n(report pid=12) Error: none\n"
-            "what [FailurePolicy] RAISE means: see the guide\n"
-        },
+        "(report pid=12) [FailurePolicy] RAISE\n(report pid=12)   Source: worker group\n"
+        "(report pid=12)   Error count: 1 (max allowed: 0)\n(report pid=12) Error: none\n"
+        "what [FailurePolicy] RAISE means: see the guide\n",
     ),
-    Example(
+    console(
         "only the driver's output is available",
-        {"driver.log": _RAISED},
+        _RAISED,
         roots=("task-exception",),
         consequences=("train-worker-failed",),
         says=("rank 1 failed first: ValueError",),

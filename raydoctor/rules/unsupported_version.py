@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_VERSION
 from raydoctor.model.values import Event, Finding, Link, Remedy
 
@@ -58,7 +58,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-overview/installation.html"
     severity="info",
     rank=98,
     explains=(),
-    caused_by=(),
     looks_for=(*RAY_VERSION, *OLD_WORDS),
 )
 def unsupported_version(case: Case) -> Iterator[Finding]:
@@ -106,18 +105,17 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the monitor's log records an old version",
         {"logs/monitor.log": "2026-11-21 07:40:00,000\tINFO monitor.py:691 -- Ray version: 2.7.1\n"},
-        roots=("unsupported-version",),
         says=("2.7.1",),
     ),
-    Example(
+    console(
         "a driver's output in the words of an old version",
-        {"driver.log": f"{OLD_WORDS[1].sample}\n"},
+        f"{OLD_WORDS[1].sample}\n",
         roots=("ray-oom-kill", "unsupported-version"),
         says=("older than 2.9",),
     ),
-    Example(
+    console(
         "a driver logs what later versions print with a prefix",
-        {"driver.log": f"{OLD_WORDS[0].sample}\n"},
+        f"{OLD_WORDS[0].sample}\n",
         roots=("unsupported-version", "worker-vanished"),
         says=("older than 2.9",),
     ),

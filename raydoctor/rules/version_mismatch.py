@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -74,7 +74,6 @@ _NODE_INFO_SINCE = (2, 54)
     severity="critical",
     rank=12,
     explains=("versions",),
-    caused_by=(),
     looks_for=(
         _TOLD,
         _CUT_OFF,
@@ -242,17 +241,13 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.40.0"),
             "logs/raylet.out": "",
         },
-        roots=("version-mismatch",),
         says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
     ),
-    Example(
+    console(
         "another version of Python in Ray Client",
-        {
-            "driver.log": f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
-            .replace("2.50.0", "2.40.0")
-            .replace("3.11.7", "3.10.13", 1)
-        },
-        roots=("version-mismatch",),
+        f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
+        .replace("2.50.0", "2.40.0")
+        .replace("3.11.7", "3.10.13", 1),
         says=("Python 3.11.7", "Python 3.10.13", "python3.10"),
     ),
     Example(
@@ -262,7 +257,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.60.0"),
             "logs/raylet.out": "",
         },
-        roots=("version-mismatch",),
         says=("older than 2.55", "ray[default]==2.60.0"),
     ),
     Example(
@@ -272,24 +266,19 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _gcs("2.9.3"),
             "logs/raylet.out": "",
         },
-        roots=("version-mismatch",),
         says=("newer than 2.53", "ray[default]==2.9.3"),
     ),
-    Example(
+    console(
         "only the last number of Python's version differs, and the program ignores it",
-        {
-            "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
-            + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
-            + "loss 0.1\n",
-            **QUIET_LOGS,
-        },
+        "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
+        + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
+        + "loss 0.1\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a task that prints the same text",
-        {
-            "driver.log": "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
-            **QUIET_LOGS,
-        },
+        "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
+        logs=QUIET_LOGS,
     ),
     Example(
         "a driver of another cluster prints the same words",
@@ -299,30 +288,25 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
     ),
-    Example(
+    console(
         "a launcher that prints the error of ray job submit behind its own words",
-        {"driver.log": f"submission failed: {_TOLD.sample}"},
-        roots=("version-mismatch",),
+        f"submission failed: {_TOLD.sample}",
         says=("Ray 2.50.0", "Ray 2.40.0"),
     ),
-    Example(
+    console(
         "Ray 0.8 compares pyarrow as well",
-        {
-            "driver.log": "Traceback (most recent call last):\nException: Version mismatch: The cluster was started with:\n"
-            "    Ray: 0.8.0\n    Python: 3.6.5\n    Pyarrow: 0.14.0.RAY\nThis process on node 10.0.0.2 was started with:\n"
-            "    Ray: 0.8.0\n    Python: 3.6.7\n    Pyarrow: 0.14.0.RAY\n"
-        },
-        roots=("version-mismatch",),
+        "Traceback (most recent call last):\nException: Version mismatch: The cluster was started with:\n"
+        "    Ray: 0.8.0\n    Python: 3.6.5\n    Pyarrow: 0.14.0.RAY\nThis process on node 10.0.0.2 was started with:\n"
+        "    Ray: 0.8.0\n    Python: 3.6.7\n    Pyarrow: 0.14.0.RAY\n",
         says=("Python 3.6.7", "Python 3.6.5"),
     ),
-    Example(
+    console(
         "a console that ends with the first line of the error",
-        {"driver.log": f"{_CUT_OFF.sample}\n"},
-        roots=("version-mismatch",),
+        f"{_CUT_OFF.sample}\n",
         says=("another version of Ray or Python",),
     ),
-    Example(
+    console(
         "a program that quotes the line and runs",
-        {"driver.log": f"{_CUT_OFF.sample}\nfixed by a new installation, now running\n"},
+        f"{_CUT_OFF.sample}\nfixed by a new installation, now running\n",
     ),
 )

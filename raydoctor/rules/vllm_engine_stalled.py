@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.text import duration
@@ -256,22 +256,20 @@ _EXIT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "the engine waits until its call times out",
-        {"driver.log": _WAIT * 4 + _TIMEOUT + _END + _TASK},
-        roots=("vllm-engine-stalled",),
+        _WAIT * 4 + _TIMEOUT + _END + _TASK,
         says=("sample_tokens", "4 min", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800"),
     ),
-    Example(
+    console(
         "the engine still waits when the log ends",
-        {"driver.log": _WAIT * 3},
-        roots=("vllm-engine-stalled",),
+        _WAIT * 3,
         says=("3 min", "still compiles"),
         severity="warning",
     ),
-    Example(
+    console(
         "a GPU fault in a worker came first",
-        {"driver.log": _FAULT + _WAIT * 4 + _TIMEOUT + _END},
+        _FAULT + _WAIT * 4 + _TIMEOUT + _END,
         roots=("gpu-fault",),
         consequences=("vllm-engine-stalled",),
     ),
@@ -285,37 +283,28 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
         consequences=("vllm-engine-stalled",),
     ),
-    Example(
+    console(
         "a log that begins after the engine's own error",
-        {
-            "driver.log": "ERROR 11-21 07:34:13 [async_llm.py:416] AsyncLLM output_handler failed.\n"
-            "ERROR 11-21 07:34:13 [async_llm.py:416] Traceback (most recent call last):\n"
-            'ERROR 11-21 07:34:13 [async_llm.py:416]   File "/venv/vllm/v1/engine/async_llm.py", line 375, in output_handler\n'
-            f"ERROR 11-21 07:34:13 [async_llm.py:416] {DEAD.sample}\n"
-        },
-        roots=("vllm-engine-stalled",),
+        "ERROR 11-21 07:34:13 [async_llm.py:416] AsyncLLM output_handler failed.\n"
+        "ERROR 11-21 07:34:13 [async_llm.py:416] Traceback (most recent call last):\n"
+        'ERROR 11-21 07:34:13 [async_llm.py:416]   File "/venv/vllm/v1/engine/async_llm.py", line 375, in output_handler\n'
+        f"ERROR 11-21 07:34:13 [async_llm.py:416] {DEAD.sample}\n",
         says=("contains only its clients' errors", "grep"),
     ),
-    Example(
+    console(
         "a server quotes the error of another one",
-        {"driver.log": f"the other server printed {DEAD.sample}\n"},
+        f"the other server printed {DEAD.sample}\n",
     ),
-    Example(
+    console(
         "eight workers wait once while one compiles, and the engine starts",
-        {
-            "driver.log": "".join(
-                f"(Worker_TP{n} pid={300 + n}) {WAITING.sample}\n" for n in range(8)
-            )
-            + f"{_WAIT * 3}{_ENGINE} {CONTINUES[1].sample}\n{_WAIT}",
-            **QUIET_LOGS,
-        },
+        "".join(f"(Worker_TP{n} pid={300 + n}) {WAITING.sample}\n" for n in range(8))
+        + f"{_WAIT * 3}{_ENGINE} {CONTINUES[1].sample}\n{_WAIT}",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a program quotes the messages",
-        {
-            "driver.log": f"known harmless: {WAITING.sample}\n" * 3
-            + "retry because of TimeoutError: RPC call to execute_model timed out.\n",
-            **QUIET_LOGS,
-        },
+        f"known harmless: {WAITING.sample}\n" * 3
+        + "retry because of TimeoutError: RPC call to execute_model timed out.\n",
+        logs=QUIET_LOGS,
     ),
 )

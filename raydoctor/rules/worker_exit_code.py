@@ -49,7 +49,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
     severity="error",
     rank=35,
     explains=("process", "worker"),
-    caused_by=(),
     looks_for=(WORKER_EXIT, WORKER_DIED, RAY_EXCEPTION, EXITING),
 )
 def worker_exit_code(case: Case) -> Iterator[Finding]:
@@ -181,7 +180,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"when it is returned. Worker exits with an exit code 3.{_ADDED}",
             "logs/raylet.out": "",
         },
-        roots=("worker-exit-code",),
         says=("convert", "sys.exit(3)"),
     ),
     Example(
@@ -193,7 +191,6 @@ EXAMPLES: tuple[Example, ...] = (
             "(timeout: -1ms)\n",
             "logs/raylet.out": "",
         },
-        roots=("worker-exit-code",),
         says=('sys.exit("no licence found")',),
     ),
     Example(
@@ -203,7 +200,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"exceeded K8s pod memory limits.{_ADDED}",
             "logs/raylet.out": "",
         },
-        roots=("worker-exit-code",),
         says=("sys.exit(1)", "not evidence of memory"),
     ),
     Example(

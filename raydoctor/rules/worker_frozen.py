@@ -142,7 +142,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the exit names the watchdog (2.52 and later)",
         _exit(f"{_LEASED}RPC error: {_WATCHDOG}"),
-        roots=("worker-frozen",),
         says=("stopped answering", "kill -CONT"),
     ),
     Example(

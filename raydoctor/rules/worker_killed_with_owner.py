@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.case.signals import OWNER_GONE_KILLED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
@@ -191,9 +191,9 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
         consequences=("worker-killed-with-owner",),
     ),
-    Example(
+    console(
         "only the driver's output is available: the lease names the owner",
-        {"driver.log": _died(_OWNER, "b" * 56, _GONE) + _died(_CHILD, _OWNER, _TERM)},
+        _died(_OWNER, "b" * 56, _GONE) + _died(_CHILD, _OWNER, _TERM),
         roots=("worker-vanished",),
         consequences=("worker-killed-with-owner",),
     ),

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -373,7 +373,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
-        roots=("worker-native-crash",),
         says=(
             "SIGSEGV",
             "brightness (frames.py:32)",
@@ -391,119 +390,87 @@ EXAMPLES: tuple[Example, ...] = (
             "Registering job. job_id=01000000 driver_pid=7\n",
             "logs/raylet.out": "",
         },
-        roots=("worker-native-crash",),
         says=("The driver (pid 7) crashed", "brightness (frames.py:32)"),
     ),
-    Example(
+    console(
         "only the driver's output is available",
-        {
-            "driver.log": "(raylet) A worker died or was killed while executing a task by an unexpected system error. To "
-            "troubleshoot the problem, check the logs for the dead worker. RayTask ID: 00 Worker ID: "
-            f"{_W} Node ID: {'a' * 56} Worker IP address: 10.0.0.2 Worker port: 1 Worker PID: 129 Worker exit type: "
-            "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
-            + "".join(f"(decode pid=129) {line}\n" for line in _STACK.splitlines())
-        },
-        roots=("worker-native-crash",),
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. To "
+        "troubleshoot the problem, check the logs for the dead worker. RayTask ID: 00 Worker ID: "
+        f"{_W} Node ID: {'a' * 56} Worker IP address: 10.0.0.2 Worker port: 1 Worker PID: 129 Worker exit type: "
+        "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
+        + "".join(f"(decode pid=129) {line}\n" for line in _STACK.splitlines()),
         says=("SIGSEGV", "frames.py:32"),
     ),
-    Example(
+    console(
         "only Python's reports are echoed, of which Ray prints one",
-        {
-            "driver.log": "(Shard pid=412) Fatal Python error: Segmentation fault [repeated 3x across cluster]\n"
-            "(Shard pid=412)  [repeated 6x across cluster]\n"
-            "(Shard pid=412) Extension modules: msgpack._cmsgpack, ray._raylet, torch._C (total: 3) [repeated 3x across cluster]\n"
-        },
-        roots=("worker-native-crash",),
+        "(Shard pid=412) Fatal Python error: Segmentation fault [repeated 3x across cluster]\n"
+        "(Shard pid=412)  [repeated 6x across cluster]\n"
+        "(Shard pid=412) Extension modules: msgpack._cmsgpack, ray._raylet, torch._C (total: 3) [repeated 3x across cluster]\n",
         says=("3 workers of Shard crashed: SIGSEGV", "native library"),
     ),
-    Example(
+    console(
         "UCX's handler reports the crash, in a console",
-        {
-            "driver.log": "[gpu-3:74387:0:74387] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
-            "==== backtrace (tid:  74387) ====\n 0  /usr/lib/libucs.so.0(ucs_handle_error+0x10c) [0x7eced5f1a08c]\n"
-        },
-        roots=("worker-native-crash",),
+        "[gpu-3:74387:0:74387] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
+        "==== backtrace (tid:  74387) ====\n 0  /usr/lib/libucs.so.0(ucs_handle_error+0x10c) [0x7eced5f1a08c]\n",
         says=("The driver crashed: SIGSEGV",),
     ),
-    Example(
+    console(
         "a supervisor of processes goes on after the crash of one",
-        {
-            "driver.log": "Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
-            "child 3 was started again\nstep 12\n"
-        },
+        "Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
+        "child 3 was started again\nstep 12\n",
     ),
-    Example(
+    console(
         "only Ray's handler is echoed",
-        {
-            "driver.log": "(Shard pid=412, ip=10.0.0.7) [2026-11-21 08:07:02,476 E 412 430] logging.cc:497: "
-            "*** SIGABRT received at time=1795248422 on cpu 1 ***\n"
-        },
-        roots=("worker-native-crash",),
+        "(Shard pid=412, ip=10.0.0.7) [2026-11-21 08:07:02,476 E 412 430] logging.cc:497: "
+        "*** SIGABRT received at time=1795248422 on cpu 1 ***\n",
         says=("Shard (pid 412)", "SIGABRT"),
     ),
-    Example(
+    console(
         "a native thread crashed: the frames in Python's report are those of other threads",
-        {
-            "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
-            "Fatal Python error: Segmentation fault\n\nThread 0x00007f1a0eb14700 (most recent call first):\n"
-            '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 947 in print_logs\n'
-            '  File "/usr/lib/python3.11/threading.py", line 982 in run\n'
-        },
-        roots=("worker-native-crash",),
+        "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+        "Fatal Python error: Segmentation fault\n\nThread 0x00007f1a0eb14700 (most recent call first):\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 947 in print_logs\n'
+        '  File "/usr/lib/python3.11/threading.py", line 982 in run\n',
         says=("The driver (pid 7) crashed: SIGSEGV", "your_script.py"),
     ),
-    Example(
+    console(
         "an actor prints crash reports that it reads",
-        {
-            "driver.log": "(Reader pid=412) Fatal Python error: Segmentation fault\n"
-            "(Reader pid=412) *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
-            "(Reader pid=412) Extension modules: numpy._core._multiarray_umath (total: 1)\n"
-        },
+        "(Reader pid=412) Fatal Python error: Segmentation fault\n"
+        "(Reader pid=412) *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+        "(Reader pid=412) Extension modules: numpy._core._multiarray_umath (total: 1)\n",
     ),
-    Example(
+    console(
         "only the output of a crashed driver is available",
-        {
-            "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
-            + _STACK
-        },
-        roots=("worker-native-crash",),
+        "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+        + _STACK,
         says=("The driver (pid 7) crashed", "frames.py:32"),
     ),
-    Example(
+    console(
         "a SIGBUS in a console that kept neither header nor stack",
-        {"driver.log": _BUS + _DIED},
-        roots=("worker-native-crash",),
+        _BUS + _DIED,
         says=("The worker of Loader (pid 129) crashed: SIGBUS", "df -h /dev/shm"),
     ),
-    Example(
+    console(
         "a console that kept one line of the report",
-        {"driver.log": _BUS.partition("\n")[0] + "\n" + _DIED},
-        roots=("worker-native-crash",),
+        _BUS.partition("\n")[0] + "\n" + _DIED,
         says=("The worker of Loader (pid 129) crashed: SIGBUS",),
     ),
-    Example(
+    console(
         "the same, after Ray had found /dev/shm too small",
-        {
-            "driver.log": f"2026-11-21 07:55:01,100\tWARNING services.py:2022 -- {_SMALL}{_BUS}{_DIED}"
-        },
+        f"2026-11-21 07:55:01,100\tWARNING services.py:2022 -- {_SMALL}{_BUS}{_DIED}",
         roots=("object-store-on-disk",),
         consequences=("worker-native-crash",),
     ),
-    Example(
+    console(
         "a SIGBUS in a console that does not report the end of the process",
-        {
-            "driver.log": "(Loader pid=129, ip=10.0.0.2) [2026-11-21 07:55:33,507 E 129 140] logging.cc:361: *** SIGBUS "
-            "received at time=1795247733 on cpu 3 ***\n(Loader pid=129, ip=10.0.0.2) Fatal Python error: Bus error\n"
-        },
-        roots=("worker-native-crash",),
+        "(Loader pid=129, ip=10.0.0.2) [2026-11-21 07:55:33,507 E 129 140] logging.cc:361: *** SIGBUS "
+        "received at time=1795247733 on cpu 3 ***\n(Loader pid=129, ip=10.0.0.2) Fatal Python error: Bus error\n",
         says=("Loader (pid 129) crashed: SIGBUS",),
     ),
-    Example(
+    console(
         "a console in which a task prints a report, and a process that ended for another reason",
-        {
-            "driver.log": "(triage pid=12) *** SIGBUS received at time=1795247733 on cpu 3 ***\n"
-            "(triage pid=12) most crash reports end in Fatal Python error: Bus error\n" + _DIED,
-        },
+        "(triage pid=12) *** SIGBUS received at time=1795247733 on cpu 3 ***\n"
+        "(triage pid=12) most crash reports end in Fatal Python error: Bus error\n" + _DIED,
         roots=("worker-vanished",),
     ),
     Example(
@@ -524,89 +491,63 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
-    Example(
+    console(
         "a console with the handler's report and its first frame",
-        {
-            "driver.log": "(Party pid=379) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n"
-            f"(raylet) {WORKER_DIED.sample}\n(Party pid=379) PC: @     0x7fd011069d5e  (unknown)  link::Context::NextId()\n"
-        },
-        roots=("worker-native-crash",),
+        "(Party pid=379) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n"
+        f"(raylet) {WORKER_DIED.sample}\n(Party pid=379) PC: @     0x7fd011069d5e  (unknown)  link::Context::NextId()\n",
         says=("Party (pid 379) crashed: SIGSEGV",),
     ),
-    Example(
+    console(
         "a console that begins with the handler's report and shows no end",
-        {
-            "driver.log": "(Trial pid=379) *** SIGSEGV received at time=1795247733 on cpu 22 ***\n(Trial pid=379) PC: @     "
-            "0x7fd011069d5e  (unknown)  link::Context::NextId()\n(Trial pid=379)     @     0x7fd011069d5e  3680  (unknown)\n"
-        },
-        roots=("worker-native-crash",),
+        "(Trial pid=379) *** SIGSEGV received at time=1795247733 on cpu 22 ***\n(Trial pid=379) PC: @     "
+        "0x7fd011069d5e  (unknown)  link::Context::NextId()\n(Trial pid=379)     @     0x7fd011069d5e  3680  (unknown)\n",
         says=("Trial (pid 379) crashed: SIGSEGV",),
     ),
-    Example(
+    console(
         "a driver's console with the handler's report and its first frame",
-        {
-            "driver.log": "*** SIGABRT received at time=1795247733 on cpu 9 ***\n"
-            "PC: @     0x7fd011069d5e  (unknown)  raise\n    @     0x7fd011069d5e  3680  (unknown)\n"
-        },
-        roots=("worker-native-crash",),
+        "*** SIGABRT received at time=1795247733 on cpu 9 ***\n"
+        "PC: @     0x7fd011069d5e  (unknown)  raise\n    @     0x7fd011069d5e  3680  (unknown)\n",
         says=("crashed: SIGABRT",),
     ),
-    Example(
+    console(
         "a console that begins within Python's report",
-        {
-            "driver.log": '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
-            "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, ray._raylet, pyarrow.lib (total: 3)\n"
-        },
-        roots=("worker-native-crash",),
+        '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
+        "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, ray._raylet, pyarrow.lib (total: 3)\n",
         says=("Trial (pid 379) crashed: a fatal error, whose report begins above this text",),
     ),
-    Example(
+    console(
         "the shell reports how the program ended",
-        {
-            "driver.log": "2026-11-21 07:34:50,739\tINFO worker.py:1843 -- Started a local Ray instance.\n(load pid=12) 3 of 9\n"
-            "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py\n"
-        },
-        roots=("worker-native-crash",),
+        "2026-11-21 07:34:50,739\tINFO worker.py:1843 -- Started a local Ray instance.\n(load pid=12) 3 of 9\n"
+        "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py\n",
         says=("The driver", "crashed: SIGSEGV"),
     ),
-    Example(
+    console(
         "the shell reports a crash of another program, and the driver continues",
-        {
-            "driver.log": "sh: line 1: 12345 Segmentation fault      (core dumped) ./convert a.png\nconverted 8 of 9\n"
-            "Extension modules: numpy, scipy are built\n"
-        },
+        "sh: line 1: 12345 Segmentation fault      (core dumped) ./convert a.png\nconverted 8 of 9\n"
+        "Extension modules: numpy, scipy are built\n",
     ),
-    Example(
+    console(
         "a program prints a line about a report, without a frame",
-        {"driver.log": "*** SIGSEGV received at time=1795247733 on cpu 9 ***\nreports read: 1\n"},
+        "*** SIGSEGV received at time=1795247733 on cpu 9 ***\nreports read: 1\n",
     ),
-    Example(
+    console(
         "another process prints a report than the one that died",
-        {
-            "driver.log": "(triage pid=12) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n(triage pid=12) PC: @     "
-            f"0x7fd011069d5e  (unknown)  f()\n(raylet) {WORKER_DIED.sample}\n"
-        },
+        "(triage pid=12) *** SIGSEGV received at time=1795247733 on cpu 9 ***\n(triage pid=12) PC: @     "
+        f"0x7fd011069d5e  (unknown)  f()\n(raylet) {WORKER_DIED.sample}\n",
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "what other shells than bash print, at the end of a paste",
-        {
-            "driver.log": "$ python3 train.py\nfish: Job 1, 'python3 train.py' terminated by signal SIGSEGV (Address boundary error)\n"
-        },
-        roots=("worker-native-crash",),
+        "$ python3 train.py\nfish: Job 1, 'python3 train.py' terminated by signal SIGSEGV (Address boundary error)\n",
         says=("SIGSEGV",),
     ),
-    Example(
+    console(
         "a build tool that quotes such a line and continues",
-        {
-            "driver.log": "zsh: segmentation fault  python train.py\nthe line above is from ticket 4711\n"
-        },
+        "zsh: segmentation fault  python train.py\nthe line above is from ticket 4711\n",
     ),
-    Example(
+    console(
         "programs that quote reports and continue",
-        {
-            "driver.log": f"(sup pid=4) {_HANDLER_LINE}\n(sup pid=4) {_PC_LINE}\n(sup pid=4) child started again\n"
-            f"{_HANDLER_LINE}\n{_PC_LINE}\nreport quoted above was from ticket 4711\nall tests passed\n"
-        },
+        f"(sup pid=4) {_HANDLER_LINE}\n(sup pid=4) {_PC_LINE}\n(sup pid=4) child started again\n"
+        f"{_HANDLER_LINE}\n{_PC_LINE}\nreport quoted above was from ticket 4711\nall tests passed\n",
     ),
 )

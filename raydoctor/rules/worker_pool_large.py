@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
 
@@ -55,7 +55,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
     severity="warning",
     rank=92,
     explains=("backlog",),
-    caused_by=(),
     looks_for=(STARTED,),
 )
 def worker_pool_large(case: Case) -> Iterator[Finding]:
@@ -97,13 +96,10 @@ def _finding(node: str, most: Event, events: list[Event]) -> Finding:
 # ------------------------------------------------------------------ examples
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
+    console(
         "a raylet that reports a growing number",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(raylet) {STARTED.sample.replace('24 PY', '12 PY').replace('4x', '2x')}\n(raylet) {STARTED.sample}\n",
-        },
-        roots=("worker-pool-large",),
+        f"(raylet) {STARTED.sample.replace('24 PY', '12 PY').replace('4x', '2x')}\n(raylet) {STARTED.sample}\n",
+        logs=QUIET_LOGS,
         says=("Node 10.0.0.2 started 24 worker processes, 4 times the expected 6",),
     ),
     Example(
@@ -116,12 +112,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-pool-large",),
     ),
-    Example(
+    console(
         "a few actors on two CPUs",
-        {
-            **QUIET_LOGS,
-            "driver.log": f"(raylet) {STARTED.sample.replace('24 PY', '8 PY').replace('(6)', '(2)')}\n",
-        },
+        f"(raylet) {STARTED.sample.replace('24 PY', '8 PY').replace('(6)', '(2)')}\n",
+        logs=QUIET_LOGS,
     ),
     Example(
         "a task that prints the sentence",

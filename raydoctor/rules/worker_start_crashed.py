@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -77,7 +77,7 @@ def _finding(case: Case, one: Starts) -> Finding:
         ),
         count=max(1, one.count),
         severity="warning" if worker_start.is_over(case, one) else None,
-        remedies=tuple(_remedies(case, one, raised)),
+        remedies=tuple(_remedies(case, raised)),
         covers=(*one.events, *one.words, *one.given_up, *worker_start.echoes(case, "dead")),
     )
 
@@ -118,7 +118,7 @@ def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
         yield Link(event, "Ray gave up, and the caller got this error")
 
 
-def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy]:
+def _remedies(case: Case, raised: Raised | None) -> Iterator[Remedy]:
     path = worker_start.search_path(case)
     run = worker_start.python_with(path)
     message = raised.message if raised else ""
@@ -178,13 +178,6 @@ _TRACEBACK = (
 _N = "8a48de2b3090914191b0346f524bc049995481c98e6489957c318fee"
 
 
-def _started(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
-        f"worker_id={pid:056x}\n"
-    )
-
-
 def _unregistered(at: str, pid: int) -> str:
     text = worker_start.UNREGISTERED.sample.replace("(450)", f"({pid})")
     return f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: {text}\n"
@@ -201,7 +194,8 @@ EXAMPLES: tuple[Example, ...] = (
         "a user module hides a standard one, and Ray gives up",
         {
             "logs/raylet.out": "".join(
-                _started(f"{8 * n:02},119", 450 + n) + _unregistered(f"{8 * n + 8:02},119", 450 + n)
+                worker_start.started_line(f"{8 * n:02},119", 450 + n)
+                + _unregistered(f"{8 * n + 8:02},119", 450 + n)
                 for n in range(6)
             ),
             "logs/raylet.err": "".join(
@@ -210,7 +204,6 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": _RAISED,
         },
-        roots=("worker-start-crashed",),
         says=(
             "6 worker processes",
             "AttributeError: module 'queue'",
@@ -218,47 +211,37 @@ EXAMPLES: tuple[Example, ...] = (
             "queue.__file__",
         ),
     ),
-    Example(
+    console(
         "before 2.55 the caller only times out; only the driver's output is available",
-        {
-            "driver.log": "".join(
-                "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
-                + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
-                for n in range(3)
-            )
-            + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-        },
-        roots=("worker-start-crashed",),
+        "".join(
+            "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
+            + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
+            for n in range(3)
+        )
+        + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
         consequences=("get-timeout",),
         says=("3 worker processes", "AttributeError"),
     ),
-    Example(
+    console(
         "only the final error is available: the cause is Ray's guess",
-        {"driver.log": _RAISED},
+        _RAISED,
         roots=("worker-start-crashed",),
     ),
-    Example(
+    console(
         "a task prints the sentence",
-        {
-            "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
+        logs=QUIET_LOGS,
     ),
-    Example(
+    console(
         "a console shows only what a starting worker printed",
-        {
-            "driver.log": "(raylet) Traceback (most recent call last):\n"
-            '(raylet)   File "/opt/venv/lib/python3.12/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>\n'
-            "(raylet)     import ray\n(raylet) ModuleNotFoundError: No module named 'ray'\n"
-        },
-        roots=("worker-start-crashed",),
+        "(raylet) Traceback (most recent call last):\n"
+        '(raylet)   File "/opt/venv/lib/python3.12/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>\n'
+        "(raylet)     import ray\n(raylet) ModuleNotFoundError: No module named 'ray'\n",
         says=("A worker process died while starting", "No module named 'ray'"),
     ),
-    Example(
+    console(
         "Ctrl-C while workers start",
-        {
-            "driver.log": '(raylet) Traceback (most recent call last):\n(raylet)   File "/venv/lib/python3.11/site-packages/ray/_private/workers/'
-            'default_worker.py", line 8, in <module>\n(raylet)     import ray\n(raylet) KeyboardInterrupt\n'
-        },
+        '(raylet) Traceback (most recent call last):\n(raylet)   File "/venv/lib/python3.11/site-packages/ray/_private/workers/'
+        'default_worker.py", line 8, in <module>\n(raylet)     import ray\n(raylet) KeyboardInterrupt\n',
     ),
 )

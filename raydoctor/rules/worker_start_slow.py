@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Subject
@@ -48,7 +48,6 @@ _STORM = 16
     severity="error",
     rank=72,
     explains=("start-slow", "waiting"),
-    caused_by=(),
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
 )
@@ -163,13 +162,6 @@ def _at_once(case: Case, one: Starts) -> int:
 # ------------------------------------------------------------------ examples
 
 
-def _started(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
-        f"worker_id={pid:056x}\n"
-    )
-
-
 def _unregistered(at: str, pid: int) -> str:
     return (
         f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: Some workers of the worker process({pid}) have not "
@@ -178,7 +170,8 @@ def _unregistered(at: str, pid: int) -> str:
 
 
 _LATE = "".join(
-    _started(f"{6 * n:02},098", 451 + n) + _unregistered(f"{6 * n + 6:02},098", 451 + n)
+    worker_start.started_line(f"{6 * n:02},098", 451 + n)
+    + _unregistered(f"{6 * n + 6:02},098", 451 + n)
     for n in range(6)
 )
 
@@ -193,7 +186,6 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is "
             "most often caused by errors in the worker's Python environment setup.\n",
         },
-        roots=("worker-start-slow",),
         says=(
             "6 worker processes",
             "within 6 s",
@@ -201,35 +193,28 @@ EXAMPLES: tuple[Example, ...] = (
             "/mnt/share/site",
         ),
     ),
-    Example(
+    console(
         "before 2.55 the caller only times out; only the driver's output is available",
-        {
-            "driver.log": "".join(
-                f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3)
-            )
-            + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-        },
+        "".join(f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3))
+        + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
         roots=("worker-start-slow",),
         consequences=("get-timeout",),
     ),
     Example(
         "one worker was late, and the next one registered",
         {
-            "logs/raylet.out": _started("00,098", 451)
+            "logs/raylet.out": worker_start.started_line("00,098", 451)
             + _unregistered("06,098", 451)
-            + _started("06,100", 452)
-            + _started("40,100", 453),
+            + worker_start.started_line("06,100", 452)
+            + worker_start.started_line("40,100", 453),
             "logs/gcs_server.out": "",
         },
-        roots=("worker-start-slow",),
         says=("1 worker process",),
         severity="warning",
     ),
-    Example(
+    console(
         "a task prints the sentence",
-        {
-            "driver.log": f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
-            **QUIET_LOGS,
-        },
+        f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
+        logs=QUIET_LOGS,
     ),
 )

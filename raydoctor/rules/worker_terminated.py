@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
 from raydoctor.cluster import hosts
 from raydoctor.model import paste
@@ -229,31 +229,24 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _EXIT,
             "logs/raylet.out": _CLEANUP,
         },
-        roots=("worker-terminated",),
         says=("train", "SIGTERM", "outside Ray"),
     ),
     Example(
         "without the raylet's log the sender is unknown",
         {"logs/gcs_server.out": _EXIT},
-        roots=("worker-terminated",),
         says=("got a SIGTERM from an unknown process",),
     ),
-    Example(
+    console(
         "only Ray's sentence about an exit is left",
-        {
-            "driver.log": "The events say: Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits unexpectedly. Worker exits with "
-            "an exit code 1. The worker may have exceeded K8s pod memory limits. The process receives a SIGTERM\n"
-        },
-        roots=("worker-terminated",),
+        "The events say: Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits unexpectedly. Worker exits with "
+        "an exit code 1. The worker may have exceeded K8s pod memory limits. The process receives a SIGTERM\n",
         says=("unknown process", "kubectl describe pod"),
         severity="warning",
     ),
-    Example(
+    console(
         "a task quotes the sentence, and another sentence about an exit has no SIGTERM",
-        {
-            "driver.log": "(check pid=12) Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 1. The process "
-            "receives a SIGTERM\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 1.\n"
-        },
+        "(check pid=12) Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 1. The process "
+        "receives a SIGTERM\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 1.\n",
     ),
     Example(
         "Ray sent the SIGTERM because the owner had died",

@@ -39,7 +39,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     DRIVER,
     GCS,
@@ -290,37 +290,27 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "only the driver's output is left, and it names the actor but no process",
-        {
-            "driver.log": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
-            f"\tclass_name: Trainer\n\tactor_id: {'1' * 24}01000000\nThe actor is dead because its worker process has died. "
-            "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2.\n",
-        },
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+        f"\tclass_name: Trainer\n\tactor_id: {'1' * 24}01000000\nThe actor is dead because its worker process has died. "
+        "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2.\n",
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "a failed result that the program never fetched, and no log of Ray's daemons",
-        {
-            "driver.log": f"2026-11-21 07:34:50,741\tERROR worker.py:405 -- {_DEATH_TEXT[0].sample}\n"
-        },
-        roots=("worker-vanished",),
+        f"2026-11-21 07:34:50,741\tERROR worker.py:405 -- {_DEATH_TEXT[0].sample}\n",
         says=("only the exception that its caller got",),
     ),
-    Example(
+    console(
         "an engine logs the end of its actor",
-        {
-            "driver.log": f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n"
-        },
-        roots=("worker-vanished",),
+        f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n",
         severity="warning",
     ),
-    Example(
+    console(
         "a task and a note quote the texts, and an actor left on purpose",
-        {
-            "driver.log": f"(check pid=12) {_DEATH_TEXT[1].sample}\nIf the worker died unexpectedly while executing this task, run it "
-            f"again.\n{_DEATH_TEXT[1].sample.replace('SYSTEM_ERROR', 'INTENDED_USER_EXIT')}\n"
-        },
+        f"(check pid=12) {_DEATH_TEXT[1].sample}\nIf the worker died unexpectedly while executing this task, run it "
+        f"again.\n{_DEATH_TEXT[1].sample.replace('SYSTEM_ERROR', 'INTENDED_USER_EXIT')}\n",
     ),
     Example(
         "the text beside complete logs, which record no exit",
@@ -352,32 +342,25 @@ EXAMPLES: tuple[Example, ...] = (
             detail="Worker exits unexpectedly. Worker exits with an exit code 1.",
         ),
     ),
-    Example(
+    console(
         "a driver of Ray 0.8 logs what the raylet pushes",
-        {
-            "driver.log": "2026-11-21 07:42:46,044\tWARNING worker.py:1072 -- A worker died or was killed while executing task "
-            "ffffffffffffffff7dec85640100.\n"
-        },
+        "2026-11-21 07:42:46,044\tWARNING worker.py:1072 -- A worker died or was killed while executing task "
+        "ffffffffffffffff7dec85640100.\n",
         roots=("unsupported-version", "worker-vanished"),
     ),
-    Example(
+    console(
         "a console that cuts the raylet's message off",
-        {"driver.log": f"(raylet) {WORKER_DIED.sample.partition(' Node ID')[0][:-20]}\n"},
+        f"(raylet) {WORKER_DIED.sample.partition(' Node ID')[0][:-20]}\n",
         roots=("worker-vanished",),
     ),
-    Example(
+    console(
         "a program prints the sentence",
-        {
-            "driver.log": "(watch pid=12) A worker died or was killed while executing a task by an unexpected system error. Next\n"
-        },
+        "(watch pid=12) A worker died or was killed while executing a task by an unexpected system error. Next\n",
     ),
-    Example(
+    console(
         "a console that ends with the first words of ActorDiedError",
-        {
-            "driver.log": '  File "/venv/site-packages/ray/_private/worker.py", line 908, in get_objects\n    raise value\n'
-            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Runner\n"
-        },
-        roots=("worker-vanished",),
+        '  File "/venv/site-packages/ray/_private/worker.py", line 908, in get_objects\n    raise value\n'
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Runner\n",
         says=("An actor's worker ended suddenly",),
     ),
 )

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -51,6 +51,7 @@ from raydoctor.rules.shared.connect import (
     is_this_cluster,
 )
 from raydoctor.rules.shared.live import addresses
+from raydoctor.rules.shared.live import examples as sample
 
 _SEVERAL = Signal(
     "driver.several_rays", "Found multiple active Ray instances: ",
@@ -77,7 +78,6 @@ _LOOPBACK = ("127.", "0.0.0.0")
     severity="error",
     rank=13,
     explains=("choice-of-cluster",),
-    caused_by=(),
     looks_for=(STARTED_LOCAL, CONNECTING, CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
 )  # fmt: skip
 def wrong_cluster(case: Case) -> Iterator[Finding]:
@@ -266,14 +266,24 @@ _TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 2
 _FILE = "/tmp/ray/ray_current_cluster"
 
 
-def _addresses(origin: str, address: str, answers: str, is_this: str = "false") -> dict[str, str]:
+def _addresses(
+    origin: str, address: str, answers: bool | None, is_this: bool = False
+) -> dict[str, str]:
     """The address that this shell uses, and the raylet on this machine."""
-    head = '{"table": "addresses", "at": 1795258300.0, "from": "environment", "total": 2, "rows": ['
-    used = f'{{"origin":"{origin}","address":"{address}","answers":{answers},"is_this":{is_this},"used":true}}'
-    here = (
-        '{"origin":"raylet","address":"10.0.0.2:6379","answers":true,"is_this":true,"used":false}'
-    )
-    return {"live/live-addresses.json": f"{head}\n{used},\n{here}\n]}}\n"}
+    used: sample.Row = {
+        "origin": origin,
+        "address": address,
+        "answers": answers,
+        "is_this": is_this,
+    }
+    here: sample.Row = {
+        "origin": "raylet",
+        "address": "10.0.0.2:6379",
+        "answers": True,
+        "is_this": True,
+    }
+    rows = [{**used, "used": True}, {**here, "used": False}]
+    return sample.tables(1795258300.0, addresses=rows)
 
 
 EXAMPLES: tuple[Example, ...] = (
@@ -284,44 +294,36 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
         },
-        roots=("wrong-cluster",),
         says=("raysubmit_grZVwcH86PK5tgyy", "ray.init()"),
     ),
     Example(
         "the driver joined another cluster than the captured one",
         {"driver.log": _JOINED, "logs/gcs_server.out": _GCS, **_RAYLET},
-        roots=("wrong-cluster",),
         says=("10.0.0.3:6390", "10.0.0.2"),
         severity="warning",
     ),
-    Example(
+    console(
         "two clusters on the machine, and the driver cannot choose",
-        {
-            "driver.log": f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
-            "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n"
-        },
-        roots=("wrong-cluster",),
+        f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
+        "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n",
         says=("10.0.0.2:6379 and 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
         severity="critical",
     ),
-    Example(
+    console(
         "two clusters on the machine, and Ray chose one",
-        {"driver.log": f"2026-11-21 10:51:13,506\tWARNING services.py:412 -- {_SEVERAL.sample}\n"},
-        roots=("wrong-cluster",),
+        f"2026-11-21 10:51:13,506\tWARNING services.py:412 -- {_SEVERAL.sample}\n",
         says=("joined the latest, 10.0.0.3:6390",),
         severity="warning",
     ),
     Example(
         "no Ray on the driver's machine",
         {"driver.log": f"{_TRACEBACK}{_NONE.sample}\n", "logs/gcs_server.out": _GCS, **_RAYLET},
-        roots=("wrong-cluster",),
         says=("10.0.0.2",),
         severity="critical",
     ),
     Example(
         "a stale address file of a dead cluster hides the running one",
-        {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
-        roots=("wrong-cluster",),
+        {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", False)},
         says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
     ),
     Example(
@@ -329,9 +331,8 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
-            **_addresses("RAY_ADDRESS", "10.0.0.9:6379", "true"),
+            **_addresses("RAY_ADDRESS", "10.0.0.9:6379", True),
         },
-        roots=("wrong-cluster",),
         says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
         severity="warning",
     ),
@@ -340,7 +341,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
-            **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", "null"),
+            **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", None),
         },
     ),
     Example(
@@ -348,7 +349,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
-            **_addresses(_FILE, "10.0.0.2:6379", "true", "true"),
+            **_addresses(_FILE, "10.0.0.2:6379", True, True),
         },
     ),
     Example(

@@ -302,10 +302,10 @@ def queued(scene: Scene, work: UnfinishedTask) -> Waiting | None:
     if silent := scene.silent.get(work.event["worker_id"]):
         return _unanswered(work, silent)
     if work.state in live_calls.QUEUED and work.actor:
-        return _behind(scene, work, scene.of_actor.get(work.actor, []))
+        return _behind(work, scene.of_actor.get(work.actor, []))
     creation = scene.candidates.get("f" * 16 + work.actor) if work.kind == "method" else None
     if creation is not None:
-        return _behind(scene, work, [creation])
+        return _behind(work, [creation])
     is_argument = work.state in ("PENDING_ARGS_AVAIL", "GETTING_AND_PINNING_ARGS")
     return _argument(scene, work) if is_argument else None
 
@@ -322,7 +322,7 @@ def _unanswered(work: UnfinishedTask, silent: Event) -> Waiting:
     )
 
 
-def _behind(scene: Scene, work: UnfinishedTask, running: list[UnfinishedTask]) -> Waiting | None:
+def _behind(work: UnfinishedTask, running: list[UnfinishedTask]) -> Waiting | None:
     """An actor runs its calls one after the other, unless it has threads or coroutines."""
     if not running:
         return None

@@ -246,7 +246,7 @@ class WatchedCluster:
         now = time.monotonic()
         if now >= self._logs_next:
             self._logs_next = now + _LOGS_EVERY
-            if self._logs.growth().is_trouble:
+            if self._logs.has_trouble():
                 return True
         return self._is_stuck(now) or any(
             each.event in ("tasks-failed", "node-gone", "worker-silent") for each in events

@@ -25,7 +25,7 @@ def _report(
     limit = threshold / 0.8
     victims = holders[:1]
     return OomReport(
-        _EVENT, "n", "10.0.0.2", used, limit, min(threshold, used), victims, holders, 1, 0.0, 0.0
+        _EVENT, "n", "10.0.0.2", used, limit, min(threshold, used), victims, holders, 1
     )
 
 

@@ -54,7 +54,7 @@ def flux_hot(case: Case):
 
 
 EXAMPLES = (
-    Example("hot", {**GCS, "logs/raylet.out": LINE + "900\\n"}, roots=("flux-hot",), says=("900",)),
+    Example("hot", {**GCS, "logs/raylet.out": LINE + "900\\n"}, says=("900",)),
     Example("cool", {**GCS, "logs/raylet.out": LINE + "20\\n"}),
 )
 '''
@@ -113,7 +113,7 @@ def test_its_author_tests_it(folder: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("instead_of", "stands", "problem"),
     [
-        ('roots=("flux-hot",)', "roots=()", "no positive example"),
+        ('says=("900",)', "", "no positive example"),
         ('says=("900",)', 'says=("901",)', "contain '901'"),
         ("## Fix\nCool it.\n", "", "the headings must be"),
         ("overheated.", "overheated", "full stop"),

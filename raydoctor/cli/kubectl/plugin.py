@@ -74,7 +74,6 @@ def _cluster_options(command: _Command) -> _Command:
             type=options.Duration(1, 3600),
             default="60s",
             show_default=True,
-            metavar="DURATION",
             help="Time limit of all calls of kubectl together.",
         ),
         click.option("--kubeconfig", metavar="FILE", help="As for kubectl."),
@@ -89,20 +88,9 @@ def _cluster_options(command: _Command) -> _Command:
 @click.command("diagnose", short_help="What broke, why, and how to fix it.", **options.SETTINGS)
 @_cluster_options
 @options.format_option(*options.REPORT_FORMATS)
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.time_option,
-    help="Only incidents since this time: 2h (before now), 2026-11-21T07:30 (local time).",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["critical", "error", "warning", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="The lowest severity that gives exit code 1.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
+@options.since_option("Only incidents since this time")
+@options.fail_on_option
+@options.output_option
 @options.rules_option
 @options.verbose_option
 def _diagnose(since: float | None, fail_on: str, **rest: Any) -> int:
@@ -157,14 +145,7 @@ def _collect(output: str | None, anonymize: bool, **rest: Any) -> int:
 
 @click.command("hung", short_help="Find hung tasks, and what they wait for.", **options.SETTINGS)
 @_cluster_options
-@click.option(
-    "--min-age",
-    type=options.Duration(),
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="Idle time after which a task without finished peers counts as hung.",
-)
+@options.min_age_option
 @options.format_option("text", "json")
 @options.verbose_option
 def _hung(min_age: float, form: str, verbose: bool, **rest: Any) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
 
@@ -19,28 +18,21 @@ _READ = 64 << 10
 _FILES = 5_000
 
 
-class Growth(NamedTuple):
-    """Growth of the logs since the last call."""
-
-    grew: bool
-    is_trouble: bool
-
-
 class Logs:
-    """The logs of one session; the first call reports no growth."""
+    """The logs of one session; the first call reports no trouble."""
 
     def __init__(self, session_dir: str) -> None:
         self._folder = os.path.join(session_dir, "logs") if session_dir else ""
         self._sizes: dict[str, int] | None = None
 
-    def growth(self) -> Growth:
-        """Growth since the last call; never raises, and a missing folder has not grown."""
+    def has_trouble(self) -> bool:
+        """Whether lines written since the last call look like errors; never raises."""
         sizes = self._now()
         before, self._sizes = self._sizes, sizes
         if before is None:
-            return Growth(False, False)
+            return False
         grown = {name: before.get(name, 0) for name in sizes if sizes[name] > before.get(name, 0)}
-        return Growth(bool(grown), any(self._is_trouble(*each) for each in grown.items()))
+        return any(self._is_trouble(*each) for each in grown.items())
 
     def _now(self) -> dict[str, int]:
         sizes: dict[str, int] = {}

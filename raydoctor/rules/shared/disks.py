@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.cluster import tables as live
@@ -148,9 +147,3 @@ def _uses(case: Case, disk: Event) -> list[Use]:
 def _mount_of(path: str, mounts: Iterable[str]) -> str:
     held = [m for m in mounts if path == m or path.startswith(m.rstrip("/") + "/")]
     return max(held, key=len, default="")
-
-
-def example(name: str, rows: Iterable[Mapping[str, Any]], at: float = 1795247700.0) -> str:
-    """The file of a table, for a rule's examples."""
-    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    return f'{{"table": "{name}", "at": {at}, "from": "test", "total": 1, "rows": [\n{lines}\n]}}\n'

@@ -117,11 +117,7 @@ class Status(NamedTuple):
     used: float
     capacity: float
     pending_mb: int
-    pending: int
-    spillable: int
-    in_use: int
     objects_in_use: int
-    received: int
 
 
 class Pulls(NamedTuple):
@@ -153,7 +149,8 @@ def waiting_pulls(state: Event) -> Pulls | None:
 _USAGE = pattern(
     r"Current usage: (\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) / (\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?) GB"
 )
-_PENDING = pattern(r"(\d{1,15}) pending objects of total size (\d{1,15})MB")
+_PENDING = pattern(r"\d{1,15} pending objects of total size (\d{1,15})MB")
+_IN_USE = pattern(r"^- objects in use: (\d{1,15})", re.MULTILINE)
 
 
 def status(text: str) -> Status | None:
@@ -162,21 +159,13 @@ def status(text: str) -> Status | None:
     if not usage:
         return None
     pending = _PENDING.search(text)
+    objects = _IN_USE.search(text)
     return Status(
         used=float(usage[1]) * 1e9,
         capacity=float(usage[2]) * 1e9,
-        pending_mb=int(pending[2]) if pending else 0,
-        pending=int(pending[1]) if pending else 0,
-        spillable=_entry(text, "bytes spillable"),
-        in_use=_entry(text, "bytes in use"),
-        objects_in_use=_entry(text, "objects in use"),
-        received=_entry(text, "bytes received"),
+        pending_mb=int(pending[1]) if pending else 0,
+        objects_in_use=int(objects[1]) if objects else 0,
     )
-
-
-def _entry(text: str, name: str) -> int:
-    found = re.search(rf"^- {name}: (\d+)", text, re.MULTILINE)
-    return int(found[1]) if found else 0
 
 
 def node_of(case: Case, event: Event) -> str:

@@ -19,17 +19,17 @@ _DRIVER = f"{'f' * 40}{_JOB}"
 Row = Mapping[str, Any]
 
 
-def tables(**rows: Sequence[Row]) -> dict[str, str]:
+def tables(at: float = AT, /, **rows: Sequence[Row]) -> dict[str, str]:
     """Files of a collection: `tables(nodes=[…], tasks=[…])`; `ray_get` is the table `ray-get`."""
     return {
-        f"live/live-{name.replace('_', '-')}.json": table(name.replace("_", "-"), found)
+        f"live/live-{name.replace('_', '-')}.json": table(name.replace("_", "-"), found, at)
         for name, found in rows.items()
     }
 
 
-def table(name: str, rows: Sequence[Row]) -> str:
+def table(name: str, rows: Sequence[Row], at: float = AT) -> str:
     """One table's text."""
-    head = {"table": name, "at": AT, "from": "dashboard", "total": len(rows)}
+    head = {"table": name, "at": at, "from": "dashboard", "total": len(rows)}
     lines = (json.dumps(row, separators=(",", ":")) for row in rows)
     return json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"
 
@@ -37,6 +37,11 @@ def table(name: str, rows: Sequence[Row]) -> str:
 def node(total: resources.Needs, node_id: str = NODE, **more: object) -> Row:
     """A row of `nodes`."""
     return {"node_id": node_id, "state": "ALIVE", "resources_total": total, "labels": {}, **more}
+
+
+def daemon(kind: str, pid: int, state: str = "S", **more: object) -> Row:
+    """A row of `daemons`: a running daemon of this cluster."""
+    return {"kind": kind, "pid": pid, "state": state, "node_id": "", "is_this": True, **more}
 
 
 def task(number: int, name: str, needs: resources.Needs, **more: object) -> Row:

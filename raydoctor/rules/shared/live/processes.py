@@ -6,7 +6,6 @@ joins the rows of one machine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from raydoctor.case import Case
 from raydoctor.cluster import tables as live
 from raydoctor.model.text import size
 from raydoctor.model.values import Event
+from raydoctor.rules.shared.live import examples as sample
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
@@ -146,29 +146,20 @@ def duration(seconds: float) -> str:
 
 # ------------------------------------------------------------------ for examples
 
-AT = 1795268951.0
-"""When an example's tables were collected."""
 _HOST = {"kind": "host", "limit": 16 << 30, "used": 4 << 30}
 SESSION = "/tmp/ray/session_2026-11-21_13-00-00_000000_1"
 
 
-def example(name: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The file of a table."""
-    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    head = json.dumps({"table": name, "at": AT, "from": "proc", "total": 1})
-    return {f"live/live-{name}.json": f'{head[:-1]}, "rows": [\n{lines}\n]}}\n'}
-
-
 def machine(*rows: Mapping[str, Any]) -> dict[str, str]:
     """A machine with 16 GiB of memory and these processes."""
-    return {**example("processes", rows), **example("memory", [_HOST])}
+    return sample.tables(processes=rows, memory=[_HOST])
 
 
 def process(pid: int, kind: str, title: str, **more: object) -> dict[str, Any]:
     """A row of `processes`: a process of 10 MiB that has been running for half an hour."""
     return {
         "pid": pid,
-        "started_at": AT - 1800,
+        "started_at": sample.AT - 1800,
         "ppid": 1,
         "state": "S",
         "user": "ray",

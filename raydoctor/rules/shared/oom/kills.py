@@ -31,13 +31,12 @@ _VICTIM = pattern(
 _KILLED_WORKER = pattern(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
 _CONSIDERED = pattern(
     r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
-    r"task name=(?P<name>.{0,300}?), required resources=\{(?P<resources>[^{}]*)\}|Worker with no lease granted):?,? "
+    r"task name=(?P<name>.{0,300}?), required resources=\{[^{}]*\}|Worker with no lease granted):?,? "
     r"pid=(?P<pid>\d{1,20}), actual memory used=(?P<gb>\d{1,20}\.\d{1,20})GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
 )
 _EXCEEDED = pattern(
     r"Memory usage (?P<used>\d{1,20})B exceeded threshold of (?P<threshold>\d{1,20})B \((?P<percent>\d{1,20}(?:\.\d{1,20})?)% of (?P<limit>\d{1,20})B"
 )
-_STORE = pattern(r"bytes created by worker: (\d{1,20})")
 _COUNT = pattern(
     r"(?P<count>\d{1,10}) worker\(s\) were killed|Killing (?P<killing>\d{1,20}) worker\(s\)"
 )
@@ -46,7 +45,6 @@ _USER = pattern(
 )
 _BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
 """Rows of the table: lines up to 2.54 and from 2.57, otherwise separated by `, ` (2.55) or `; ` (2.56)."""
-_IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: (\d{1,20}(?:\.\d{1,20})?)GB")
 
 _BODY = (
     "Memory on the node (IP: 127.0.0.1, ID: 7b7300e4fc32be8d273fd1e5045162fa94b1ca910e080bbe66e7b7c8) was 3.22GB used / "
@@ -156,7 +154,6 @@ class MemoryUser(NamedTuple):
     """Task or actor method; the command of a process that is not a worker."""
     worker: str = ""
     actor: bool = False
-    cpus: float = 0.0
     killed: bool = False
 
     @property
@@ -192,8 +189,6 @@ class OomReport(NamedTuple):
     holders: tuple[MemoryUser, ...]
     """Top memory users, largest first, joined with the report's entry for the same worker."""
     killed: int
-    store_gb: float
-    idle_gb: float
     others: tuple[Event, ...] = ()
     """Further records of the same kill."""
 
@@ -212,7 +207,6 @@ def parse(event: Event, text: str) -> OomReport | None:
     considered = _considered(text)
     victims = tuple(h for h in considered if h.killed) or _named_victim(head, text)
     counted = _COUNT.search(text)
-    store, idle = _STORE.search(text), _IDLE_GB.search(text)
     return OomReport(
         event,
         head["node"],
@@ -223,29 +217,23 @@ def parse(event: Event, text: str) -> OomReport | None:
         victims,
         _holders(text, (*considered, *victims)),
         int((counted["count"] or counted["killing"]) if counted else max(len(victims), 1)),
-        int(store[1]) / 1024**3 if store else 0.0,
-        float(idle[1]) if idle else 0.0,
     )
 
 
 def _considered(text: str) -> tuple[MemoryUser, ...]:
     """Workers that the killing policy considered; 2.55 lists only the killed ones, unmarked."""
     only_chosen = "Considered workers: [" not in text
-    found = []
-    for m in _CONSIDERED.finditer(text):
-        cpus = re.search(r"CPU: (\d{1,20}(?:\.\d{1,20})?)", m["resources"] or "")
-        found.append(
-            MemoryUser(
-                int(m["pid"]),
-                float(m["gb"]),
-                m["name"] or "ray::IDLE",
-                m["worker"],
-                m["kind"] == "Actor",
-                float(cpus[1]) if cpus else 0.0,
-                bool(m["selected"]) or only_chosen,
-            )
+    return tuple(
+        MemoryUser(
+            int(m["pid"]),
+            float(m["gb"]),
+            m["name"] or "ray::IDLE",
+            m["worker"],
+            m["kind"] == "Actor",
+            bool(m["selected"]) or only_chosen,
         )
-    return tuple(found)
+        for m in _CONSIDERED.finditer(text)
+    )
 
 
 def _named_victim(head: re.Match[str], text: str) -> tuple[MemoryUser, ...]:
@@ -262,7 +250,6 @@ def _named_victim(head: re.Match[str], text: str) -> tuple[MemoryUser, ...]:
             victim["name"],
             worker["worker"] if worker else "",
             actor or victim["name"].endswith(".__init__"),
-            0.0,
             True,
         ),
     )

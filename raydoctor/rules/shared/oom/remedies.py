@@ -18,6 +18,14 @@ from raydoctor.model.values import Remedy
 from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+MONITOR_FIRST = Remedy(
+    "Let Ray's memory monitor act before the kernel does",
+    (
+        "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
+    ),
+    risk="disruptive",
+    doc=DOC,
+)
 _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
 _GROWTH = 2

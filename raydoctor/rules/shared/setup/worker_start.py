@@ -257,3 +257,11 @@ def python_with(path: str) -> paste.Pasted:
     if not path:
         return paste.shell("python")
     return paste.shell("PYTHONPATH={path:path} python", path=path)
+
+
+def started_line(at: str, pid: int) -> str:
+    """A raylet's record of a start, for the examples."""
+    return (
+        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
+        f"worker_id={pid:056x}\n"
+    )
