@@ -466,6 +466,11 @@ _FRAMES = (
     "KeyError: 'price'\n"
 )
 _RAISED = f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::load_shard() (pid=389, ip=10.0.0.2)\n{_FRAMES}"
+_OF_PYTHON_C = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(ZeroDivisionError): ray::parse() (pid=389, ip=10.0.0.2)\n"
+    '  File "<string>", line 7, in parse\n  File "<string>", line 8, in <listcomp>\n'
+    "ZeroDivisionError: division by zero\n"
+)
 _BY_INPUT = (
     f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::report() (pid=390, ip=10.0.0.2)\n"
     "  At least one of the input arguments for this task could not be computed:\n"
@@ -499,6 +504,12 @@ def _failed(name: str, text: str) -> live_examples.Row:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a list comprehension in a program of python -c",
+        {"driver.log": _OF_PYTHON_C, **QUIET_LOGS},
+        roots=("task-exception",),
+        says=("Fix parse (‹string›:8) so that it does not raise ZeroDivisionError",),
+    ),
     Example(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",
         {
