@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
@@ -26,6 +29,29 @@ _OPTIONS = (
 )
 _EQUAL, _NOT_EQUAL = 0, 1
 _METADATA = {"namespace": b"cluster", "key": b"CLUSTER_METADATA"}
+
+
+_UNUSED = ("asyncio", "grpc.aio")
+"""Modules that gRPC imports, but uses only in calls from coroutines (1.51 to 1.85 tried)."""
+
+
+class _Placeholder(ModuleType):
+    """Stands for a module, which it imports when something reads from it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def load_grpc() -> None:
+    """Import gRPC without `asyncio`: half the time of the import, and 8 MB. Raises ImportError."""
+    if not any(name in sys.modules for name in ("grpc", *_UNUSED)):
+        sys.modules.update({name: _Placeholder(name) for name in _UNUSED})
+    try:
+        import_module("grpc")
+    finally:
+        for name in _UNUSED:
+            if isinstance(sys.modules.get(name), _Placeholder):
+                del sys.modules[name]
 
 
 class CallError(Exception):
