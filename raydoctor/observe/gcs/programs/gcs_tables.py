@@ -204,8 +204,7 @@ def answer(gcs: Gcs, tables: list[str]) -> Iterator[Row]:
     gcs.want(tables)
     for name in tables:
         try:
-            found = TABLES[name](gcs)
-            yield {"table": name, "rows": found.rows, "total": found.total}
+            yield {"table": name, **TABLES[name](gcs)._asdict()}
         except CallError as failed:
             yield {"failed": name, "code": failed.code, "detail": failed.detail}
         except Exception as error:  # a message of another version must not affect the other tables
@@ -241,8 +240,13 @@ def main() -> None:
         failure = {"failed": "", "code": type(error).__name__, "detail": str(error)[:300]}
         print(json.dumps(failure), flush=True)
         return
-    for reply in serve(of):
-        print(json.dumps(reply, separators=(",", ":"), default=str), flush=True)
+    # No name holds the rows of one table while those of the next are made.
+    for text in map(_as_text, serve(of)):
+        print(text, flush=True)
+
+
+def _as_text(reply: Row) -> str:
+    return json.dumps(reply, separators=(",", ":"), default=str)
 
 
 if __name__ == "__main__":
