@@ -31,27 +31,30 @@ _EQUAL, _NOT_EQUAL = 0, 1
 _METADATA = {"namespace": b"cluster", "key": b"CLUSTER_METADATA"}
 
 
-_UNUSED = ("asyncio", "grpc.aio")
-"""Modules that gRPC imports, but uses only in calls from coroutines (1.51 to 1.85 tried)."""
-
-
 class _Placeholder(ModuleType):
     """Stands for a module, which it imports when something reads from it."""
 
     def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
 
 
-def load_grpc() -> None:
-    """Import gRPC without `asyncio`: half the time of the import, and 8 MB. Raises ImportError."""
-    if not any(name in sys.modules for name in ("grpc", *_UNUSED)):
-        sys.modules.update({name: _Placeholder(name) for name in _UNUSED})
+def import_without(name: str, *unused: str) -> None:
+    """Import a module, and others that it imports only when something uses them. Raises ImportError."""
+    if name not in sys.modules and not any(each in sys.modules for each in unused):
+        sys.modules.update({each: _Placeholder(each) for each in unused})
     try:
-        import_module("grpc")
+        import_module(name)
     finally:
-        for name in _UNUSED:
-            if isinstance(sys.modules.get(name), _Placeholder):
-                del sys.modules[name]
+        for each in unused:
+            if isinstance(sys.modules.get(each), _Placeholder):
+                del sys.modules[each]
+
+
+def load_grpc() -> None:
+    """Import gRPC without what only coroutines need: half the time, and 8 MB (1.51 to 1.85 tried)."""
+    import_without("grpc", "asyncio", "grpc.aio")
 
 
 class CallError(Exception):
