@@ -505,12 +505,6 @@ def _failed(name: str, text: str) -> live_examples.Row:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a list comprehension in a program of python -c",
-        {"driver.log": _OF_PYTHON_C, **QUIET_LOGS},
-        roots=("task-exception",),
-        says=("Fix parse (‹string›:8) so that it does not raise ZeroDivisionError",),
-    ),
-    Example(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",
         {
             "driver.log": "".join(
@@ -525,6 +519,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("task-exception",),
         says=("could not import pyarrow", "Install pyarrow"),
+    ),
+    Example(
+        "a list comprehension in a program of python -c",
+        {"driver.log": _OF_PYTHON_C, **QUIET_LOGS},
+        roots=("task-exception",),
+        says=("Fix parse (‹string›:8) so that it does not raise ZeroDivisionError",),
     ),
     Example(
         "optional packages that are missing",
