@@ -50,6 +50,8 @@ class Signal:
     """Fields that tell events of one kind apart when a storm is folded (beyond the cap)."""
     with_header: bool = False
     """Whether the pattern is searched in the record's whole first line, including the header."""
+    precedes: bool = False
+    """Whether it only records that something began, or its settings: as evidence it dates no failure."""
 
     @property
     def regex(self) -> re.Pattern[str]:

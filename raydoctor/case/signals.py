@@ -30,6 +30,7 @@ RAY_VERSION = (
         r"ray_version=(?P<version>\d+\.\d+\.\w+)",
         GCS,
         "Ray cluster metadata ray_version=2.60.0 ray_commit=b7f4259e944bf6959f721b106adc",
+        precedes=True,
     ),
     Signal(
         "ray.version",
@@ -37,6 +38,7 @@ RAY_VERSION = (
         r"^Ray version: (?P<version>\d+\.\d+\.\w+)",
         ("monitor",),
         "Ray version: 2.9.3",
+        precedes=True,
     ),
 )
 
@@ -49,6 +51,7 @@ RAYLET_STARTED = Signal(
     RAYLET,
     f"Raylet of id, {_n} started. Raylet consists of node_manager and object_manager. "
     "node_manager address: 127.0.0.1:0 object_manager address: 127.0.0.1:33891 hostname: ray-node",
+    precedes=True,
 )
 NODE_REGISTERED = (
     Signal(
@@ -57,6 +60,7 @@ NODE_REGISTERED = (
         rf"Registering new node\. .{{0,2000}}node_id=(?P<node>{_N}).{{0,2000}}?node_address=(?P<ip>\S+)",
         GCS,
         f"Registering new node. node_id={_n} node_name=127.0.0.1 node_address=127.0.0.1",
+        precedes=True,
     ),
     Signal(
         "node.registered",
@@ -64,6 +68,7 @@ NODE_REGISTERED = (
         rf"^Registering node info, node id = (?P<node>{_N}), address = (?P<ip>[^,\s]+)",
         GCS,
         f"Registering node info, node id = {_n}, address = 127.0.0.1, node name = 127.0.0.1",
+        precedes=True,
     ),
     Signal(
         "node.registered",
@@ -71,6 +76,7 @@ NODE_REGISTERED = (
         rf"^Registering node info, address = (?P<ip>[^,\s]+), .*node_id=(?P<node>{_N})",
         GCS,
         f"Registering node info, address = 127.0.0.1, node name = 127.0.0.1 node_id={_n}",
+        precedes=True,
     ),
 )
 RAYLET_SIGTERM = Signal(
@@ -177,6 +183,7 @@ JOB_STARTED = (
         r"^Registering job\..*job_id=(?P<job>[0-9a-f]{8}) driver_pid=(?P<driver_pid>\d+)",
         GCS,
         "Registering job. job_id=01000000 driver_pid=7",
+        precedes=True,
     ),
     Signal(
         "job.started",
@@ -184,6 +191,7 @@ JOB_STARTED = (
         r"^Adding job, job id = (?P<job>[0-9a-f]{8}), driver pid = (?P<driver_pid>\d+)",
         GCS,
         "Adding job, job id = 01000000, driver pid = 7",
+        precedes=True,
     ),
 )
 JOB_FINISHED = (
@@ -218,6 +226,7 @@ WORKER_STARTED = Signal(
     rf"Started worker process with pid (?P<worker_pid>\d+)(?: worker_id=(?P<worker>{_W}))?",
     RAYLET,
     f"Started worker process with pid 379 worker_id={_w}",
+    precedes=True,
 )
 WORKER_EXIT = Signal(
     "worker.exit",
@@ -285,6 +294,7 @@ ACTOR_PLACED = (
         rf"^Submitting actor creation task to worker\. actor_id=(?P<actor>{_A}) worker_id=(?P<worker>{_W}) node_id=(?P<node>{_N})",
         GCS,
         f"Submitting actor creation task to worker. actor_id={_a} worker_id={_w} node_id={_n} job_id=01000000",
+        precedes=True,
     ),
     Signal(
         "actor.placed",
@@ -292,6 +302,7 @@ ACTOR_PLACED = (
         rf"^Start creating actor (?P<actor>{_A}) on worker (?P<worker>{_W}) at node (?P<node>{_N})",
         GCS,
         f"Start creating actor {_a} on worker {_w} at node {_n}, job id = 01000000",
+        precedes=True,
     ),
 )
 # Intended exits (`exit_actor`) have the same text, so it is not a symptom by itself.

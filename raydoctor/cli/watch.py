@@ -66,10 +66,12 @@ _SPAN = options.Duration(0.001)
 def _address(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, int] | None:
+    if value is None:
+        return None
     from raydoctor.watch.serve import address
 
     try:
-        return None if value is None else address(value)
+        return address(value)
     except ValueError:
         raise click.BadParameter(f"{value} is no [HOST:]PORT; HOST is an IP address") from None
 

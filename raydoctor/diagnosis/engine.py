@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TypeVar
 
 from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
@@ -72,13 +73,28 @@ class _Candidate:
 
     @property
     def times(self) -> list[float]:
-        return [link.event.at for link in self.finding.chain if link.event.at is not None]
+        """Times of the evidence, without what began before the failure if anything else has a time."""
+        begun = _preceding(self.rule)
+        events = [link.event for link in self.finding.chain if link.event.at is not None]
+        failed = [event for event in events if event.kind not in begun]
+        return [event.at for event in failed or events if event.at is not None]
+
+    @property
+    def all_times(self) -> list[float]:
+        """Also those of the events that the finding covers without a link."""
+        return [*self.times, *(e.at for e in self.finding.covers if e.at is not None)]
 
     @property
     def key(self) -> tuple[int, int, float, str]:
         """Most severe first, then by rank, time and text, independent of the order of files."""
         first = min(self.times, default=float("inf"))
         return (SEVERITIES.index(self.severity), self.rule.rank, first, self.finding.headline)
+
+
+@cache
+def _preceding(rule: Rule) -> frozenset[str]:
+    """Kinds of the records that precede a failure."""
+    return frozenset(s.kind for s in (*signals.FACTS, *rule.looks_for) if s.precedes)
 
 
 def run(  # noqa: PLR0913 - each has a default
@@ -308,9 +324,7 @@ def _claim(
 
 def _within(root: _Candidate, since: float | None, until: float | None) -> bool:
     """Whether an incident touches the span; one without a time always does."""
-    findings = [candidate.finding for candidate in _tree(root)]
-    events = [e for f in findings for e in (*(link.event for link in f.chain), *f.covers)]
-    times = [event.at for event in events if event.at is not None]
+    times = [at for candidate in _tree(root) for at in candidate.all_times]
     if not times:
         return True
     return (since is None or max(times) >= since) and (until is None or min(times) <= until)
@@ -387,9 +401,7 @@ def _diagnosis(
         gaps=finding.gaps,
         consequences=tuple(names[id(child)] for child in candidate.children),
         first_at=min(candidate.times, default=None),
-        last_at=max(
-            [*candidate.times, *(e.at for e in finding.covers if e.at is not None)], default=None
-        ),
+        last_at=max(candidate.all_times, default=None),
     )
 
 

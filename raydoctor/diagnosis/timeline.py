@@ -294,7 +294,9 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
     for link in diagnosis.chain:
         event = link.event
         number = draft.by_event.get(id(event))
-        if number is None and event.kind != "raylet.started":  # cited for what the log lacks
+        # What precedes the failure is cited for what the log lacks afterwards.
+        precedes = (event.at or 0.0) < (diagnosis.first_at or 0.0)
+        if number is None and not precedes:
             is_gcs = diagnosis.rule == "gcs-died" and event.source.role.startswith("gcs")
             lane = CLUSTER if is_gcs else _lane_of(draft, event)
             kind: MarkKind = "death" if event.kind == AGENT_FAILED.kind else "sign"

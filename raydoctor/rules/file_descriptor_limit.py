@@ -63,6 +63,7 @@ BANNER = Signal(
     DRIVER,
     "File descriptor limit 100 is too low for production servers and may result in connection errors. At least 8192 is "
     "recommended. --- Fix with 'ulimit -n 8192'",
+    precedes=True,
 )
 REFUSED = (
     Signal(

@@ -180,9 +180,8 @@ def _what(raised: Raised) -> str:
 
 def _place(raised: Raised) -> TracebackFrame | None:
     frames = raised.frames[1:] if raised.command else raised.frames
-    own = [frame for frame in frames if frame.is_user_code]
-    named = [frame for frame in own if not frame.function.startswith("<")]
-    return (named or own)[-1] if own else raised.place
+    named = [f for f in frames if f.is_user_code and not f.function.startswith("<")]
+    return named[-1] if named else raised.place
 
 
 def _cut(text: str) -> str:

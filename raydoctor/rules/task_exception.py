@@ -465,6 +465,11 @@ _FRAMES = (
     "KeyError: 'price'\n"
 )
 _RAISED = f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::load_shard() (pid=389, ip=10.0.0.2)\n{_FRAMES}"
+_OF_PYTHON_C = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(ZeroDivisionError): ray::parse() (pid=389, ip=10.0.0.2)\n"
+    '  File "<string>", line 7, in parse\n  File "<string>", line 8, in <listcomp>\n'
+    "ZeroDivisionError: division by zero\n"
+)
 _BY_INPUT = (
     f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::report() (pid=390, ip=10.0.0.2)\n"
     "  At least one of the input arguments for this task could not be computed:\n"
@@ -510,6 +515,12 @@ EXAMPLES: tuple[Example, ...] = (
         )
         + f"ERROR 04-29 00:53:54 [async_llm.py:399] {_ENGINE_FAILED.sample}\n",
         says=("could not import pyarrow", "Install pyarrow"),
+    ),
+    console(
+        "a list comprehension in a program of python -c",
+        _OF_PYTHON_C,
+        logs=QUIET_LOGS,
+        says=("Fix parse (‹string›:8) so that it does not raise ZeroDivisionError",),
     ),
     console(
         "optional packages that are missing",

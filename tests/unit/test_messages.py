@@ -49,6 +49,21 @@ def test_the_shipped_messages_are_those_of_the_installed_ray(installed: Path) ->
     assert ray_messages.differences(installed) == []
 
 
+def test_grpc_loads_without_asyncio_and_works_with_it_afterwards() -> None:
+    """Coroutines are called as usual in a process that imported gRPC as the live commands do."""
+    probe = (
+        "import sys; from raydoctor.observe.gcs.programs.gcs_wire import load_grpc; load_grpc()\n"
+        "assert not {'asyncio', 'grpc.aio', 'ssl'} & set(sys.modules)\n"
+        "import asyncio, grpc\n"
+        "async def call():\n"
+        "    await grpc.aio.insecure_channel('127.0.0.1:1').unary_unary('/a/b')(b'', timeout=5)\n"
+        "try: asyncio.run(call())\n"
+        "except grpc.aio.AioRpcError as error: print(error.code().name)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "UNAVAILABLE\n"
+
+
 def test_every_field_that_is_wanted_is_known() -> None:
     known = {(line.scope, line.declared.split()[-1]) for version in gcs_messages.versions() for line in gcs_messages.lines(version) if line.declared}  # fmt: skip
     wanted = {

@@ -57,6 +57,29 @@ def test_a_console_alone_rules_no_cause_out(example: Example, tmp_path: Path) ->
     assert [text for text in sentences if ABSENT.search(text)] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "title", "first"),
+    [
+        ("raylet-died", "SIGKILL: its log ends", "raylet.seen_dead"),
+        ("raylet-died", "killed a moment ago", "live.daemons"),
+        ("gcs-died", "the GCS was killed: its log ends", "gcs.lost"),
+        ("driver-vanished", "the driver's output breaks off", "raylet.seen_dead"),
+        ("object-store-full", "spilling is off and the disk", "store.fallback_failed"),
+        ("gcs-unreachable", "a driver connects to a cluster", "gcs.no_answer"),
+        ("clock-skew", "a raylet starts 40 s before", "raylet.started"),
+    ],
+)
+def test_a_diagnosis_is_dated_by_its_failure(
+    name: str, title: str, first: str, tmp_path: Path
+) -> None:
+    """Not by the start of what failed, unless nothing else has a time."""
+    rule = next(rule for rule in CATALOGUE.rules if rule.name == name)
+    example = next(example for example in rule.examples if example.title.startswith(title))
+    report = rulecheck.run_example(example, CATALOGUE, tmp_path)
+    found = next(each for each in report.diagnoses if each.rule == name)
+    assert first in {e.event.kind for e in found.chain if e.event.at == found.first_at}
+
+
 def test_names_are_unique() -> None:
     names = [r.name for r in CATALOGUE.rules]
     assert len(names) == len(set(names))

@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.programs.peers import Access, RefusedListenerError, connect
+from raydoctor.observe.gcs.programs.gcs_wire import import_without
 from raydoctor.observe.gcs.replies import Probe, Reply
 
 _CONNECT = 0.5
@@ -88,6 +89,7 @@ def get(address: str, path: str, timeout: float, access: Access = _OWN) -> Dashb
 
 def request(method: str, address: str, path: str, timeout: float, access: Access) -> DashboardReply:
     """Like `get`, with another method and without a request body."""
+    import_without("http.client", "ssl")  # 4 MB; the dashboard has no TLS
     import http.client
 
     deadline = time.monotonic() + timeout

@@ -340,8 +340,8 @@ def _connected(cluster: Cluster) -> Wire:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
-        for name in ("grpc", "google.protobuf"):
-            import_module(name)
+        gcs_wire.load_grpc()
+        import_module("google.protobuf")
     except ImportError as error:
         hint = f"{sys.executable} -m pip install grpcio protobuf"
         raise RaydoctorError(f"gRPC cannot be used: {error}", hint) from error

@@ -12,11 +12,11 @@ INIT_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
 CONNECTING = Signal(
     "driver.connecting", "Connecting to existing Ray cluster at address: ",
     r"^Connecting to existing Ray cluster at address: (?P<address>(?P<ip>[^\s:]+):(?P<port>\d+))", DRIVER,
-    "Connecting to existing Ray cluster at address: 10.0.0.2:6379...",
+    "Connecting to existing Ray cluster at address: 10.0.0.2:6379...", precedes=True,
 )  # fmt: skip
 CONNECTED = Signal(
     "driver.connected", "Connected to Ray cluster.", r"^Connected to Ray cluster\.", DRIVER,
-    "Connected to Ray cluster. View the dashboard at http://127.0.0.1:8265",
+    "Connected to Ray cluster. View the dashboard at http://127.0.0.1:8265", precedes=True,
 )  # fmt: skip
 NO_NODE_INFO = Signal(
     "driver.no_node_info", "No node info found matching attributes",
@@ -27,7 +27,7 @@ NO_NODE_INFO = Signal(
 """`ray/_private/services.py`, 2.54 and later."""
 STARTED_LOCAL = Signal(
     "driver.started_local", "Started a local Ray instance.", r"^Started a local Ray instance\.", DRIVER,
-    "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265",
+    "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265", precedes=True,
 )  # fmt: skip
 UNREGISTERED = Signal(
     "driver.unregistered", "Failed to register worker ",

@@ -84,7 +84,7 @@ FALLBACK_FAILED = (
 SPILLING_OFF = Signal(
     "store.spilling_off", "Object spilling is disabled because spilling config is unspecified",
     r"^Object spilling is disabled because spilling config is unspecified", ("raylet-out",),
-    "Object spilling is disabled because spilling config is unspecified",
+    "Object spilling is disabled because spilling config is unspecified", precedes=True,
 )  # fmt: skip
 
 SPILLING_UNPARSED = Signal(

@@ -30,8 +30,10 @@ _LIBRARIES = (
     "/lib/python3",
     "python/ray/",
     "<frozen ",
-    "<string>",
 )
+_STRING = "<string>"
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+"""Frames of their own until Python 3.11; generator expressions still have one."""
 _COMMAND = pattern(r"/bin/(?P<name>[\w-]{1,60})$")
 _INSIDE_LIBRARY = pattern(
     r"/(?:site-packages|dist-packages|lib/python3[^/]*)/(?!.*-packages/)(.+)$"
@@ -49,7 +51,12 @@ class TracebackFrame(NamedTuple):
 
     @property
     def is_user_code(self) -> bool:
-        """Whether it is outside Python's library and installed packages, including Ray."""
+        """Whether it is outside Python's library and installed packages, including Ray.
+
+        `<string>` is a program of `python -c`, but also the methods that `dataclass` generates.
+        """
+        if self.file == _STRING:
+            return not self.function.startswith("__")
         return not any(part in self.file for part in _LIBRARIES)
 
     @property
@@ -91,7 +98,11 @@ class Raised(NamedTuple):
         """The innermost line of the user's program, or else the innermost line."""
         frames = self.frames[1:] if self.command else self.frames
         own = [frame for frame in frames if frame.is_user_code]
-        return own[-1] if own else self.frames[-1] if self.frames else None
+        if not own:
+            return self.frames[-1] if self.frames else None
+        around = [f for f in own if f.file == own[-1].file and f.function not in _COMPREHENSIONS]
+        is_inside = own[-1].function in _COMPREHENSIONS and around
+        return own[-1]._replace(function=around[-1].function) if is_inside else own[-1]
 
     @property
     def code(self) -> str:

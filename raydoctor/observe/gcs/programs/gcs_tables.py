@@ -19,13 +19,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydoctor.observe.collector.programs.peers import access_of
-    from raydoctor.observe.gcs.programs import gcs_rows
+    from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
     from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, RowTable, first
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
     from raydoctor.observe.gcs.programs.gcs_tasks import finished, owned_tasks, tasks
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 else:  # a program finds only modules in its own folder
     sys.path.insert(0, str(Path(__file__).parents[2] / "collector" / "programs"))
     import gcs_rows
+    import gcs_wire
     from gcs_client import LIMIT, Gcs, Row, RowTable, first
     from gcs_messages import Messages
     from gcs_tasks import finished, owned_tasks, tasks
@@ -204,8 +204,7 @@ def answer(gcs: Gcs, tables: list[str]) -> Iterator[Row]:
     gcs.want(tables)
     for name in tables:
         try:
-            found = TABLES[name](gcs)
-            yield {"table": name, "rows": found.rows, "total": found.total}
+            yield {"table": name, **TABLES[name](gcs)._asdict()}
         except CallError as failed:
             yield {"failed": name, "code": failed.code, "detail": failed.detail}
         except Exception as error:  # a message of another version must not affect the other tables
@@ -236,13 +235,18 @@ def main() -> None:
     """Serve until standard input ends."""
     try:
         of = Messages()
-        import_module("grpc")  # report a missing gRPC before the first request
+        gcs_wire.load_grpc()  # report a missing gRPC before the first request
     except Exception as error:
         failure = {"failed": "", "code": type(error).__name__, "detail": str(error)[:300]}
         print(json.dumps(failure), flush=True)
         return
-    for reply in serve(of):
-        print(json.dumps(reply, separators=(",", ":"), default=str), flush=True)
+    # No name holds the rows of one table while those of the next are made.
+    for text in map(_as_text, serve(of)):
+        print(text, flush=True)
+
+
+def _as_text(reply: Row) -> str:
+    return json.dumps(reply, separators=(",", ":"), default=str)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
@@ -26,6 +29,32 @@ _OPTIONS = (
 )
 _EQUAL, _NOT_EQUAL = 0, 1
 _METADATA = {"namespace": b"cluster", "key": b"CLUSTER_METADATA"}
+
+
+class _Placeholder(ModuleType):
+    """Stands for a module, which it imports when something reads from it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def import_without(name: str, *unused: str) -> None:
+    """Import a module, and others that it imports only when something uses them. Raises ImportError."""
+    if name not in sys.modules and not any(each in sys.modules for each in unused):
+        sys.modules.update({each: _Placeholder(each) for each in unused})
+    try:
+        import_module(name)
+    finally:
+        for each in unused:
+            if isinstance(sys.modules.get(each), _Placeholder):
+                del sys.modules[each]
+
+
+def load_grpc() -> None:
+    """Import gRPC without what only coroutines need: half the time, and 8 MB (1.51 to 1.85 tried)."""
+    import_without("grpc", "asyncio", "grpc.aio")
 
 
 class CallError(Exception):

@@ -27,6 +27,7 @@ BEGUN = Signal(
     AGENT,
     'Creating runtime env: {"pip": {"packages": ["acme==1.4.2"], "pip_check": false}} with timeout 600 seconds.',
     fold=("env",),
+    precedes=True,
 )
 GAVE_UP = Signal(
     "runtime_env.gave_up",
