@@ -597,6 +597,15 @@ EXAMPLES: tuple[Example, ...] = (
         says=("SIGSEGV",),
     ),
     Example(
+        "zsh reports the end of a job, at the end of a paste",
+        {
+            "driver.log": "2026-11-21 07:34:50,739\tINFO worker.py:1843 -- Started a local Ray instance.\n"
+            "[1]    12345 segmentation fault (core dumped)  python train.py --epochs 3\n"
+        },
+        roots=("worker-native-crash",),
+        says=("The driver", "crashed: SIGSEGV"),
+    ),
+    Example(
         "a build tool that quotes such a line and continues",
         {
             "driver.log": "zsh: segmentation fault  python train.py\nthe line above is from ticket 4711\n"

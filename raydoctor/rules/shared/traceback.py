@@ -29,6 +29,7 @@ _LIBRARIES = (
     "/dist-packages/",
     "/lib/python3",
     "python/ray/",
+    ".pyx",
     "<frozen ",
     "<string>",
 )
@@ -49,7 +50,7 @@ class TracebackFrame(NamedTuple):
 
     @property
     def is_user_code(self) -> bool:
-        """Whether it is outside Python's library and installed packages, including Ray."""
+        """Whether it is outside Python's library and installed packages, including Ray and compiled Cython."""
         return not any(part in self.file for part in _LIBRARIES)
 
     @property
