@@ -355,33 +355,6 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the placement group of an actor that had not started was removed",
-        {
-            "driver.log": _frame("of the following.").replace(
-                "The actor is dead because of the following.",
-                "Could not create the actor because its associated placement group was removed.\n"
-                "The actor never ran - it was cancelled before it started running.",
-            )
-        },
-        roots=("actor-killed",),
-        says=("because the placement group had been removed", "remove_placement_group"),
-    ),
-    Example(
-        "a task of a placement group that was removed",
-        {
-            "driver.log": "Traceback (most recent call last):\nray.exceptions.TaskPlacementGroupRemoved: The placement group "
-            "corresponding to this task has been removed.\n"
-        },
-        roots=("actor-killed",),
-        says=("the placement group of its task had been removed",),
-    ),
-    Example(
-        "a program that explains the exception",
-        {
-            "driver.log": "TaskPlacementGroupRemoved is raised when the placement group was removed\ndone\n"
-        },
-    ),
-    Example(
         "an actor is killed one second before a call",
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
         roots=("actor-killed",),
@@ -453,6 +426,33 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(check pid=12) The actor is dead because {_KILLED}\nthe runbook: {_frame(_KILLED)[42:]}",
             **_GCS,
+        },
+    ),
+    Example(
+        "the placement group of an actor that had not started was removed",
+        {
+            "driver.log": _frame("of the following.").replace(
+                "The actor is dead because of the following.",
+                "Could not create the actor because its associated placement group was removed.\n"
+                "The actor never ran - it was cancelled before it started running.",
+            )
+        },
+        roots=("actor-killed",),
+        says=("because the placement group had been removed", "remove_placement_group"),
+    ),
+    Example(
+        "a task of a placement group that was removed",
+        {
+            "driver.log": "Traceback (most recent call last):\nray.exceptions.TaskPlacementGroupRemoved: The placement group "
+            "corresponding to this task has been removed.\n"
+        },
+        roots=("actor-killed",),
+        says=("the placement group of its task had been removed",),
+    ),
+    Example(
+        "a program that explains the exception",
+        {
+            "driver.log": "TaskPlacementGroupRemoved is raised when the placement group was removed\ndone\n"
         },
     ),
 )
