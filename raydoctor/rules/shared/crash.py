@@ -162,8 +162,8 @@ CRASH_SIGNALS = (
     ),
     Signal(
         "crash.shell",
-        "]  ",
-        r"^\[\d{1,4}\]  (?:[+-] | {2})? ?\d{1,10} (?P<what>segmentation fault|bus error|floating point exception)"
+        " segmentation fault ",
+        r"^\[\d{1,4}\]  (?:[+-] | {2})? ?\d{1,10} (?P<what>segmentation fault)"
         r"(?: \(core dumped\))? {2,40}\S",
         DRIVER,
         "[1]    12345 segmentation fault (core dumped)  python train.py",
