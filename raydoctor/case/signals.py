@@ -365,6 +365,8 @@ TRACEBACK = Signal(
 )
 """The only signal with this literal: a second one would make storms of tracebacks several times slower.
 Rules read what they need from the event's message."""
+TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
+"""Also those of other processes that a driver's output repeats."""
 
 FACTS: tuple[Signal, ...] = (
     *RAY_VERSION,

@@ -230,6 +230,10 @@ def judge(
     def found(rule: Rule) -> list[_Candidate]:
         seconds = min(RULE_SECONDS, time_left.left)
         candidates = _findings(rule, case, gaps, strict, seconds)
+        for candidate in candidates:
+            if corroboration.is_from_before(case, candidate.finding):
+                earlier = corroboration.as_warning(candidate.finding, corroboration.EARLIER)
+                candidate.finding = earlier
         if logs_are_complete and rule.daemons_record:
             for candidate in candidates:
                 candidate.is_claimed = corroboration.is_claimed(case, candidate.finding)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from raydoctor.capture.console.prefixes import HEADER, STAMP
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import TRACEBACK
+from raydoctor.case.signals import TRACEBACK, TRACEBACKS
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
@@ -50,7 +50,6 @@ _KINDS = {
     "log.critical": 0, "log.traceback": 2, "log.echoed_traceback": 2, "log.error": 3, "log.failure": 4
 }  # fmt: skip
 """Kinds of records without a rule, worst first; 1 is a rule's symptom that no finding explains."""
-_TRACEBACKS = ("log.traceback", "log.echoed_traceback")
 _SYMPTOM = 1
 _MILD = ("D", "I", "W")
 """Levels of records in which a failure may still heal."""
@@ -321,6 +320,18 @@ _LINES: tuple[tuple[str, str, str, str], ...] = (
         "The raylet exited because an agent failed",
     ),
     ("log.failure", "Failed to ", rf"^{_AROUND}Failed to ", "Failed to start supervisor actor"),
+    (
+        "log.failure",
+        "Current thread 0x",
+        r"^\s{0,8}Current thread 0x[0-9a-f]{6,16}\b.{0,60}\(most recent call first\):",
+        "Current thread 0x00007f3b1c0d8740 (most recent call first):",
+    ),
+    (
+        "log.failure",
+        "Exit Code: ",
+        r"^\s{0,40}Exit Code: {1,20}[1-9]\d{0,2}\s*$",
+        "      Exit Code:    134",
+    ),
 )
 """(kind, literal, form, sample) of lines that look like errors in any program's output."""
 _CONSOLE = (
@@ -462,7 +473,7 @@ def _is_echo(event: Event, over: bool, hurt: float | None) -> bool:
 
 def _is_quoted(event: Event, quoted: str) -> bool:
     """Whether the exception of a traceback, or a line of a console, is already part of a diagnosis."""
-    if event.kind in _TRACEBACKS:
+    if event.kind in TRACEBACKS:
         return (raised := _raised(event)) != "" and raised in quoted
     return event.source.is_excerpt and (said := says(event)) != "" and said in quoted
 
@@ -493,7 +504,7 @@ class _Recognised:
         self._words: set[tuple[object, ...]] = set()
         for event in events:
             if event.kind in _KINDS:
-                of_tracebacks = event.kind in _TRACEBACKS
+                of_tracebacks = event.kind in TRACEBACKS
                 self._hold(event, self._tracebacks if of_tracebacks else self._lines, 1)
                 continue
             for seen in (event, *event.sightings):
@@ -509,7 +520,7 @@ class _Recognised:
         """Whether a signal recognized the record, a part of it, or the record that it is part of."""
         first, last = event.line, event.line + event.text.count("\n")
         held = self._lines.get(event.source.path, [])
-        if event.kind not in _TRACEBACKS:
+        if event.kind not in TRACEBACKS:
             last = first
             held = [*held, *self._tracebacks.get(event.source.path, [])]
         overlapping = any(begin <= last and first <= end for begin, end in held)
@@ -530,7 +541,7 @@ _RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
 
 def says(event: Event) -> str:
     """The most informative line: a traceback's exception with its location, otherwise the first line."""
-    if event.kind in _TRACEBACKS:
+    if event.kind in TRACEBACKS:
         raised = _raised(event) or "Traceback without its exception"
         frames = list(_FRAME.finditer(event.message))
         at = frames[-1] if frames else None

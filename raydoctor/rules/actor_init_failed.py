@@ -51,6 +51,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
+from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import constructors
 from raydoctor.rules.shared.setup import imports
 from raydoctor.rules.shared.task_error import ERROR_TEXT, error_entity
@@ -136,7 +137,7 @@ class _Failure:
     severity="error",
     rank=45,
     explains=("actor", "process", "worker"),
-    caused_by=("actor", "task-error"),
+    caused_by=("actor", "disk", "task-error"),
     daemons_record=True,
     looks_for=(
         WORKER_EXIT,
@@ -237,7 +238,11 @@ def _finding(case: Case, failures: list[_Failure], known: dict[int, Entity]) -> 
         _headline(failures),
         _chain(case, failures),
         explains=tuple(dict.fromkeys(e for f in failures for e in f.entities)),
-        caused_by=(*_causes(failures), *(known[id(e)] for e in events if id(e) in known)),
+        caused_by=(
+            *_causes(failures),
+            *(known[id(e)] for e in events if id(e) in known),
+            *((FULL,) if NO_SPACE in str(failures[0].raised) else ()),
+        ),
         subjects=tuple(
             Subject(
                 "actor", f.actor or None, f.name or None, f.pid, (f.exit and f.exit.node) or None

@@ -1,11 +1,13 @@
 """An actor was ended on purpose, and a later call on it failed.
 
 ## What you see
-`ActorDiedError` (`RayActorError` up to Ray 2.10) with one of three endings:
+`ActorDiedError` (`RayActorError` up to Ray 2.10) with one of four endings:
 - ``because it was killed by `ray.kill` ``: the program, or a library that it uses, called `ray.kill` on a handle.
 - `Worker exit type: INTENDED_USER_EXIT … exit_actor() is called`: the actor called `ray.actor.exit_actor()`.
 - `because all references to the actor were removed`: the last handle that keeps the actor alive went out of scope, and
   Ray ended the actor. Up to 2.9 also `RuntimeError: Lost reference to actor`, for `Actor.remote().method.remote()`.
+- `because its associated placement group was removed`: the program removed the group that the actor ran in, or waited for.
+  Calls then also fail with `ActorPlacementGroupRemoved` or `TaskPlacementGroupRemoved`.
 
 ## Why
 None of these is a crash: Ray ended the process as requested. The order is wrong: the program cleans up too early, a loop
@@ -23,6 +25,7 @@ with 2.40, 2.50 and 2.60 (measured). There only the handle that `.remote()` retu
 - `ray.kill`: call it only after the last call has returned.
 - `exit_actor`: return a value that marks the end, or let the caller catch the error as the end.
 - Out of scope: keep the handle that created the actor, or make the actor detached.
+- Placement group: remove it only after the last call on its actors and tasks has returned.
 
 ## Not this when
 The process that created the actor died (`actor-owner-died`), or the actor's own process was killed or crashed
@@ -62,7 +65,9 @@ _CALLER = Gap(
     optional=True,
 )
 _EITHER = ", or its creator died (only the GCS log tells which)"
-_KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
+_KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE, actors.BY_GROUP)
+_GROUP_REMOVED = ("ActorPlacementGroupRemoved", "TaskPlacementGroupRemoved")
+_GROUPS_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 
 
 @rule(
@@ -85,6 +90,9 @@ def actor_killed(case: Case) -> Iterator[Finding]:
         yield _finding(case, kind, found)
     if lost := case.of("actor.lost_reference"):
         yield _lost(lost)
+    refused = [e for e in case.of(RAY_EXCEPTION.kind) if e["type"] in _GROUP_REMOVED]
+    if refused and not any(kind == actors.BY_GROUP for kind, _ in groups):
+        yield _without_group(refused)
     if not groups:
         yield from _of_its_own_log(case)
 
@@ -172,6 +180,7 @@ def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
         actors.BY_KILL: f"{subject} {was} killed by ray.kill",
         actors.BY_EXIT: f"{subject} called exit_actor()",
         actors.BY_SCOPE: f"{subject} {was} ended by Ray, out of scope (no handle was left)",
+        actors.BY_GROUP: f"{subject} {was} ended by Ray because the placement group had been removed",
     }[kind]
     they = "they were" if many else "it was"
     return f"{end}, but {they} still in use: {calls} failed{_later(found, ends)}"
@@ -200,12 +209,25 @@ def _lost(events: list[Event]) -> Finding:
     )
 
 
+def _without_group(events: list[Event]) -> Finding:
+    what = "actor" if events[0]["type"] == _GROUP_REMOVED[0] else "task"
+    return Finding(
+        f"A call failed because the placement group of its {what} had been removed",
+        (Link(events[0], f"the driver got {events[0]['type']}"),),
+        explains=(Entity("actor", f"{what}s of a removed placement group"),),
+        count=evidence.total(events),
+        remedies=(_group_of(what),),
+        covers=tuple(events),
+    )
+
+
 def _remedies(kind: str, death: Death) -> tuple[Remedy, ...]:
     handle = death.name or (death.class_name or "Actor").lower()
     return {
         actors.BY_KILL: _kill_later,
         actors.BY_EXIT: _return_the_end,
         actors.BY_SCOPE: _keep_the_handle,
+        actors.BY_GROUP: _keep_the_group,
     }[kind](death, handle)
 
 
@@ -285,6 +307,21 @@ def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
             doc=_TERMINATING,
         ),
         actors.detached(f"Or make {cls} independent of handles", cls, handle),
+    )
+
+
+def _keep_the_group(death: Death, _handle: str) -> tuple[Remedy, ...]:
+    return (_group_of(death.class_name or "Actor"),)
+
+
+def _group_of(user: str) -> Remedy:
+    return Remedy(
+        f"Remove the placement group after the last call on its {user} has returned",
+        (
+            "ray.get(CALLS)   # wait for the calls that are still running",
+            "ray.util.remove_placement_group(group)",
+        ),
+        doc=_GROUPS_DOC,
     )
 
 
@@ -401,6 +438,33 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"(check pid=12) The actor is dead because {_KILLED}\nthe runbook: {_frame(_KILLED)[42:]}",
             **_GCS,
+        },
+    ),
+    Example(
+        "the placement group of an actor that had not started was removed",
+        {
+            "driver.log": _frame("of the following.").replace(
+                "The actor is dead because of the following.",
+                "Could not create the actor because its associated placement group was removed.\n"
+                "The actor never ran - it was cancelled before it started running.",
+            )
+        },
+        roots=("actor-killed",),
+        says=("because the placement group had been removed", "remove_placement_group"),
+    ),
+    Example(
+        "a task of a placement group that was removed",
+        {
+            "driver.log": "Traceback (most recent call last):\nray.exceptions.TaskPlacementGroupRemoved: The placement group "
+            "corresponding to this task has been removed.\n"
+        },
+        roots=("actor-killed",),
+        says=("the placement group of its task had been removed",),
+    ),
+    Example(
+        "a program that explains the exception",
+        {
+            "driver.log": "TaskPlacementGroupRemoved is raised when the placement group was removed\ndone\n"
         },
     ),
 )

@@ -39,7 +39,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
-from raydoctor.rules.shared.failures import failures
+from raydoctor.rules.shared.failures import constructors, failures
 from raydoctor.rules.shared.live.examples import tables as live_tables
 from raydoctor.rules.shared.live.examples import task as live_task
 from raydoctor.rules.shared.task_error import Printed, TaskFailure, error_entities
@@ -111,7 +111,7 @@ def actor_name_not_found(case: Case) -> Iterator[Finding]:
         lambda e: e["name"],
     )
     in_tasks: dict[str, list[Printed]] = {}
-    for seen in failures(case):
+    for seen in (*failures(case), *constructors(case)):
         raised = seen.failure.raised
         if raised is not None and (found := _IN_TASK.match(raised.message)):
             in_tasks.setdefault(found["name"], []).append(seen)
@@ -120,7 +120,7 @@ def actor_name_not_found(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, name: str, events: list[Event], in_tasks: list[Printed]) -> Finding:
-    """`in_tasks`: the failures of tasks that looked the name up; the program may have caught them."""
+    """`in_tasks`: the failures of tasks and constructors that looked the name up; the program may have caught them."""
     fate = _fate(case, name)
     words = f"Failed to look up actor with name '{name}'"
     around = [e for e in case.of("driver.exception") if words in e["what"]]
@@ -248,6 +248,19 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
         },
         says=("'metrics'", "another namespace", 'ray.get_actor("metrics", namespace='),
+    ),
+    Example(
+        "a constructor looked the name up",
+        {
+            "driver.log": "(Loader pid=12) Exception raised in creation task: The actor died because of an error raised in its "
+            "creation task, ray::Loader.__init__() (pid=12, ip=10.0.0.2)\n"
+            '(Loader pid=12)   File "/app/load.py", line 37, in __init__\n(Loader pid=12)     self.metrics = ray.get_actor("metrics")\n'
+            f"(Loader pid=12) ValueError: {_TEXT}\n"
+        },
+        roots=("actor-name-not-found",),
+        consequences=("actor-init-failed",),
+        says=("in __init__ (load.py:37)",),
+        severity="warning",
     ),
     Example(
         "the actor had ended before",

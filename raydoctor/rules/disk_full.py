@@ -42,6 +42,8 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import RayDisk, Use
 from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.failures import SIGNALS as FAILURES
+from raydoctor.rules.shared.failures import constructors, failures
 
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
@@ -56,8 +58,8 @@ _MUCH = 0.05
 
 _NO_SPACE = Signal(
     "disk.no_space",
-    "[Errno 28] No space left on device",
-    r"^(?:\w+\.){0,5}\w*(?:Error|Exception): \[Errno 28\] No space left on device(?:: '(?P<path>[^'\n]{1,4000})')?",
+    disks.NO_SPACE,
+    r"^(?:\w+\.){0,5}\w*(?:Error|Exception): .{0,300}?\bNo space left on device\b(?:: '(?P<path>[^'\n]{1,4000})')?",
     (*DRIVER, "worker-echo"),
     "OSError: [Errno 28] No space left on device",
 )
@@ -70,7 +72,7 @@ _NO_SPACE = Signal(
     explains=("disk", "object", "spilling"),
     caused_by=("arguments",),
     daemons_record=True,
-    looks_for=(_NO_SPACE, *store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
+    looks_for=(_NO_SPACE, *store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION, *FAILURES),
 )  # fmt: skip
 def disk_full(case: Case) -> Iterator[Finding]:
     """One finding per file system that is over the threshold, in the raylet's log or now, or will be soon."""
@@ -102,17 +104,23 @@ def _of_program(case: Case) -> Iterator[Finding]:
     """A program's own error about a full disk, in an excerpt that shows no more."""
     events = [e for e in case.of(_NO_SPACE.kind) if e.source.is_excerpt]
     path = next((e["path"] for e in events if e["path"]), "")
-    goes_on = bool(events) and evidence.goes_on(case, events[-1])
+    goes_on = bool(events) and evidence.goes_on(case, events[-1]) and not _failed_calls(case)
     if events and not case.exits and (path or not goes_on):
         yield Finding(
             f"A disk is full: a program could not write {path or 'to it'}",
             (Link(events[0], "the system refused to write"),),
-            explains=(Entity("disk", ""),),
+            explains=(disks.FULL,),
             count=evidence.total(events),
             severity="warning" if goes_on else None,
             remedies=_remedies_of_program(path),
             covers=tuple(events),
         )
+
+
+def _failed_calls(case: Case) -> bool:
+    """Whether a task, method or constructor failed because a disk is full."""
+    raised = (seen.failure.raised for seen in (*failures(case), *constructors(case)))
+    return any(disks.NO_SPACE in str(each) for each in raised)
 
 
 def _remedies_of_program(path: str) -> tuple[Remedy, ...]:
@@ -200,6 +208,7 @@ def _finding(case: Case, incident: _Incident) -> Finding:
         explains=(
             Entity("disk", node or room.directory),
             Entity("spilling", node),
+            *((disks.FULL,) if case.of(_NO_SPACE.kind) else ()),
             *([now.entity] if now else []),
             *store.failed_objects(failed),
         ),
@@ -287,7 +296,7 @@ def _bare(errors: list[Event]) -> Finding:
     return Finding(
         f"The object store and the disk that it spills to are full: {evidence.many(count, 'OutOfDiskError')} in the driver",
         (Link(errors[0], f"the driver got {store.raised(errors[0])}"),),
-        explains=(Entity("disk", ""), Entity("spilling", "")),
+        explains=(disks.FULL, Entity("spilling", "")),
         count=count,
         remedies=_remedies(_DiskRoom("/tmp/ray", _DEFAULT_PERCENT, 0, 0), None),
         covers=tuple(errors),
@@ -633,6 +642,31 @@ EXAMPLES: tuple[Example, ...] = (
         "shared memory is full",
         "(trainer pid=12) OSError: [Errno 28] No space left on device: '/dev/shm/torch_1_2'\n",
         says=("--shm-size",),
+    ),
+    Example(
+        "a method could not write a file: the library's own exception quotes the system",
+        {
+            "driver.log": "Traceback (most recent call last):\n"
+            '  File "/app/train.py", line 9, in main\n    ray.get(worker.save.remote())\n'
+            "ray.exceptions.RayTaskError(SafetensorError): ray::Worker.save() (pid=12, ip=10.0.0.2)\n"
+            '  File "/app/train.py", line 40, in save\n    save_file(weights, path)\n'
+            'safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space '
+            'left on device" })\n\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n'
+        },
+        roots=("disk-full",),
+        consequences=("task-exception",),
+    ),
+    Example(
+        "a constructor could not write its cache",
+        {
+            "driver.log": "(Loader pid=12) Exception raised in creation task: The actor died because of an error raised in its "
+            "creation task, ray::Loader.__init__() (pid=12, ip=10.0.0.2)\n"
+            '(Loader pid=12)   File "/app/load.py", line 37, in __init__\n(Loader pid=12)     self.cache.write(block)\n'
+            "(Loader pid=12) OSError: [Errno 28] No space left on device: '/data/x'\n"
+        },
+        roots=("disk-full",),
+        consequences=("actor-init-failed",),
+        says=("could not write /data/x",),
     ),
     console(
         "a test that prints the line and passes",

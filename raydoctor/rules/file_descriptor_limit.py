@@ -42,6 +42,7 @@ from raydoctor.case.signals import (
     RAYLET,
     RAYLET_STARTED,
     TRACEBACK,
+    TRACEBACKS,
     WORKER_DIED,
     WORKER_EXIT,
 )
@@ -177,7 +178,7 @@ def _of_workers(case: Case, workers: list[tuple[WorkerExit, Left]]) -> Finding:
 
 def _printed(case: Case) -> list[Event]:
     """Tracebacks in which a file could not be opened, and their last lines."""
-    tracebacks = [e for e in case.of(*_TRACEBACKS) if OUT_OF_FILES in e.text]
+    tracebacks = [e for e in case.of(*TRACEBACKS) if OUT_OF_FILES in e.text]
     return [*tracebacks, *case.of(PYTHON.kind)]
 
 
@@ -206,14 +207,13 @@ def _is_raised(case: Case, event: Event) -> bool:
 
 
 _FRAME_OF_RAY = "-packages/ray/"
-_TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 
 
 def _traceback(case: Case, event: Event) -> Event | None:
     return next(
         (
             e
-            for e in case.of(*_TRACEBACKS)
+            for e in case.of(*TRACEBACKS)
             if e.source is event.source and e.line < event.line <= e.line + e.text.count("\n")
         ),
         None,

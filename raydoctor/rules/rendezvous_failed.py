@@ -48,7 +48,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared.failures import SIGNALS, constructors, failures
+from raydoctor.rules.shared.failures import METHOD_FAILED, SIGNALS, constructors, failures
 from raydoctor.rules.shared.task_error import Printed, error_entities, error_entity
 
 _DOC = "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
@@ -117,15 +117,27 @@ ADDRESSES = Signal(
     "for each node.",
 )
 """vLLM's check of its workers before they start (`ray_executor.py`, 0.5 to 0.20)."""
+_OF_PAIR = (
+    rf"{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/tcp/pair\.cc:\d+\] "
+)
+_PEER = r"\[(?P<peer>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})"
 CLOSED = Signal(
     "rendezvous.closed",
     "Connection closed by peer [",
-    rf"{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/tcp/pair\.cc:\d+\] Connection closed by peer "
-    r"\[(?P<peer>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})",
+    rf"{_OF_PAIR}Connection closed by peer {_PEER}",
     OUTPUT,
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:41677",
     fold=("peer",),
 )
+RESET = Signal(
+    CLOSED.kind,
+    " error [",
+    rf"{_OF_PAIR}(?:Read|Write) error {_PEER}: (?:Connection reset by peer|Broken pipe)",
+    OUTPUT,
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:525] Read error [10.0.0.3]:41677: Connection reset by peer",
+    fold=("peer",),
+)
+"""The same end of a peer, if the connection still carried data (`gloo/transport/tcp/pair.cc`)."""
 
 MESH_FRAME = Signal(
     "rendezvous.mesh",
@@ -137,6 +149,7 @@ MESH_FRAME = Signal(
 )
 """The C++ stack of an exception that torch raised while Gloo waited for the other ranks."""
 
+_LOST = (CLOSED, RESET)
 _FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
 """The most specific first: one failure can cause all of them."""
 _REMOTE = pattern(r"remote=\[(?P<ip>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})")
@@ -156,7 +169,7 @@ _LOOPBACK_IP = ("127.", "::1")
         MESH_FRAME,
         LOOPBACK,
         ADDRESSES,
-        CLOSED,
+        *_LOST,
         *SIGNALS,
         WORKER_EXIT,
         WORKER_DIED,
@@ -333,7 +346,7 @@ def _addresses(case: Case, events: list[Event]) -> Finding:
 
 def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
     events = sorted(events, key=lambda e: not e["raised"])
-    errors = _task_errors(case, (CLOSED,))
+    errors = _task_errors(case, _LOST)
     errors = [seen for seen in errors if f"[{peer}]" in str(seen.failure.raised)]
     return Finding(
         f"The process at {peer} port {events[0]['port']} closed its Gloo connection{_reporters(events)}, "
@@ -366,7 +379,7 @@ def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
             yield from exit_.entities
     for seen in failures(case):
         raised = seen.failure.raised
-        if raised and not raised.is_rays_own and CLOSED.find not in raised.message:
+        if raised and not raised.is_rays_own and not any(s.find in raised.message for s in _LOST):
             yield error_entity(seen)
 
 
@@ -445,6 +458,23 @@ EXAMPLES: tuple[Example, ...] = (
         "a peer closes its connection, for an unknown reason",
         f"{_ECHO} {CLOSED.sample}\n",
         says=("10.0.0.3 port 41677", "probably because that process exited"),
+    ),
+    Example(
+        "a method of vLLM's worker reads from a peer that is gone",
+        {
+            "driver.log": "".join(
+                f"{_ECHO} ERROR 11-21 07:34:14 worker_base.py:348] {line}\n"
+                for line in (
+                    METHOD_FAILED.sample,
+                    "Traceback (most recent call last):",
+                    '  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2144, in broadcast',
+                    "    work.wait()",
+                    RESET.sample,
+                )
+            )
+        },
+        roots=("rendezvous-failed",),
+        says=("10.0.0.3 port 41677",),
     ),
     console(
         "a task raises, and the other rank loses its peer",

@@ -4,7 +4,8 @@
 `ray.exceptions.RayTaskError(ValueError): ray::load() (pid=…, ip=…)` with a traceback, raised, printed or logged.
 `Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` marks an exception whose result was never fetched. A task
 that gets a failed result as an argument fails as well: `At least one of the input arguments for this task could not be
-computed`.
+computed`. vLLM's workers log `Error executing method 'load_model'. This might cause deadlock in distributed execution.` above
+the traceback.
 
 ## Why
 The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and through
@@ -33,14 +34,15 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, TRACEBACK
+from raydoctor.case.signals import DRIVER, TRACEBACKS
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
+from raydoctor.rules.shared.disks import FULL, NO_SPACE
+from raydoctor.rules.shared.failures import METHOD_FAILED, failures, is_recorded, task_of
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
-from raydoctor.rules.shared.failures import failures, is_recorded, task_of
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.setup import imports
@@ -87,7 +89,8 @@ _PASSING = (
     severity="error",
     rank=50,
     explains=("task-error",),
-    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, TRACEBACK),
+    caused_by=("disk",),
+    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
@@ -280,6 +283,7 @@ def _finding(function: str, kind: str, group: _SameError) -> Finding:
         _headline(function, kind, group),
         tuple(_links(function, kind, group)),
         explains=(error_entity(best),),
+        caused_by=(FULL,) if NO_SPACE in str(best.failure.raised) else (),
         subjects=(Subject("task", None, function, best.failure.pid),),
         count=group.count,
         severity="warning" if best in group.recorded else None,
@@ -364,11 +368,15 @@ def _code(failure: TaskFailure) -> str:
     return failure.raised.code if failure.raised else ""
 
 
+_LIBRARIES = {"data.stack": "Ray Data", **dict.fromkeys(TRACEBACKS, "vLLM")}
+"""Libraries that log a failure themselves, by the event's kind."""
+
+
 def _how(seen: Printed) -> str:
+    if library := _LIBRARIES.get(seen.event.kind):
+        return f"{library} logs it"
     if not seen.failure.is_remote:
         return "Ray Train reports it"
-    if seen.event.kind == "data.stack":
-        return "Ray Data logs it"
     if seen.event.kind == "driver.exception":
         return "ray.get raised it in the driver"
     if seen.event.kind == "task.retried":
@@ -623,6 +631,29 @@ EXAMPLES: tuple[Example, ...] = (
         '(Trainer pid=7, ip=10.0.0.2)   File "/app/engine.py", line 40, in start\n(Trainer pid=7, ip=10.0.0.2)     self.model.load()\n'
         "(Trainer pid=7, ip=10.0.0.2) AttributeError: 'Engine' object has no attribute 'model'\n",
         says=("Engine.start raised AttributeError",),
+    ),
+    Example(
+        "vLLM's workers log the exception of a method, one of them in the driver, which ends with it",
+        {
+            "driver.log": "".join(
+                f"{who}ERROR 11-21 07:34:14 worker_base.py:467] {line}\n"
+                for who in ("(RayWorkerWrapper pid=7, ip=10.0.0.3) ", "")
+                for line in (
+                    METHOD_FAILED.sample,
+                    _TRACEBACK.splitlines()[0],
+                    *_FRAMES.splitlines(),
+                )
+            )
+            + "".join(f"[rank0]: {line}\n" for line in (_TRACEBACK + _FRAMES).splitlines())
+        },
+        roots=("task-exception",),
+        says=("2 calls of RayWorkerWrapper.load_model raised KeyError: 'price'",),
+    ),
+    Example(
+        "a program that writes about vLLM's message, above a traceback that it survives",
+        {
+            "driver.log": f"advice: {METHOD_FAILED.sample}\n{_TRACEBACK}{_FRAMES}loading again\nepoch 1\n"
+        },
     ),
     console(
         "a paste that ends within the traceback of a failed call",

@@ -541,6 +541,15 @@ EXAMPLES: tuple[Example, ...] = (
         "$ python3 train.py\nfish: Job 1, 'python3 train.py' terminated by signal SIGSEGV (Address boundary error)\n",
         says=("SIGSEGV",),
     ),
+    Example(
+        "zsh reports the end of a job, at the end of a paste",
+        {
+            "driver.log": "2026-11-21 07:34:50,739\tINFO worker.py:1843 -- Started a local Ray instance.\n"
+            "[1]    12345 segmentation fault (core dumped)  python train.py --epochs 3\n"
+        },
+        roots=("worker-native-crash",),
+        says=("The driver", "crashed: SIGSEGV"),
+    ),
     console(
         "a build tool that quotes such a line and continues",
         "zsh: segmentation fault  python train.py\nthe line above is from ticket 4711\n",

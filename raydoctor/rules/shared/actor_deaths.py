@@ -23,6 +23,7 @@ BY_KILL = "because it was killed by `ray.kill`"
 BY_EXIT = "exit_actor() is called"
 BY_SCOPE = "because all references to the actor were removed"
 BY_OWNER = "because its owner has died"
+BY_GROUP = "placement group was removed"
 
 _FRAME = pattern(
     r"(?:\n\tclass_name: (?P<class_name>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d{1,20}))?"

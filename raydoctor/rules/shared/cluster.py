@@ -23,6 +23,12 @@ GCS_LOST = Signal(
     "Failed to connect to GCS within 8 seconds. GCS may have been killed. It's either GCS is terminated by `ray stop` or is "
     "killed unexpectedly.", fold=("seconds",),
 )  # fmt: skip
+GCS_LOST_CUT = Signal(
+    GCS_LOST.kind, "_timeout_s() Failed to connect to GCS within ",
+    r"^(?!.{0,4000}Check failed).{0,4000}?_reconnect_timeout_s\(\) Failed to connect to GCS within (?P<seconds>\d+) seconds", DRIVER,
+    "Message:instance().gcs_rpc_server_reconnect_timeout_s() Failed to connect to GCS within 60 seconds", fold=("seconds",),
+)  # fmt: skip
+"""The end of the check that fails for this reason (2.0 to 2.4), as the status of a container keeps it."""
 GCS_STREAM_LOST = tuple(
     Signal(
         "gcs.stream_lost", f"Failed to read {text} 00000000", rf"^Failed to read {text} 0{{56}}", RAYLET,

@@ -125,6 +125,13 @@ CRASH_SIGNALS = (
         "Extension modules: msgpack._cmsgpack, google._upb._message, ray._raylet, numpy.linalg._umath_linalg (total: 4)",
     ),
     Signal(
+        "crash.frames",
+        "    @ ",
+        r"^ {4}@ +0x[0-9a-f]{4,16} +(?:\d{1,12}|\(unknown\)) +\S",
+        DRIVER,
+        "    @     0x7f1a0eb14923       1552  _PyImport_LoadDynamicModuleWithSpec",
+    ),
+    Signal(
         "crash.shell",
         "(core dumped)",
         r"^(?:[^\s:]{1,200}: line \d{1,9}: +\d{1,10} )?(?P<what>Segmentation fault|Bus error|Illegal instruction"
@@ -152,6 +159,14 @@ CRASH_SIGNALS = (
         r"^zsh: (?P<what>segmentation fault|bus error|floating point exception)(?: \(core dumped\))? {2,40}\S",
         DRIVER,
         "zsh: segmentation fault  python train.py",
+    ),
+    Signal(
+        "crash.shell",
+        " segmentation fault ",
+        r"^\[\d{1,4}\]  (?:[+-] | {2})? ?\d{1,10} (?P<what>segmentation fault)"
+        r"(?: \(core dumped\))? {2,40}\S",
+        DRIVER,
+        "[1]    12345 segmentation fault (core dumped)  python train.py",
     ),
     Signal(
         "crash.shell",
@@ -191,9 +206,9 @@ CRASH_SIGNALS = (
 
 _ECHOED = (
     *("crash.printed", "crash.frame", "crash.python", "crash.words"),
-    *("crash.tail", "crash.shell"),
+    *("crash.tail", "crash.shell", "crash.frames"),
 )
-_REMAINS = ("crash.tail", "crash.shell")
+_REMAINS = ("crash.tail", "crash.shell", "crash.frames")
 _KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
 _FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d{1,20}),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(
@@ -456,8 +471,15 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
 
 
 def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
-    """A crash of which an excerpt shows only the end of Python's report, or the shell's line."""
-    found = [e for e in events if e.kind in _REMAINS and e.source.is_excerpt]
+    """A crash of which an excerpt shows only the end of Ray's or Python's report, or the shell's line."""
+    found = [
+        e
+        for e in events
+        if e.kind in _REMAINS
+        and e.source.is_excerpt
+        # Only the handler of signals logs frames at this level.
+        and (e.kind != "crash.frames" or e.level == "E")
+    ]
     if not found:
         return None
     modules, count = _modules(found[0])

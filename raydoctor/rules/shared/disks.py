@@ -13,6 +13,10 @@ from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.kernel import nodes_beside
 
 DEFAULT_THRESHOLD = 0.95
+NO_SPACE = "No space left on device"
+"""The system's own words (ENOSPC), in exceptions of Python, Rust and C++."""
+FULL = Entity("disk", "")
+"""The disk that a program's exception is about, which does not name it."""
 _WORTH_LISTING = 0.01
 """Share of the disk's used space from which on a use is listed."""
 

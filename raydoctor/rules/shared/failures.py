@@ -7,10 +7,11 @@ cluster's table of tasks, which the GCS keeps even if the program caught the exc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import CORE, RAY_EXCEPTION
+from raydoctor.case.signals import CORE, OUTPUT, RAY_EXCEPTION, TRACEBACK, TRACEBACKS
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
 from raydoctor.rules.shared import data, train
@@ -32,7 +33,21 @@ RESUBMITTED = Signal(
     "Attempting to resubmit task c8ef45ccd0112571ffffffffffffffffffffffff01000000 for attempt number: 0",
 )
 """Its owner runs the task again after this attempt: an exception of the attempt does not fail the task."""
-SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, ECHOED_TEXT, RESUBMITTED, *train.SIGNALS, *data.FAILED)
+METHOD_FAILED = Signal(
+    "task.method_failed",
+    "Error executing method ",
+    r"^Error executing method '?(?P<method>\w{1,100})'?\. This might cause deadlock in distributed execution\.",
+    OUTPUT,
+    "Error executing method 'load_model'. This might cause deadlock in distributed execution.",
+    fold=("method",),
+)
+"""vLLM's workers log it above the traceback, and raise the exception again (`worker_base.py`, 0.4 to 0.18)."""
+SIGNALS = (
+    *(RAY_EXCEPTION, ERROR_TEXT, ECHOED_TEXT, RESUBMITTED, METHOD_FAILED, TRACEBACK),
+    *(*train.SIGNALS, *data.FAILED),
+)
+_BELOW = 3
+"""Lines from vLLM's message down to its traceback: another process may print between them."""
 
 
 def failures(case: Case) -> Iterator[Printed]:
@@ -40,7 +55,8 @@ def failures(case: Case) -> Iterator[Printed]:
 
     A rank that failed because its peer was gone belongs to `train-worker-failed`: that error is not a cause.
     """
-    for seen in (*printed(case), *_recorded(case), *train.errors(case), *data.errors(case)):
+    raised = [*printed(case), *_recorded(case), *train.errors(case), *data.errors(case)]
+    for seen in (*raised, *_methods(case, raised)):
         if not train.is_loss_of_peer(seen):
             yield seen
 
@@ -98,6 +114,35 @@ def _of_row(event: Event) -> TaskFailure | None:
     name = event["func_or_class_name"] or event["name"]
     head = f"ray::{name}() (pid={event.pid or 0}, ip=0.0.0.0)"
     return parse_failure(f"{head}\n{text.partition(chr(10))[2]}") if name and text else None
+
+
+def _methods(case: Case, known: list[Printed]) -> Iterator[Printed]:
+    """Methods of vLLM's workers that raised, unless the exception is known from a result."""
+    found = case.of(METHOD_FAILED.kind)
+    logged = case.of(*TRACEBACKS) if found else []
+    parsed = [(event, raised) for event in logged if (raised := parse(event.message))]
+    same = {str(seen.failure.raised) for seen in known}
+    methods: list[tuple[Event, Event, Raised]] = []
+    for event in found:
+        below = (
+            (event, each, raised)
+            for each, raised in parsed
+            if each.source is event.source
+            and (each.pid, each["rank"]) == (event.pid, event["rank"])
+            and 0 < each.line - event.line <= _BELOW
+        )
+        methods += [m for m in islice(below, 1) if not (m[2].is_rays_own or str(m[2]) in same)]
+    # One of vLLM's workers may run in the driver, whose lines have no prefix.
+    classes = {
+        (e["method"], str(raised)): e["who"] for e, _, raised in methods if e.pid and e["who"]
+    }
+    for event, traceback, raised in methods:
+        method = event["method"]
+        who = classes.get((method, str(raised)))
+        name = f"{who}.{method}" if who else method
+        failure = TaskFailure(name, raised, pid=event.pid, is_remote=bool(who))
+        copies = (each for each, other in parsed if str(other) == str(raised))
+        yield Printed(traceback, failure, (event, *copies))
 
 
 # ---------------------------------------------------------------- programs

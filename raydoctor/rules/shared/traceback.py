@@ -29,6 +29,7 @@ _LIBRARIES = (
     "/dist-packages/",
     "/lib/python3",
     "python/ray/",
+    ".pyx",
     "<frozen ",
 )
 _STRING = "<string>"
@@ -51,7 +52,7 @@ class TracebackFrame(NamedTuple):
 
     @property
     def is_user_code(self) -> bool:
-        """Whether it is outside Python's library and installed packages, including Ray.
+        """Whether it is outside Python's library and installed packages, including Ray and compiled Cython.
 
         `<string>` is a program of `python -c`, but also the methods that `dataclass` generates.
         """

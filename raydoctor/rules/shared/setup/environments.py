@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED, TRACEBACK
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED, TRACEBACK, TRACEBACKS
 from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.setup.errors import SetupError, read, tool_of
 
@@ -156,10 +156,9 @@ def _records(case: Case) -> list[Event]:
     if recorded:
         return recorded
     raised = [e for e in case.of(RAISED[0].kind) if e.source.is_excerpt]
-    return raised or [e for e in case.of(*_TRACEBACKS) if _is_agents(e)]
+    return raised or [e for e in case.of(*TRACEBACKS) if _is_agents(e)]
 
 
-_TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 _AGENTS_FRAME = "in _create_runtime_env_with_retry\n"
 """The agent's function around every setup (2.9 to 2.60)."""
 
