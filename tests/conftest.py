@@ -39,10 +39,13 @@ LONGEST = (
 )
 """Modules that begin first, so that no worker has a long one left at the end."""
 
-ALL_FIXTURES = tuple(
-    f"tests/fixtures/test_{name}.py" for name in ("accuracy", "fixtures", "settings")
+ALL_FIXTURES = (
+    "tests/fixtures/test_accuracy.py",
+    "tests/fixtures/test_fixtures.py",
+    "tests/fixtures/test_settings.py",
+    "tests/unit/test_rules.py",
 )
-"""Modules that read the reports on all fixtures: one worker makes them once."""
+"""Modules that read the reports on all fixtures or all examples of rules: one worker makes them once."""
 
 COMPUTING = (
     "test_accuracy",
