@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, limit
 
 RETRIES = 3
 """Another process may take a port between our look and Ray's; and Ray gives a busy machine 30 s to start a node."""
@@ -40,6 +40,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def has_started(printed: str) -> bool:
+    """Whether the Ray of a program did; it gives a busy machine 30 s."""
+    late = ("did not report its port in time", "timed out during startup")
+    return not any(words in printed for words in late)
 
 
 class NotStartedError(AssertionError):
@@ -150,8 +156,8 @@ class RealRay:
 
     def _wait_for(self, node: subprocess.Popen[bytes], number: int) -> None:
         said = self.folder / f"start-{number}.txt"
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        is_late = limit(PATIENCE)
+        while not is_late():
             if "Ray runtime started" in said.read_text(errors="replace"):
                 self.remember()
                 return
@@ -177,9 +183,8 @@ class RealRay:
 
     def wait_for(self, words: str, log: str = "driver-0.txt", seconds: float = PATIENCE) -> None:
         """Wait until a driver has printed this."""
-        deadline = time.monotonic() + seconds
-        said = ""
-        while time.monotonic() < deadline:
+        is_late, said = limit(seconds), ""
+        while not is_late():
             said = (self.folder / log).read_text(errors="replace")
             if words in said:
                 self.remember()

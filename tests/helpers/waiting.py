@@ -11,6 +11,8 @@ from typing import Any
 
 PATIENCE = 180.0
 """Seconds for what takes two on an idle machine. Only a failure waits so long."""
+MOST = 3
+"""Factor on limits of waits beside any other work: a failure must come to an end."""
 PRESSURE = Path("/proc/pressure/cpu")
 UNKNOWN = 10.0
 """Factor on limits where the kernel does not report how long processes wait for a processor."""
@@ -32,10 +34,16 @@ class Program(subprocess.Popen[Any]):
 
 def until(holds: Callable[[], object], seconds: float = PATIENCE, every: float = 0.02) -> None:
     """Wait until it holds; fail if it does not in time."""
-    deadline = time.monotonic() + seconds
+    is_late = limit(seconds)
     while not holds():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert not is_late(), "it did not come true"
         time.sleep(every)
+
+
+def limit(seconds: float) -> Callable[[], bool]:
+    """Whether so much time has passed since this call, by `clock`; or `MOST` times as much, by any."""
+    begun, at = time.monotonic(), clock()
+    return lambda: clock() - at > seconds or time.monotonic() - begun > MOST * seconds
 
 
 def starved() -> float | None:

@@ -277,7 +277,7 @@ def told() -> Iterator[Told]:
             if program == HUNG:
                 ray.wait_for("warm", log=log)
         for _, log in DRIVERS:
-            ray.wait_for("DONE", log=log, seconds=90)
+            ray.wait_for("DONE", log=log)
         lines = [
             line.split(" ", 1)
             for _, log in DRIVERS
