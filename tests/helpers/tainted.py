@@ -20,7 +20,7 @@ import time
 import tty
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from signal import SIGKILL
@@ -232,7 +232,7 @@ def _put(text: str, wanted: Iterable[str], payload: str) -> str:
     return _words(tuple(wanted)).sub(lambda _: payload, text)
 
 
-@lru_cache(maxsize=512)
+@cache
 def _words(wanted: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, wanted))})(?!\w)")
 

@@ -126,7 +126,7 @@ def until(is_so, seconds=None):
             if seconds is None:
                 raise TimeoutError(f"line {is_so.__code__.co_firstlineno} of the program")
             return
-        time.sleep(0.02)
+        time.sleep(0.1)  # a look reads all processes
 
 def registry(worker):
     return next(r for r in _registry.known_workers() if r.worker.pid == worker)
@@ -209,12 +209,12 @@ class Async:
             None, lambda: subprocess.Popen(sleep(base, kind), **QUIET))
         await asyncio.create_subprocess_exec(*sleep(base, kind + 1), start_new_session=True)
         while not met(base, kind):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         if not is_well:
             await asyncio.sleep(1000)
         deadline = time.time() + 60
         while {40, 41} & set(alive(base)) and time.time() < deadline:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         await asyncio.sleep(0.5)
         return sorted(alive(base))
 

@@ -145,12 +145,16 @@ def sleeping(base: int) -> dict[int, psutil.Process]:
     return found
 
 
+def start(ray: RealRay) -> None:
+    ray.start(dashboard=False, lean=True, agents=True)
+
+
 @linux
 @pytest.mark.ray
 def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> None:
     with real_ray() as standing, real_ray() as ray:
         with ThreadPoolExecutor(2) as pool:
-            for _ in pool.map(lambda each: each.start(dashboard=False, lean=True), (standing, ray)):
+            for _ in pool.map(start, (standing, ray)):
                 pass
         standing.run(DRIVER, "-", "7100100", "stand")
         standing.wait_for("STANDING")
