@@ -1,4 +1,4 @@
-"""Fixtures' captures as folders, and the reports on them and on the rules' examples, each made once in a process.
+"""Fixtures' captures as folders, and the reports on them, each made once in a process.
 
 Large captures are kept as archives, and unpacked where a test wants them.
 """
@@ -12,9 +12,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from raydoctor import rules
 from raydoctor.capture.open import open_capture
-from raydoctor.case.rule import Example
 from raydoctor.diagnosis import engine, plugins, rulecheck
 from raydoctor.model.values import Report
 from tests.helpers import FIXTURES
@@ -60,17 +58,6 @@ def report_of(fixture: Path) -> Report:
 def findings_of(fixture: Path) -> rulecheck.Found:
     """What each rule yields on the capture of a fixture, before any of it is dropped."""
     return _diagnosed(fixture)[1]
-
-
-CATALOGUE = plugins.Catalogue(rules.load())
-_RUNS: dict[int, rulecheck.ExampleRun] = {}
-
-
-def run_of(example: Example) -> rulecheck.ExampleRun:
-    """The report on an example of a rule as all rules give it, and what each of them yields."""
-    if id(example) not in _RUNS:  # examples are not hashable, and live as long as their rules
-        _RUNS[id(example)] = rulecheck.run_example(example, CATALOGUE)
-    return _RUNS[id(example)]
 
 
 def fixtures(pattern: str = "*") -> list[Path]:

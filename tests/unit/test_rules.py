@@ -17,7 +17,7 @@ from raydoctor.case import signals
 from raydoctor.case.rule import Example, Rule
 from raydoctor.diagnosis import rulecheck, unexplained
 from raydoctor.model import entities
-from tests.helpers.captures import CATALOGUE, run_of
+from tests.helpers.examples import CATALOGUE, run_of
 
 SHARED = {*signals.FACTS, *unexplained.signals(())}
 """Signals that no rule needs to look for; those of the rules are checked with the rules."""
