@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -24,6 +25,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Every worker and every program that a test starts would compile all modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Time is the machine's: a busy one generates inputs slowly.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
@@ -39,10 +44,13 @@ LONGEST = (
 )
 """Modules that begin first, so that no worker has a long one left at the end."""
 
-ALL_FIXTURES = tuple(
-    f"tests/fixtures/test_{name}.py" for name in ("accuracy", "fixtures", "settings")
+ALL_FIXTURES = (
+    "tests/fixtures/test_accuracy.py",
+    "tests/fixtures/test_fixtures.py",
+    "tests/fixtures/test_settings.py",
+    "tests/unit/test_rules.py",
 )
-"""Modules that read the reports on all fixtures: one worker makes them once."""
+"""Modules that read the reports on all fixtures or all examples of rules: one worker makes them once."""
 
 COMPUTING = (
     "test_accuracy",

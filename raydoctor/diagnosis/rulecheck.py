@@ -9,7 +9,7 @@ import ast
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -45,8 +45,10 @@ class RuleProblem:
     what: str
 
 
-def check(rule: Rule, catalogue: Catalogue) -> Iterator[RuleProblem]:
-    """All problems of a rule. Its examples run with the whole catalogue."""
+def check(
+    rule: Rule, catalogue: Catalogue, run: Callable[[Example], ExampleRun] | None = None
+) -> Iterator[RuleProblem]:
+    """All problems of a rule. Its examples run with the whole catalogue, or by `run`."""
     for what in (*page_problems(rule), *shape_problems(rule)):
         yield RuleProblem(rule.name, "page", what)
     for where, what in unfinished(rule):
@@ -57,9 +59,9 @@ def check(rule: Rule, catalogue: Catalogue) -> Iterator[RuleProblem]:
         for what in signal_problems(signal):
             yield RuleProblem(rule.name, f"signal {signal.kind}: {signal.find}", what)
     for example in rule.examples:
-        with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
-            for what in example_problems(rule, example, catalogue, Path(folder)):
-                yield RuleProblem(rule.name, f"example {example.title}", what)
+        report, found = run(example) if run else run_example(example, catalogue)
+        for what in example_problems(rule, example, report, found):
+            yield RuleProblem(rule.name, f"example {example.title}", what)
 
 
 def page_problems(rule: Rule) -> Iterator[str]:
@@ -185,6 +187,7 @@ def _is_in_part(code: str, value: Any, literal: str) -> bool:
 
 
 Found = list[tuple[Rule, Finding]]
+ExampleRun = tuple[Report, Found]
 
 
 def recorded(catalogue: Catalogue) -> tuple[Catalogue, Found]:
@@ -211,22 +214,20 @@ def undeclared(found: Found) -> Iterator[str]:
                 yield f"{rule.name} yields {use} {kind!r}, which its {use}= does not declare"
 
 
-def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
-    """The report on an example, laid out in an empty folder."""
-    for name, content in example.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    with open_capture(str(folder)) as capture:
-        return engine.run(capture, catalogue=catalogue, strict=True)
-
-
-def example_problems(
-    rule: Rule, example: Example, catalogue: Catalogue, folder: Path
-) -> Iterator[str]:
-    """With all rules, the report must have the example's roots and numbers, and only declared entities."""
+def run_example(example: Example, catalogue: Catalogue) -> ExampleRun:
+    """The report on an example, and what each rule yields, before any of it is dropped."""
     catalogue, found = recorded(catalogue)
-    report = run_example(example, catalogue, folder)
+    with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
+        for name, content in example.files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        with open_capture(folder) as capture:
+            return engine.run(capture, catalogue=catalogue, strict=True), found
+
+
+def example_problems(rule: Rule, example: Example, report: Report, found: Found) -> Iterator[str]:
+    """With all rules, the report must have the example's roots and numbers, and only declared entities."""
     yield from dict.fromkeys(undeclared(found))
     roots = sorted(d.rule for d in report.roots)
     if roots != sorted(example.roots):

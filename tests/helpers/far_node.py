@@ -11,7 +11,14 @@ import sys
 
 import psutil
 
-from tests.helpers.real_ray import RETRIES, NotStartedError, RealRay, free_port
+from tests.helpers.real_ray import (
+    IDLE_DAEMONS,
+    RETRIES,
+    START_RAY,
+    NotStartedError,
+    RealRay,
+    free_port,
+)
 
 MULTI_NODE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
 """Ray keeps a cluster on loopback to one node; drivers need this, too."""
@@ -46,14 +53,14 @@ def _join(ray: RealRay) -> subprocess.Popen[bytes]:
     number = len(ray.nodes)
     command = [
         *("unshare", "-p", "-m", "-f", "--mount-proc", "--kill-child", "bash", "-c", _INIT),
-        *(str(ray.folder), sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+        *(str(ray.folder), sys.executable, START_RAY, "start", "--block"),
         *(f"--address={ray.address}", "--disable-usage-stats", "--num-cpus=1"),
         *(f"--dashboard-agent-listen-port={free_port()}", "--object-store-memory=80000000"),
         "--resources={\"far\": 1000}",
     ]  # fmt: skip
     with (ray.folder / f"start-{number}.txt").open("wb") as said:
         node = subprocess.Popen(
-            command, env=ray.environment, stdin=subprocess.DEVNULL, stdout=said,
+            command, env={**ray.environment, "WITHOUT": f"{IDLE_DAEMONS} agents"}, stdin=subprocess.DEVNULL, stdout=said,
             stderr=subprocess.STDOUT, start_new_session=True, cwd=ray.folder,
         )  # fmt: skip
     ray.nodes.append(node)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, limit
 
 RETRIES = 3
 """Another process may take a port between our look and Ray's; and Ray gives a busy machine 30 s to start a node."""
@@ -40,6 +40,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def has_started(printed: str) -> bool:
+    """Whether the Ray of a program did; it gives a busy machine 30 s."""
+    late = ("did not report its port in time", "timed out during startup")
+    return not any(words in printed for words in late)
 
 
 class NotStartedError(AssertionError):
@@ -89,16 +95,21 @@ class RealRay:
         env: Mapping[str, str] | None = None,
         dashboard: bool = True,
         lean: bool = False,
+        agents: bool = False,
     ) -> subprocess.Popen[bytes]:
         """Start a node: the first is the head, others join it. Returns when it is up.
 
-        A lean node has no daemons but those that run tasks, and the dashboard if asked for. It takes a third of
-        the processor time to start, for tests that do not look at daemons.
+        A lean node has no daemons but those that run tasks; the dashboard and its agents if asked for, or the agents
+        alone, which runtime environments need. It takes a sixth of the processor time to start, for tests that do
+        not look at daemons.
         """
+        without = IDLE_DAEMONS if lean else ""
+        if lean and not dashboard:
+            without += " api_server" if agents else " api_server agents"
         for _ in range(RETRIES):
             try:
                 with turn_to_start():
-                    return self._start(options, cpus, env, dashboard, lean)
+                    return self._start(options, cpus, env, dashboard, without)
             except NotStartedError:
                 if len(self.nodes) == 1:
                     self._end_all()
@@ -106,7 +117,7 @@ class RealRay:
                 else:
                     self.nodes.pop().kill()
         with turn_to_start():
-            return self._start(options, cpus, env, dashboard, lean)
+            return self._start(options, cpus, env, dashboard, without)
 
     def _start(
         self,
@@ -114,7 +125,7 @@ class RealRay:
         cpus: int,
         env: Mapping[str, str] | None,
         dashboard: bool,
-        lean: bool,
+        without: str,
     ) -> subprocess.Popen[bytes]:
         is_head = not self.nodes
         if is_head:
@@ -127,8 +138,7 @@ class RealRay:
             else [f"--address={self.address}"]
         )  # fmt: skip
         log = (self.folder / f"start-{len(self.nodes)}.txt").open("wb")
-        without = f"{IDLE_DAEMONS} {'' if dashboard else 'api_server'}" if lean else ""
-        program = (START_RAY,) if lean else ("-m", "ray.scripts.scripts")
+        program = (START_RAY,) if without else ("-m", "ray.scripts.scripts")
         command = [
             *(sys.executable, *program, "start", *where, "--block", "--disable-usage-stats"),
             f"--dashboard-agent-listen-port={free_port()}",
@@ -146,8 +156,8 @@ class RealRay:
 
     def _wait_for(self, node: subprocess.Popen[bytes], number: int) -> None:
         said = self.folder / f"start-{number}.txt"
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        is_late = limit(PATIENCE)
+        while not is_late():
             if "Ray runtime started" in said.read_text(errors="replace"):
                 self.remember()
                 return
@@ -173,9 +183,8 @@ class RealRay:
 
     def wait_for(self, words: str, log: str = "driver-0.txt", seconds: float = PATIENCE) -> None:
         """Wait until a driver has printed this."""
-        deadline = time.monotonic() + seconds
-        said = ""
-        while time.monotonic() < deadline:
+        is_late, said = limit(seconds), ""
+        while not is_late():
             said = (self.folder / log).read_text(errors="replace")
             if words in said:
                 self.remember()

@@ -12,6 +12,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -19,7 +20,7 @@ import time
 import tty
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from signal import SIGKILL
@@ -32,6 +33,7 @@ from raydoctor.diagnosis import engine, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.model.values import Event, Finding
 from raydoctor.read import build
+from tests.helpers.waiting import PATIENCE
 
 PAYLOADS = (
     "a;canary",
@@ -230,7 +232,7 @@ def _put(text: str, wanted: Iterable[str], payload: str) -> str:
     return _words(tuple(wanted)).sub(lambda _: payload, text)
 
 
-@lru_cache(maxsize=512)
+@cache
 def _words(wanted: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, wanted))})(?!\w)")
 
@@ -361,7 +363,6 @@ def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> lis
         env={"PATH": "/nonexistent", "HOME": str(folder), "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=300,
         check=True,
     )
     calls = [(int(number), tuple(words)) for number, *words in _rows(folder)]
@@ -381,7 +382,7 @@ done
 def in_zsh(steps: Sequence[str], folder: Path) -> list[Call]:
     """What the steps would run if they are typed at the prompt of an interactive zsh without programs.
 
-    Raises TimeoutError if the shell does not come to the last step.
+    Raises TimeoutError if the shell stops before the last step.
     """
     (folder / "cwd").mkdir()
     (folder / "calls").mkdir()
@@ -396,27 +397,25 @@ def in_zsh(steps: Sequence[str], folder: Path) -> list[Call]:
     )  # fmt: skip
     os.close(slave)
     typed = "".join(f"number={n}\n{step}\n" for n, step in enumerate(steps, 1))
-    unsent = f"{typed}number=end\nend-of-steps\n".encode("utf-8", "surrogateescape")
-    deadline = time.monotonic() + 120
+    end = folder / "end"
+    unsent = f"{typed}: >{shlex.quote(str(end))}\n".encode("utf-8", "surrogateescape")
+    deadline = time.monotonic() + PATIENCE
     try:
-        while not any(b"end-of-steps" in p.read_bytes() for p in (folder / "calls").iterdir()):
+        while not end.exists():
             if time.monotonic() > deadline or shell.poll() is not None:
                 raise TimeoutError("zsh did not come to the last step")
             writable = [master] if unsent else []
             readable, writable, _ = select.select([master], writable, [], 0.2)
             if readable:
                 os.read(master, 1 << 16)
+                deadline = time.monotonic() + PATIENCE
             if writable:
                 unsent = unsent[os.write(master, unsent[:512]) :]
     finally:
         os.killpg(shell.pid, SIGKILL)
         shell.wait()
         os.close(master)
-    return [
-        Call(steps[int(number) - 1], tuple(words))
-        for number, *words in _rows(folder)
-        if number.isdecimal()
-    ]
+    return [Call(steps[int(number) - 1], tuple(words)) for number, *words in _rows(folder)]
 
 
 def _rows(folder: Path) -> Iterator[list[str]]:

@@ -21,6 +21,7 @@ from raydoctor.act.attach.handshake import handshake
 from raydoctor.act.attach.programs import blocked, inject_main
 from raydoctor.act.attach.programs.tracee import Registers
 from raydoctor.act.audit import Audit
+from tests.helpers.attaching import refused_as_late
 from tests.helpers.waiting import PATIENCE, Program, until
 
 pytestmark = [
@@ -174,11 +175,7 @@ def test_a_request_that_is_withdrawn_or_fails_restores_the_switch_interval(broke
 def test_a_refused_attach_restores_the_switch_interval_when_its_import_ends(tmp_path: Path) -> None:
     (tmp_path / "debugpy.py").write_text(WAITS_FOR_A_FILE)
     with intervals(PYTHONPATH=str(tmp_path)) as (pid, after):
-        with pytest.raises(attach.NotAttachedError) as caught:
-            attach.attach(
-                attach.AttachTarget(pid), grace=0.5, audit=Audit("test", path="/dev/null")
-            )
-        assert caught.value.why == "late"
+        refused_as_late(pid)
         assert after("") < 0.005
         (tmp_path / "go on").touch()
         until(lambda: after("") == 0.005)

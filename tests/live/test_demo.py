@@ -21,6 +21,7 @@ from raydoctor.cli import demo as command
 from raydoctor.demo import cluster, machine, scenarios
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.rules import names
+from tests.helpers.real_ray import RETRIES, has_started
 from tests.helpers.waiting import PATIENCE, Program
 
 GB = 1 << 30
@@ -287,7 +288,11 @@ def test_a_real_failure_is_found(name: str, begun: dict[str, subprocess.Popen[st
         if each not in begun:
             begun[each] = begin(each)
     process = begun[name]
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=PATIENCE)
+    for _ in range(RETRIES):
+        if not has_started(out + err):
+            process = begin(name)
+            out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
     folder = next(line for line in err.splitlines() if " in a Ray of its own, in " in line)
     folder = folder.rpartition(" in ")[2]

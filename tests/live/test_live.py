@@ -116,7 +116,7 @@ def hold(ray: RealRay) -> None:
 def idle() -> Iterator[RealRay]:
     """A cluster in good health with a driver that does nothing; later tests load it, and end it piece by piece."""
     with real_ray() as ray:
-        ray.start()
+        ray.start(lean=True)
         ray.run(IDLE)
         ray.wait_for("ready")
         time.sleep(1.5)  # task events are sent once a second

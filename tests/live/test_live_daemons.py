@@ -44,7 +44,7 @@ time.sleep(3600)
 def ray() -> Iterator[RealRay]:
     """A cluster and its driver; what `ray start --block` would do about dead daemons is held up."""
     with real_ray({"RAY_max_io_workers": "3"}) as ray:
-        ray.start(cpus=1)
+        ray.start(cpus=1, lean=True)
         ray.run(PROGRAM, env={"RAY_local_fs_capacity_threshold": "0.95"})
         ray.wait_for("ready")
         ray.remember()

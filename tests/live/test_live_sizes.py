@@ -44,7 +44,7 @@ time.sleep(3600)
 def ray() -> Iterator[RealRay]:
     """A cluster."""
     with real_ray() as ray:
-        ray.start(cpus=1, lean=True)
+        ray.start(cpus=1, dashboard=False, lean=True)
         yield ray
 
 

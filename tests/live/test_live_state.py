@@ -25,7 +25,7 @@ from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.gcs import dashboard, gcs, metrics, state
 from raydoctor.observe.gcs.replies import Reply
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE, clock, until
+from tests.helpers.waiting import PATIENCE, clock, limit, until
 
 SECRET = "5f0e4b1d9a7c4e36a1f28d7b60c3e952"
 LOCK = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": SECRET}
@@ -271,20 +271,19 @@ def test_both_ways_tell_the_same(ray: RealRay) -> None:
     """
     submit(ray)
     child = gcs.Child()
-    differences: dict[Any, Any] = {}
+    asked = Access(SECRET), tuple(KEYS), PATIENCE
+
+    def compared() -> dict[Any, Any]:
+        return compare(
+            {t.name: t for t in dashboard.tables(ray.dashboard, *asked)},
+            {t.name: t for t in child.ask(ray.address, *asked)},
+        )
+
     try:
-        for attempt in range(10):
-            now = compare(
-                {
-                    t.name: t
-                    for t in dashboard.tables(ray.dashboard, Access(SECRET), tuple(KEYS), 20.0)
-                },
-                {t.name: t for t in child.ask(ray.address, Access(SECRET), tuple(KEYS), 20.0)},
-            )
-            differences = {at: now[at] for at in now if attempt == 0 or at in differences}
-            if not differences:
-                break
+        differences, is_late = compared(), limit(PATIENCE)
+        while differences and not is_late():
             time.sleep(0.3)
+            differences = {at: new for at, new in compared().items() if at in differences}
     finally:
         child.end()
     assert differences == {}

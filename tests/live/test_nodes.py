@@ -42,7 +42,7 @@ from raydoctor.read import build, portable
 from raydoctor.read.portable import NodeReading
 from raydoctor.render.json import render
 from tests.helpers.captures import capture_of, fixtures
-from tests.helpers.real_ray import RealRay, free_port, real_ray
+from tests.helpers.real_ray import IDLE_DAEMONS, START_RAY, RealRay, free_port, real_ray
 from tests.helpers.waiting import PATIENCE, clock
 
 SOME = fixtures()[::8]
@@ -344,12 +344,12 @@ class Nodes:
     def _join(self, said: BinaryIO) -> subprocess.Popen[bytes]:
         command = [
             *("unshare", "-m", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(self.ray.folder)),
-            *(sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={self.ray.address}"),
+            *(sys.executable, START_RAY, "start", f"--address={self.ray.address}"),
             *("--block", "--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}"),
             *("--num-cpus=1", "--object-store-memory=80000000"),
         ]  # fmt: skip
         return subprocess.Popen(
-            command, env=self.ray.environment, stdin=subprocess.DEVNULL, stdout=said,
+            command, env={**self.ray.environment, "WITHOUT": IDLE_DAEMONS}, stdin=subprocess.DEVNULL, stdout=said,
             stderr=subprocess.STDOUT, start_new_session=True, cwd=self.ray.folder,
         )  # fmt: skip
 
@@ -384,7 +384,7 @@ def four() -> Iterator[Nodes]:
     os.environ.update(MULTI_NODE)
     try:
         with real_ray(MULTI_NODE) as ray:
-            ray.start(cpus=1)
+            ray.start(cpus=1, lean=True)
             cluster = Nodes(ray)
             cluster.learn()
             cluster.join(3 if MAY_HIDE else 0)

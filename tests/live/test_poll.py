@@ -124,7 +124,7 @@ warm = ray.get([value.remote(0) for _ in range(4)])
 def forms():
     ref = value.remote(5)
     calls = []
-    tasks = [value.remote(1), fails.remote(), ref, ref, (value, (7,)), (value, (8,), {"seconds": 0.1}),
+    tasks = [value.remote(1), fails.remote(), ref, ref, (value, (7,)), (value, (8,), {"seconds": 0.5}),
              lambda: value.remote(9)]
     results = list(poll(tasks, on_result=lambda r: calls.append(r.index)))
     try:
@@ -168,11 +168,12 @@ def queued():
     told("queued", statuses=[r.status for r in polling], seconds=polling.summary.seconds)
 
 def gentle():
-    tasks = [value.remote(1, 1000), loop.remote()]
-    polling = poll(tasks, timeout=1, on_timeout="cancel")
+    python = poll([loop.remote()], timeout=1, on_timeout="cancel", grace=60).results()
+    task = value.remote(1, 1000)
+    polling = poll([task], timeout=1, on_timeout="cancel")
     results = list(polling)
-    told("gentle", rows=rows(results), errors=[str(r.error) for r in results],
-         later=len(ray.wait([tasks[0]], timeout=0)[0]), summary=str(polling.summary))
+    told("gentle", rows=[*rows(results), *rows(python)], errors=[str(r.error) for r in results],
+         later=len(ray.wait([task], timeout=0)[0]), summary=str(polling.summary))
 
 def reported():
     task = value.remote(1, 2)
@@ -277,7 +278,7 @@ def told() -> Iterator[Told]:
             if program == HUNG:
                 ray.wait_for("warm", log=log)
         for _, log in DRIVERS:
-            ray.wait_for("DONE", log=log, seconds=90)
+            ray.wait_for("DONE", log=log)
         lines = [
             line.split(" ", 1)
             for _, log in DRIVERS
@@ -317,7 +318,7 @@ def test_every_form_of_task_gives_one_result(told: Told) -> None:
     assert of["raised"] == "ValueError: of my own"
     assert of["completed"] == [0, 1, 2, 3, 4]
     short, long = of["own"]
-    assert short < 0.1 <= long < 1, "the time of the function alone, without what it waited for"
+    assert short < 0.5 <= long < 1.5, "the time of the function alone, without what it waited for"
 
 
 @pytest.mark.ray
@@ -343,10 +344,10 @@ def test_loading_a_function_or_its_arguments_does_not_count(told: Told) -> None:
 def test_cancel_alone_ends_python_and_gives_the_rest_up(told: Told) -> None:
     of = told.of["gentle"]
     assert of["rows"][0] == [0, "timeout", None, "TaskTimeoutError", True, 1]
-    assert of["rows"][1] == [1, "timeout", None, "TaskTimeoutError", False, 1]
+    assert of["rows"][1] == [0, "timeout", None, "TaskTimeoutError", False, 1]
     assert any("it still runs" in error for error in of["errors"])
     assert of["later"] == 0, "what is given up is not waited for"
-    assert of["summary"].startswith("0 ok, 2 timeouts, 1 still running in")
+    assert of["summary"].startswith("0 ok, 1 timeout, 1 still running in")
 
 
 @pytest.mark.ray

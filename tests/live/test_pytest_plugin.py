@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
+from tests.helpers.real_ray import RETRIES, has_started
 
 TESTS = """
 import os, time, pytest, ray
@@ -77,16 +78,20 @@ def run(folder: Path, tests: str, *options: str) -> str:
         "RAY_AUTH_MODE": "disabled",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
-    done = subprocess.run(
-        [*command, "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), *options, "test_it.py"],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )  # fmt: skip
-    return done.stdout
+    output = ""
+    for _ in range(RETRIES):
+        output = subprocess.run(
+            [*command, "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), *options, "test_it.py"],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        ).stdout  # fmt: skip
+        if has_started(output):
+            break
+    return output
 
 
 def sections(output: str) -> dict[str, str]:

@@ -256,7 +256,7 @@ def test_a_driver_that_hangs_is_looked_at_before_it_is_ended(
 ) -> None:
     env, report = environment(cluster, home), tmp_path / "report.json"
     child = start(*python(HANGS), env=env, options=("--format", "json", "-o", str(report)))
-    until(lambda: sleepers("86123"), 60)
+    until(lambda: sleepers("86123"))
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode in (1, 130), err  # as Python does with `-c`, or with a file
@@ -270,10 +270,10 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
     cluster: RealRay, home: dict[str, str], tmp_path: Path
 ) -> None:
     alone = cluster.run(LEAVES)
-    until(lambda: len(sleepers("86124")) == 1, 60)
+    until(lambda: len(sleepers("86124")) == 1)
     kept = sleepers("86124")
     child = start(*python(LEAVES), env=environment(cluster, home), options=("--format", "json"))
-    until(lambda: len(sleepers("86124")) == 2, 60)
+    until(lambda: len(sleepers("86124")) == 2)
     (seen,) = set(sleepers("86124")) - set(kept)
     until(lambda: is_remembered(seen) and is_remembered(kept[0]))
     (driver,) = [c for c in psutil.Process(child.pid).children() if not watcher.is_one(c.pid)]

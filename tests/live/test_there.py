@@ -98,7 +98,7 @@ def two() -> Iterator[Two]:
     with pytest.MonkeyPatch.context() as patch, real_ray(far_node.MULTI_NODE) as ray:
         for name, value in far_node.MULTI_NODE.items():
             patch.setenv(name, value)
-        ray.start(cpus=1, dashboard=False)
+        ray.start(cpus=1, dashboard=False, lean=True)
         node = far_node.join(ray)
         ray.run(PROGRAM)
         ray.wait_for("told")

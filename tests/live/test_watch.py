@@ -114,7 +114,9 @@ while True:
 def ray() -> Iterator[RealRay]:
     with real_ray() as cluster:
         # A disk that is too full for Ray, wherever this runs.
-        cluster.start(f"--system-config={json.dumps(CONFIG)}", dashboard=False, lean=True)
+        cluster.start(
+            f"--system-config={json.dumps(CONFIG)}", dashboard=False, lean=True, agents=True
+        )
         # On a large and empty /tmp, a thousandth is more than Ray writes.
         (cluster.folder / "filler").write_bytes(bytes(64 << 20))
         cluster.run(PROGRAM)

@@ -145,12 +145,16 @@ def sleeping(base: int) -> dict[int, psutil.Process]:
     return found
 
 
+def start(ray: RealRay) -> None:
+    ray.start(dashboard=False, lean=True, agents=True)
+
+
 @linux
 @pytest.mark.ray
 def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> None:
     with real_ray() as standing, real_ray() as ray:
         with ThreadPoolExecutor(2) as pool:
-            for _ in pool.map(lambda each: each.start(dashboard=False, lean=True), (standing, ray)):
+            for _ in pool.map(start, (standing, ray)):
                 pass
         standing.run(DRIVER, "-", "7100100", "stand")
         standing.wait_for("STANDING")
@@ -236,16 +240,22 @@ def leave(**more: str) -> psutil.Process:
         env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000", **more},
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
-    until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    until(lambda: process.cmdline()[:1] == ["sleep"])
     return process
+
+
+def end(process: psutil.Process) -> None:
+    """Kill it and wait for its end: the next test's session has the same name."""
+    if process.is_running():
+        process.kill()
+        process.wait(PATIENCE)
 
 
 @pytest.fixture
 def orphan(session: Path) -> Iterator[psutil.Process]:
     process = leave()
     yield process
-    if process.is_running():
-        process.kill()
+    end(process)
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -308,7 +318,7 @@ def test_the_mark_of_raydoctor_run_ties_nothing_to_a_worker(
         (row,) = json.loads(told(capsys, "--json", "--session", session.name)[1])["leftovers"]
         assert row["inherited_only"] == is_inherited_only
     finally:
-        process.kill()
+        end(process)
 
 
 @linux
@@ -321,14 +331,13 @@ def test_what_keeps_the_output_of_its_worker_needs_no_second_answer(
         env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000"},
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
-    until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    until(lambda: process.cmdline()[:1] == ["sleep"])
     try:
         code, said = told(capsys, "--kill", "--yes", "--json", "--session", session.name)
         (row,) = json.loads(said)["leftovers"]
         assert (code, row["inherited_only"], row["outcome"]) == (0, False, "gone")
     finally:
-        if process.is_running():
-            process.kill()
+        end(process)
 
 
 @linux
@@ -421,7 +430,7 @@ def test_what_was_there_and_not_shown_is_left_alone(
         assert travelled == done._replace(leftovers=[shown], stale=[], notes=[])
         assert travelled.leftovers[0].identity in travelled.outcomes
     finally:
-        more.kill()
+        end(more)
 
 
 @linux
@@ -594,12 +603,12 @@ def test_what_only_runs_in_a_runtime_environment(by: str, session: Path) -> None
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
     try:
-        until(lambda: leftovers.find(SweepOptions(session.name), settle=False), 20)
+        until(lambda: leftovers.find(SweepOptions(session.name), settle=False))
         (found,) = leftovers.find(SweepOptions(session.name), settle=False)
         assert (found.pid, found.kind) == (process.pid, "orphan")
         assert f"a {by} of a runtime environment of {session}" in found.why
     finally:
-        process.kill()
+        end(process)
 
 
 # ------------------------------------------------------------------ what dead sessions keep

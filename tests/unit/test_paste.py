@@ -278,6 +278,7 @@ def test_the_rows_of_a_pipeline_stay_apart(tmp_path: Path) -> None:
 
 
 PACKAGE = Path(rules.__file__).parent.parent
+tree_of = cache(lambda path: ast.parse(path.read_text()))
 FILES = sorted([*(PACKAGE / "rules").glob("*.py"), *(PACKAGE / "waits").glob("*.py")])
 
 
@@ -312,8 +313,7 @@ OWN = {"other", "oldest", "moved", "where", "how", "hint", "close[0]", "share"}
 
 
 def test_hints_outside_of_rules_hold_no_value_as_it_is() -> None:
-    trees = [(path, ast.parse(path.read_text())) for path in OTHERS]
-    calls = [(p, n) for p, tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    calls = [(p, n) for p in OTHERS for n in ast.walk(tree_of(p)) if isinstance(n, ast.Call)]
     assert [(str(path), ast.unparse(call)) for path, call in calls if _takes_a_value(call)] == []
 
 
@@ -384,9 +384,9 @@ def test_no_comment_of_a_shell_s_line_acts_where_it_is_no_comment() -> None:
     """
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        pages = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree_of(path)))
+        pages = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
             if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
                 continue
             comment = re.search(r"(?:^| {2,})# .*", node.value)

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor import rules
 from raydoctor.case import signals
 from raydoctor.case.rule import Example, Rule
 from raydoctor.diagnosis import rulecheck, unexplained
-from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.model import entities
+from tests.helpers.examples import CATALOGUE, run_of
 
-CATALOGUE = Catalogue(rules.load())
 SHARED = {*signals.FACTS, *unexplained.signals(())}
 """Signals that no rule needs to look for; those of the rules are checked with the rules."""
 
@@ -29,7 +26,7 @@ SHARED = {*signals.FACTS, *unexplained.signals(())}
 @pytest.mark.parametrize("rule", CATALOGUE.rules, ids=lambda r: r.name)
 def test_rule(rule: Rule) -> None:
     """It is complete, its steps are quoted, its signals are found, its examples give what they say."""
-    assert list(rulecheck.check(rule, CATALOGUE)) == []
+    assert list(rulecheck.check(rule, CATALOGUE, run=run_of)) == []
 
 
 ABSENT = re.compile(
@@ -46,9 +43,9 @@ CONSOLES = [
 
 
 @pytest.mark.parametrize("example", CONSOLES)
-def test_a_console_alone_rules_no_cause_out(example: Example, tmp_path: Path) -> None:
+def test_a_console_alone_rules_no_cause_out(example: Example) -> None:
     """Only the log that would show a cause can rule it out, not a driver's output."""
-    report = rulecheck.run_example(example, CATALOGUE, tmp_path)
+    report, _ = run_of(example)
     sentences = [
         text
         for diagnosis in report.diagnoses

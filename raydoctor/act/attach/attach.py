@@ -68,6 +68,8 @@ _PULSE = 0.25
 _OFTEN = 0.02
 _NEXT_STEP = 0.6
 """Seconds within which a thread that runs Python code executes a pending call, also on a busy machine."""
+_AGAIN = 5
+"""Further injections while a request is queued and not taken."""
 _END_OF_CALL = 3.0
 """Seconds to wait for the end of a native call that blocks every way in."""
 _RETRIES, _RETRY_PAUSE = 2, 0.2
@@ -288,17 +290,21 @@ class _Entry:
             )
         self.report_progress("injecting a few lines into its main thread")
         self.pulses = sample.main_holds_gil
-        made = self._inject(now=False, sample=sample)
-        if made.did == "queued" and not self._is_taken(_NEXT_STEP):
-            # It executes pending calls only after its native call has ended.
-            sample = gil.sample(pid)
-            self.pulses = self.keeps_gil = sample.main_holds_gil
-            if not self._inject(now=True, sample=sample).did:
-                self.to_be_taken = _END_OF_CALL
-        elif not made.did:
+        made = again = self._inject(now=False, sample=sample)
+        if not made.did:
             raise NotAttachedError(
                 "ptrace", f"pid {pid} could not be entered: {made.problem}", _stack(pid)
             )
+        for _ in range(_AGAIN):
+            if again.did != "queued" or self._is_taken(_NEXT_STEP):
+                break
+            # It executes pending calls only after its native call has ended. A process that waits for
+            # a processor may begin that call after it was sampled.
+            sample = gil.sample(pid)
+            self.pulses = self.keeps_gil = sample.main_holds_gil
+            again = self._inject(now=True, sample=sample)
+            if not again.did:
+                self.to_be_taken = _END_OF_CALL
         return made.way
 
     def finished(self, method: str) -> Attached:

@@ -1,0 +1,18 @@
+"""The examples of all rules, each run once in a process."""
+
+from __future__ import annotations
+
+from raydoctor import rules
+from raydoctor.case.rule import Example
+from raydoctor.diagnosis import rulecheck
+from raydoctor.diagnosis.plugins import Catalogue
+
+CATALOGUE = Catalogue(rules.load())
+_RUNS: dict[int, rulecheck.ExampleRun] = {}
+
+
+def run_of(example: Example) -> rulecheck.ExampleRun:
+    """The report on an example as all rules give it, and what each of them yields."""
+    if id(example) not in _RUNS:  # examples are not hashable, and live as long as their rules
+        _RUNS[id(example)] = rulecheck.run_example(example, CATALOGUE)
+    return _RUNS[id(example)]
