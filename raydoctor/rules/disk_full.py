@@ -41,9 +41,9 @@ from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import RayDisk, Use
-from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.failures import constructors, failures
+from raydoctor.rules.shared.live import examples as sample
 
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
