@@ -118,6 +118,12 @@ class Pods:
             and self.in_time(event)
         ]
 
+    def lone(self, listed: list[Event], *reasons: str) -> list[Event]:
+        """Events with these reasons about other pods than the listed ones, as facts about those pods."""
+        known = {(pod["namespace"], pod["pod"]) for pod in listed}
+        found = [e for e in self.events(*reasons) if (e["namespace"], e["name"]) not in known]
+        return [self.pod_of(event) for event in found]
+
     def pod_of(self, event: Event) -> Event:
         """An event about a pod with the pod's own facts: those of the capture, or what its name says."""
         pod = self.known(event["namespace"], event["name"])

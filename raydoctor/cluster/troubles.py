@@ -1,4 +1,4 @@
-"""Records of Kubernetes that show a failure of Ray's pods, of what they run on, or of their cluster.
+"""Records of Kubernetes and Slurm that show a failure of what Ray runs in: pods, machines, clusters, jobs.
 
 Rules explain some of them. The others are listed as unexplained errors, so that a report beside them never
 says that all is well. What has recovered is no trouble: a pod that is ready now, or was started later.
@@ -38,6 +38,13 @@ _FAILED = frozenset({"Failed", "ValidationFailed", "Suspended", "Suspending", "R
 """`jobDeploymentStatus` of RayJobs that do not run."""
 
 
+_ENDED_WELL = (
+    *("COMPLETED", "CANCELLED", "RUNNING", "PENDING"),
+    *("COMPLETING", "CONFIGURING", "SUSPENDED", "RESIZING"),
+)
+"""States of Slurm's jobs that are no failure; a table may cut them off."""
+
+
 class Trouble(NamedTuple):
     """A record that shows a failure."""
 
@@ -58,6 +65,21 @@ def troubles(case: Case) -> Iterator[Trouble]:
     yield from _warnings(case, pods, shown)
     yield from _machines(case, pods)
     yield from _clusters(case, pods)
+
+
+def failed_jobs(case: Case) -> list[Event]:
+    """Jobs of Slurm, or steps of unknown jobs, that failed, and other reasons for which Slurm ended one.
+
+    They are the consequence of any failure in a job, and troubles only if none is known.
+    """
+    accounts = [e for e in case.of("slurm.job") if _has_failed_word(e["state"])]
+    jobs = [event for event in accounts if "." not in event["job"]]
+    return [*(jobs or accounts), *(event for event in case.of("slurm.cancelled") if event["why"])]
+
+
+def _has_failed_word(state: str) -> bool:
+    word = state.partition(" ")[0].rstrip("+")
+    return bool(word) and not any(name.startswith(word) for name in _ENDED_WELL)
 
 
 # ---------------------------------------------------------------- pods

@@ -23,7 +23,7 @@ from raydoctor.capture.console.prefixes import HEADER, STAMP
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
-from raydoctor.cluster.troubles import troubles
+from raydoctor.cluster.troubles import failed_jobs, troubles
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
@@ -396,6 +396,7 @@ def account(
     lines: set[tuple[str, int]] = set()
     found = [e for e in _unexplained(case, set(symptoms), accounted) if not case.torn_down(e)]
     found += [e for e, entities in troubles(case) if not accounted.entities.intersection(entities)]
+    found += failed_jobs(case) if not findings else []
     for event in sorted(found, key=_weight):
         if accounted.holds(event) or _is_outside(event, since, until):
             continue
@@ -413,15 +414,23 @@ def account(
 
 
 def gaps_of(symptoms: Iterable[Unexplained]) -> list[Gap]:
-    """What is missing to explain failures that Kubernetes records: they are never harmless."""
-    return [_KUBERNETES] if any(each.kind.startswith("kube.") for each in symptoms) else []
+    """What is missing to explain failures that Kubernetes or Slurm records: they are never harmless."""
+    kinds = {each.kind.partition(".")[0] for each in symptoms}
+    return [gap for kind, gap in _RECORDED.items() if kind in kinds]
 
 
-_KUBERNETES = Gap(
-    "why pods of Ray fail",
-    "Kubernetes records failures that no rule explains",
-    "kubectl describe pod POD; kubectl logs POD --all-containers --previous",
-)
+_RECORDED = {
+    "kube": Gap(
+        "why pods of Ray fail",
+        "Kubernetes records failures that no rule explains",
+        "kubectl describe pod POD; kubectl logs POD --all-containers --previous",
+    ),
+    "slurm": Gap(
+        "why the job of Slurm failed",
+        "Slurm records a failure that no rule explains",
+        "Add the job's output, slurm-JOBID.out",
+    ),
+}
 
 
 def _weight(event: Event) -> int:

@@ -394,7 +394,7 @@ def verdict(report: Report) -> tuple[str, str, str]:
     """The conclusion if there is no diagnosis: a few words, their style, and a sentence."""
     if report.unexplained:
         sentence = "No rule matches the errors above."
-        if not any(each.kind.startswith("kube.") for each in report.unexplained):
+        if not any(each.kind.startswith(("kube.", "slurm.")) for each in report.unexplained):
             sentence += " They may be harmless."
         return "NO CAUSE FOUND", "warning", sentence
     if not report.complete and not report.recognized:

@@ -67,7 +67,12 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
     resources = {_text(c.get("name")): c for c in (*first, *containers)}
     of_ray = container_of_ray(containers)
     statuses = [(False, each) for each in _dicts(status.get("containerStatuses"))]
-    statuses += [(True, each) for each in _dicts(status.get("initContainerStatuses"))]
+    # Nearly all init containers are done.
+    statuses += [
+        (True, each)
+        for each in _dicts(status.get("initContainerStatuses"))
+        if _text(_dict(_dict(each, "state"), "terminated").get("reason")) != "Completed"
+    ]
     for is_init, container in statuses[:_MOST_CONTAINERS]:
         name = _text(container.get("name"))
         own = {
