@@ -445,9 +445,16 @@ def _is_outside(event: Event, since: float | None, until: float | None) -> bool:
 
 def _listed(kind: str, found: list[Event]) -> Unexplained:
     first = found[0]
-    text = says(first) if kind in _KINDS else first.text
+    text = says(first) if kind in _KINDS else _recorded(first)
     line = first.source.line(first.line)
     return Unexplained(kind, first.source.path, line, text[:_TEXT], evidence.total(found))
+
+
+def _recorded(event: Event) -> str:
+    """The text of a symptom; of Kubernetes, its message first: a terminal cuts the rest."""
+    if not (event.kind.startswith("kube.") and event["reason"] and event["message"]):
+        return event.text
+    return f"{event['reason']}: {event['message']} ({event.text.partition(': reason=')[0]})"
 
 
 def _place(event: Event) -> tuple[str, int]:
