@@ -38,7 +38,8 @@ SUFFIXES = frozenset(
 )
 """Suffixes of files that are looked into."""
 _KINDS = (
-    r"(?:Pod|Event|Node|RayCluster|RayJob|RayService|RayCronJob|Job|PersistentVolumeClaim)(?:List)?"
+    r"(?:Pod|Event|Node|RayCluster|RayJob|RayService|RayCronJob|Job|Workload|PersistentVolumeClaim)"
+    r"(?:List)?"
 )
 _JSON = pattern(rf'\s*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL)
 _YAML = pattern(

@@ -71,13 +71,14 @@ class Pods:
             for name in {node.ip, node.hostname, node.label.rpartition("/")[2]} - {""}:
                 self._nodes.setdefault(name, []).append(node)
         own = [e for e in case.of("kube.pod", "kube.container") if self.node(e)]
-        self._clusters = frozenset(e["cluster"] for e in own if e["cluster"])
+        self.clusters = frozenset(name for e in own if (name := e["cluster"] or _cluster(e["pod"])))
+        """The RayClusters of the logs, as far as pods show them."""
         self._is_joined = bool(own)
         self._span = _span(case)
 
     def all(self) -> list[Event]:
         """The pods (`kube.pod`)."""
-        return [event for event in self._case.of("kube.pod") if self._is_ours(event)]
+        return [event for event in self._case.of("kube.pod") if self.is_ours(event)]
 
     def ends(self) -> list[Event]:
         """The ended containers of Ray in these pods, each end once."""
@@ -85,7 +86,7 @@ class Pods:
         for event in self._case.of("kube.container"):
             if event["state"] != "terminated" or event["is_of_ray"] == "false":
                 continue
-            if self._is_ours(event) and self.in_time(event):
+            if self.is_ours(event) and self.in_time(event):
                 at = "" if event.at is None else f"{event.at:.0f}"
                 key = (event["namespace"], event["pod"], event["container"], at)
                 found.setdefault(key, event)
@@ -94,7 +95,11 @@ class Pods:
     def waiting(self) -> list[Event]:
         """The containers of these pods that wait to start."""
         waiting = [e for e in self._case.of("kube.container") if e["state"] == "waiting"]
-        return [event for event in waiting if self._is_ours(event)]
+        return [event for event in waiting if self.is_ours(event)]
+
+    def known(self, namespace: str, name: str) -> Event | None:
+        """The pod (`kube.pod`) of this name."""
+        return self._known.get((namespace, name)) or self._known.get(("", name))
 
     def events_of(self, pod: Event, *reasons: str) -> list[Event]:
         """Events of Kubernetes about a pod with these reasons."""
@@ -109,15 +114,19 @@ class Pods:
             for event in self._case.of("kube.event")
             if event["reason"] in reasons
             and event["about"] in ("Pod", "")
-            and self._is_ours(self.pod_of(event))
+            and self.is_ours(self.pod_of(event))
             and self.in_time(event)
         ]
 
+    def lone(self, listed: list[Event], *reasons: str) -> list[Event]:
+        """Events with these reasons about other pods than the listed ones, as facts about those pods."""
+        known = {(pod["namespace"], pod["pod"]) for pod in listed}
+        found = [e for e in self.events(*reasons) if (e["namespace"], e["name"]) not in known]
+        return [self.pod_of(event) for event in found]
+
     def pod_of(self, event: Event) -> Event:
         """An event about a pod with the pod's own facts: those of the capture, or what its name says."""
-        pod = self._known.get((event["namespace"], event["name"])) or self._known.get(
-            ("", event["name"])
-        )
+        pod = self.known(event["namespace"], event["name"])
         facts = dict(pod.fields) if pod else {"pod": event["name"]}
         if pod and event["uid"] and pod["uid"] and event["uid"] != pod["uid"]:
             # An earlier pod of this name, which was of the same kind.
@@ -150,6 +159,14 @@ class Pods:
             return True
         return self._span[0] - _AROUND <= event.at <= self._span[1] + _NOTICED
 
+    def is_over(self, event: Event) -> bool:
+        """Whether Ray was stopped before: in this pod, or in all pods if Ray did not run in it."""
+        if event.at is None:
+            return False
+        node = self.node(event)
+        ids = [node.id] if node else [each.id for found in self._nodes.values() for each in found]
+        return bool(ids) and event.at + event.slack >= max(map(self._case.stopped_at, ids))
+
     def entities(self, pod: Event) -> tuple[Entity, ...]:
         """What a pod's end explains: the pod, the Ray node in it, and the head where it was the head."""
         node = self.node(pod)
@@ -158,12 +175,19 @@ class Pods:
         values += ["head"] if is_head(pod) else []
         return tuple(dict.fromkeys(hosts.entity(value) for value in values if value))
 
-    def _is_ours(self, event: Event) -> bool:
+    def is_of_ours(self, cluster: str) -> bool:
+        """Whether a RayCluster, or a RayJob or RayService whose cluster has its name, is that of the logs."""
+        return not self._is_joined or any(
+            name == cluster or name.startswith(f"{cluster}-") for name in self.clusters
+        )
+
+    def is_ours(self, event: Event) -> bool:
         """Whether a pod is one of Ray's, and of the cluster of the logs where they show which it is."""
         if self.node(event) is not None:
             return True
         if self._is_joined:
-            return bool(event["cluster"]) and event["cluster"] in self._clusters
+            named = event["cluster"] or _cluster(event["pod"], self.clusters)
+            return bool(named) and named in self.clusters
         return _is_rays(event)
 
 
@@ -177,6 +201,15 @@ def _nodes(case: Case) -> list[RayNode]:
         node = RayNode(event["node"], event["ip"], "", "", event.at)
         found.setdefault(node.id, node)
     return list(found.values())
+
+
+def _cluster(pod: str, known: frozenset[str] = frozenset()) -> str:
+    """The RayCluster that KubeRay named a pod after: a known one, or that of a head; otherwise empty."""
+    if found := _HEAD_NAME.search(pod):
+        return pod[: found.start()]
+    return next(
+        (name for name in known if pod.startswith(f"{name}-") and _RAY_NAME.search(pod)), ""
+    )
 
 
 def _is_rays(event: Event) -> bool:

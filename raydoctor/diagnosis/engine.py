@@ -135,6 +135,7 @@ def run(  # noqa: PLR0913 - each has a default
         gaps += driver_output.interrupted(case)
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
+    gaps += unexplained.gaps_of(left)
     outside = len(incidents) - len(roots)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules), outside)
     state = _status(capture, case, gaps)

@@ -1,4 +1,5 @@
-"""Symptoms that no diagnosis explains: those of known signals, and errors that match no rule.
+"""Symptoms that no diagnosis explains: those of known signals, failures that Kubernetes records, and errors
+that match no rule.
 
 Three kinds of records are read without a rule: records of level E or C of Ray's own processes (ERROR and
 CRITICAL of those written in Python), and tracebacks. In a console without Ray's logs, also lines of any
@@ -22,10 +23,11 @@ from raydoctor.capture.console.prefixes import HEADER, STAMP
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK, TRACEBACKS
+from raydoctor.cluster.troubles import failed_jobs, troubles
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
-from raydoctor.model.values import Event, Finding, Unexplained
+from raydoctor.model.values import Event, Finding, Gap, Unexplained
 
 _TEXT = 300
 _TEMPLATE = 160
@@ -403,18 +405,43 @@ def account(
     accounted = _Accounted(case, findings)
     groups: dict[tuple[int, str, str], list[Event]] = {}
     lines: set[tuple[str, int]] = set()
-    for event in sorted(_unexplained(case, set(symptoms), accounted), key=_weight):
-        if accounted.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
+    found = [e for e in _unexplained(case, set(symptoms), accounted) if not case.torn_down(e)]
+    found += [e for e, entities in troubles(case) if not accounted.entities.intersection(entities)]
+    found += failed_jobs(case) if not findings else []
+    for event in sorted(found, key=_weight):
+        if accounted.holds(event) or _is_outside(event, since, until):
             continue
         if event.kind in _KINDS and _place(event) in lines:
             continue  # a line with a worse word
         lines.add(_place(event))
         weight = _weight(event)
-        groups.setdefault((weight, event.kind, template(says(event))), []).append(event)
+        # Messages of Kubernetes name their pods: those of one reason are one error.
+        form = event["reason"] if event.kind.startswith("kube.") else template(says(event))
+        groups.setdefault((weight, event.kind, form), []).append(event)
     ordered = sorted(
         groups.items(), key=lambda g: (g[0][0], -evidence.total(g[1]), _place(g[1][0]))
     )
-    return tuple(_listed(kind, found) for (_, kind, _), found in ordered)
+    return tuple(_listed(kind, group) for (_, kind, _), group in ordered)
+
+
+def gaps_of(symptoms: Iterable[Unexplained]) -> list[Gap]:
+    """What is missing to explain failures that Kubernetes or Slurm records: they are never harmless."""
+    kinds = {each.kind.partition(".")[0] for each in symptoms}
+    return [gap for kind, gap in _RECORDED.items() if kind in kinds]
+
+
+_RECORDED = {
+    "kube": Gap(
+        "why pods of Ray fail",
+        "Kubernetes records failures that no rule explains",
+        "kubectl describe pod POD; kubectl logs POD --all-containers --previous",
+    ),
+    "slurm": Gap(
+        "why the job of Slurm failed",
+        "Slurm records a failure that no rule explains",
+        "Add the job's output, slurm-JOBID.out",
+    ),
+}
 
 
 def _weight(event: Event) -> int:
@@ -429,9 +456,16 @@ def _is_outside(event: Event, since: float | None, until: float | None) -> bool:
 
 def _listed(kind: str, found: list[Event]) -> Unexplained:
     first = found[0]
-    text = says(first) if kind in _KINDS else first.text
+    text = says(first) if kind in _KINDS else _recorded(first)
     line = first.source.line(first.line)
     return Unexplained(kind, first.source.path, line, text[:_TEXT], evidence.total(found))
+
+
+def _recorded(event: Event) -> str:
+    """The text of a symptom; of Kubernetes, its message first: a terminal cuts the rest."""
+    if not (event.kind.startswith("kube.") and event["reason"] and event["message"]):
+        return event.text
+    return f"{event['reason']}: {event['message']} ({event.text.partition(': reason=')[0]})"
 
 
 def _place(event: Event) -> tuple[str, int]:

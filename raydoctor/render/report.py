@@ -393,7 +393,9 @@ def _verdict(view: _View) -> Page:
 def verdict(report: Report) -> tuple[str, str, str]:
     """The conclusion if there is no diagnosis: a few words, their style, and a sentence."""
     if report.unexplained:
-        sentence = "No rule matches the errors above. They may be harmless."
+        sentence = "No rule matches the errors above."
+        if not any(each.kind.startswith(("kube.", "slurm.")) for each in report.unexplained):
+            sentence += " They may be harmless."
         return "NO CAUSE FOUND", "warning", sentence
     if not report.complete and not report.recognized:
         sentence = "Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?"

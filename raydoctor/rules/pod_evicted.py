@@ -61,13 +61,7 @@ def pod_evicted(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and resource that ran out."""
     pods = Pods(case)
     evicted = [pod for pod in pods.all() if _is_evicted(pod) and pods.in_time(pod)]
-    known = {(pod["namespace"], pod["pod"]) for pod in evicted}
-    lone = [
-        event
-        for event in pods.events("Evicted")
-        if (event["namespace"], event["name"]) not in known and event["count"]
-    ]
-    evicted += [pods.pod_of(event) for event in lone]
+    evicted += pods.lone(evicted, "Evicted")
     for group in evidence.grouped(evicted, lambda e: (*kubernetes.key(e), _what(e))).values():
         yield _finding(pods, group)
 

@@ -78,10 +78,8 @@ def pod_preempted(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and reason."""
     pods = Pods(case)
     taken = [pod for pod in pods.all() if _reason(pod) and pods.in_time(pod)]
-    known = {(pod["namespace"], pod["pod"]) for pod in taken}
-    lone = [e for e in pods.events(*_EVENTS) if (e["namespace"], e["name"]) not in known]
-    lone = [e for e in lone if "Cancelling deletion" not in e["message"]]
-    taken += [pods.pod_of(event) for event in lone]
+    lone = pods.lone(taken, *_EVENTS)
+    taken += [event for event in lone if "Cancelling deletion" not in event["message"]]
     machines = {event["node"]: event for event in case.of("kube.node")}
     for group in evidence.grouped(taken, lambda e: (*kubernetes.key(e), _reason(e))).values():
         yield _finding(pods, group, machines.get(group[-1]["host"]))

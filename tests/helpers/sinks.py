@@ -43,6 +43,7 @@ def lines(capture: Path) -> list[Line]:
         is_log = "logs" in parts
         at = parts.index("logs") if is_log else len(parts) - 1
         path = f"{SESSION}/{'/'.join(parts[at:])}" if is_log else ""
+        path = "/var/log/kern.log" if parts[-1] == "dmesg.txt" else path
         pod = "-".join(parts[:at]) or "head"
         texts = file.read_bytes().decode("utf-8", "replace").split("\n")
         found += [(pod, path, text) for text in (texts if texts[-1] else texts[:-1])]
@@ -66,7 +67,7 @@ def loki_answer(all_: list[Line]) -> str:
 
 
 def _loki(x: Line) -> dict[str, str]:
-    own = {"filename": x.path} if x.path else {"container": "submitter"}
+    own = {"filename": x.path} if x.path else {"container": "driver"}
     return {"app": "ray", "namespace": "ml", "pod": x.pod, **own}
 
 
@@ -74,7 +75,7 @@ def cloudwatch(all_: list[Line]) -> str:
     """`aws logs filter-log-events`, two pages that overlap."""
     events = [
         {
-            "logStreamName": f"node.application.var.log.containers.{x.pod}_ml_submitter-{'0f' * 32}.log",
+            "logStreamName": f"node.application.var.log.containers.{x.pod}_ml_driver-{'0f' * 32}.log",
             "timestamp": x.at // 10**6,
             "message": x.text if not x.path else json.dumps({"log": x.text, "path": x.path}),
             "ingestionTime": x.at // 10**6 + 7,
@@ -94,7 +95,7 @@ def cloud_logging(all_: list[Line]) -> str:
         own = (
             {"jsonPayload": {"log": x.text, "path": x.path}} if x.path else {"textPayload": x.text}
         )
-        where = {"container_name": "submitter", "namespace_name": "ml", "pod_name": x.pod}
+        where = {"container_name": "driver", "namespace_name": "ml", "pod_name": x.pod}
         entries.append(
             {
                 "insertId": f"id{n}",
@@ -112,7 +113,7 @@ def fluent_bit(all_: list[Line]) -> str:
     """Fluent Bit's `json_lines`, with the names of Kubernetes."""
     rows = []
     for x in all_:
-        where = {"pod_name": x.pod, "namespace_name": "ml", "container_name": "submitter"}
+        where = {"pod_name": x.pod, "namespace_name": "ml", "container_name": "driver"}
         row: dict[str, Any] = {"date": x.at / 1e9, "time": x.stamp, "_p": "F", "log": x.text}
         rows.append({**row, **({"path": x.path} if x.path else {}), "kubernetes": where})
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -124,7 +125,7 @@ def vector(all_: list[Line]) -> str:
     for x in all_:
         own: dict[str, Any] = {"file": x.path, "host": x.pod}
         if not x.path:
-            own = {"kubernetes": {"pod_name": x.pod, "container_name": "submitter"}}
+            own = {"kubernetes": {"pod_name": x.pod, "container_name": "driver"}}
         rows.append({**own, "message": x.text, "source_type": "file", "timestamp": x.stamp})
     return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
 
@@ -132,7 +133,7 @@ def vector(all_: list[Line]) -> str:
 def kubectl(all_: list[Line]) -> str:
     """`kubectl logs -l ray.io/cluster=x --all-containers --prefix --timestamps`."""
     return "".join(
-        f"[pod/{x.pod}/{'fluentbit' if x.path else 'submitter'}] {x.stamp} "
+        f"[pod/{x.pod}/{'fluentbit' if x.path else 'driver'}] {x.stamp} "
         f"{x.sidecar if x.path else x.text}\n"
         for x in all_
     )
@@ -163,7 +164,7 @@ def cri(all_: list[Line]) -> Iterator[tuple[str, str]]:
             pieces = [whole[n : n + 1000] for n in range(0, len(whole), 1000)] or [""]
             rows += [f"{x.stamp} stderr P {piece}\n" for piece in pieces[:-1]]
             rows.append(f"{x.stamp} stderr F {pieces[-1]}\n")
-        yield f"pods/ml_{pod}_3f1c/{'fluentbit' if is_log else 'submitter'}/0.log", "".join(rows)
+        yield f"pods/ml_{pod}_3f1c/{'fluentbit' if is_log else 'driver'}/0.log", "".join(rows)
 
 
 FILES: dict[str, Callable[[list[Line]], str]] = {

@@ -66,13 +66,11 @@ def test_a_console_alone_rules_no_cause_out(example: Example) -> None:
         ("clock-skew", "a raylet starts 40 s before", "raylet.started"),
     ],
 )
-def test_a_diagnosis_is_dated_by_its_failure(
-    name: str, title: str, first: str, tmp_path: Path
-) -> None:
+def test_a_diagnosis_is_dated_by_its_failure(name: str, title: str, first: str) -> None:
     """Not by the start of what failed, unless nothing else has a time."""
     rule = next(rule for rule in CATALOGUE.rules if rule.name == name)
     example = next(example for example in rule.examples if example.title.startswith(title))
-    report = rulecheck.run_example(example, CATALOGUE, tmp_path)
+    report = run_of(example)
     found = next(each for each in report.diagnoses if each.rule == name)
     assert first in {e.event.kind for e in found.chain if e.event.at == found.first_at}
 

@@ -17,18 +17,21 @@ _FIELD = pattern(
 )
 """A field's name has single blanks, a table's row several."""
 _COLUMNS = pattern(r" {2,}")
+_HEADER = pattern(r"NOMINATED NODE|READINESS GATES|(?:LAST|FIRST) SEEN|\S+")
 _DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
 _TABLE = pattern(
     r"(?:NAMESPACE\s+)?(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
 _COUNT = pattern(r"\(x(\d{1,9}) over ")
 _WAITING = pattern(
-    r"(?:Init:)?(?:\w{0,40}BackOff|ErrImage\w{1,40}|InvalidImageName|Create\w+Error|RunContainerError|ContainerCreating)"
+    r"(?:\w{0,40}BackOff|ErrImage\w{1,40}|InvalidImageName|Create\w+Error|RunContainerError|P\w{2,3}StartHookError|ContainerCreating)"
 )
 _ENDED = pattern(
-    r"(?:Init:)?(?:OOMKilled|Error|Completed|ContainerCannotRun|StartError|DeadlineExceeded)"
+    r"OOMKilled|Error|Completed|ContainerCannotRun|StartError|DeadlineExceeded|(?:ExitCode|Signal):(?P<code>\d{1,3})"
 )
-_FAILED = frozenset({"Evicted", "NodeShutdown", "Shutdown", "NodeLost", "UnexpectedAdmissionError", "Preempting", "Terminated"})  # fmt: skip
+_STARTING = pattern(r"Pending|PodInitializing|SchedulingGated|Init:\d{1,3}/\d{1,3}")
+_FINE = frozenset({"Running", "Succeeded", "NotReady", "Terminating", "Unknown"})
+"""Words for which the pod has no failed container; any other word is the reason for which it failed."""
 
 
 def is_described(text: str) -> bool:
@@ -43,11 +46,11 @@ def documents(text: str) -> Iterator[Document]:
     begin = None
     for number, line in enumerate(lines):
         if _TABLE.match(line):
-            header = _COLUMNS.split(line.strip())
-            starts = [line.index(name) for name in header]
+            header, message = _HEADER.findall(line), line.find("MESSAGE")
         elif header and line[:1].strip() and not _DESCRIBED.match(line):
-            if found := _row(header, starts, line):
-                yield Document(found, number + 1, line)
+            row = _event_of_row(header, message, line) if "REASON" in header else _pod_of_row(header, line)  # fmt: skip
+            if row:
+                yield Document(row, number + 1, line)
         elif _DESCRIBED.match(line):
             header = []
             if begin is not None:
@@ -59,52 +62,66 @@ def documents(text: str) -> Iterator[Document]:
 
 # ---------------------------------------------------------------- tables
 
+_KINDS = {"pod": "Pod", "node": "Node", "raycluster": "RayCluster", "rayjob": "RayJob", "rayservice": "RayService", "workload": "Workload"}  # fmt: skip
+_EVENT = pattern(
+    r"(?P<age>\S+(?: +\(x\d{1,9} over [^()]{1,20}\))?) +(?P<type>Normal|Warning) +(?P<reason>\S+) +"
+    r"(?P<object>\S+) +(?P<message>\S.*)"
+)
+_RESTARTED = pattern(r"(?<=[0-9]) ?[(\uff08][^()\uff08\uff09]{1,40}[)\uff09]")
+"""When a pod was restarted last, the only value of `get pods` with blanks: `3 (2m ago)`."""
 
-def _row(header: list[str], starts: list[int], line: str) -> dict[str, Any] | None:
-    """A row of `get pods` or `get events`, by the columns' places, or by its words where they are shifted."""
-    cells = {name: line[begin:end].strip() for name, begin, end in zip(header, starts, [*starts[1:], None], strict=True)}  # fmt: skip
-    words = _COLUMNS.split(line.strip())
-    if len(words) == len(header):
-        cells = dict(zip(header, words, strict=True))
-    if "REASON" in cells:
-        kind, _, name = cells.get("OBJECT", "").rpartition("/")
-        return {
-            "kind": "Event", "type": cells.get("TYPE"), "reason": cells.get("REASON"),
-            "message": cells.get("MESSAGE"),
-            "involvedObject": {"kind": _KINDS.get(kind, kind), "name": name, "namespace": cells.get("NAMESPACE")},
-        }  # fmt: skip
-    if not cells.get("NAME") or "/" not in cells.get("READY", ""):
+
+def _event_of_row(header: list[str], message: int, line: str) -> dict[str, Any] | None:
+    """A row of `get events`; `message` is the place of that column, if a chat did not squeeze the table."""
+    namespace, _, rest = line.partition(" ") if header[0] == "NAMESPACE" else ("", "", line)
+    found = _EVENT.match(rest.lstrip())
+    if not found:
         return None
-    return _pod_of_row(cells)
-
-
-_KINDS = {"pod": "Pod", "node": "Node", "raycluster": "RayCluster", "rayjob": "RayJob"}
-
-
-def _pod_of_row(cells: dict[str, str]) -> dict[str, Any]:
-    status = cells.get("STATUS", "")
-    word = status.rpartition(":")[2]
-    container: dict[str, Any] = {
-        "name": "", "restartCount": cells.get("RESTARTS", "0").split(" ")[0]
+    kind, _, name = found["object"].rpartition("/")
+    is_in_place = "SUBOBJECT" in header and line[message - 1 : message] == " "
+    own = line[message:] if is_in_place else found["message"]
+    return {
+        "kind": "Event", "type": found["type"], "reason": found["reason"], "message": own,
+        "count": (_COUNT.search(found["age"]) or ("", "1"))[1],
+        "involvedObject": {"kind": _KINDS.get(kind, kind), "name": name, "namespace": namespace},
     }  # fmt: skip
+
+
+def _pod_of_row(header: list[str], line: str) -> dict[str, Any] | None:
+    """A row of `get pods`. Columns are found by words: the places of pasted ones are not reliable."""
+    cells = dict(zip(header, _RESTARTED.sub("", line).split(), strict=False))
+    ready, _, all_ = cells.get("READY", "").partition("/")
+    if not cells.get("NAME") or not all_:
+        return None
+    status = cells.get("STATUS", "").removeprefix("Init:")
+    is_init = cells["STATUS"].startswith("Init:")
+    container: dict[str, Any] = {"name": "", "restartCount": cells.get("RESTARTS", "0")}
     pod: dict[str, Any] = {"phase": status}
-    if _WAITING.fullmatch(status):
-        container["state"] = {"waiting": {"reason": word}}
+    ended = _ENDED.fullmatch(status)
+    if _STARTING.fullmatch(cells["STATUS"]) or _WAITING.fullmatch(status):
         pod["phase"] = "Pending"
-    elif _ENDED.fullmatch(status):
-        container["state"] = {"terminated": {"reason": word}}
-        pod["phase"] = "Failed"
-    elif status in _FAILED:
+        if _WAITING.fullmatch(status):
+            container["state"] = {"waiting": {"reason": status}}
+    elif ended:
+        container["state"] = {"terminated": {"reason": status, "exitCode": ended["code"]}}
+        pod["phase"] = "Pending" if is_init else "Succeeded" if status == "Completed" else "Failed"
+    elif status not in _FINE:
         pod |= {"phase": "Failed", "reason": status}
     if container.get("state") or container["restartCount"] not in ("", "0"):
-        pod["containerStatuses"] = [container]
+        pod["initContainerStatuses" if is_init else "containerStatuses"] = [container]
     ip = cells.get("IP", "")
     return {
         "kind": "Pod",
-        "metadata": {"name": cells["NAME"], "namespace": cells.get("NAMESPACE")},
+        "metadata": {
+            "name": cells["NAME"], "namespace": cells.get("NAMESPACE"),
+            "deletionTimestamp": "deleted" if status == "Terminating" else "",
+        },
         "spec": {"nodeName": cells.get("NODE", "").removeprefix("<none>")},
-        "status": pod | ({"podIP": ip} if ip and ip != "<none>" else {}),
-    }
+        "status": {
+            **pod, "podIP": ip.removeprefix("<none>"),
+            "conditions": [{"type": "Ready", "status": str(ready == all_)}],
+        },
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- describe
@@ -218,8 +235,7 @@ def _pod(tree: dict[str, Any]) -> dict[str, Any]:
     conditions = [
         {"type": row.get("Type"), "status": row.get("Status")} for row in _rows(tree.get("Conditions"))
     ]  # fmt: skip
-    containers = tree.get("Containers")
-    named = {n: c for n, c in containers.items() if isinstance(c, dict)} if isinstance(containers, dict) else {}  # fmt: skip
+    first, named = _containers(tree, "Init Containers"), _containers(tree, "Containers")
     return {
         "metadata": {"deletionTimestamp": _text(tree, "Termination Grace Period") and "deleted"},
         "spec": {
@@ -235,14 +251,21 @@ def _pod(tree: dict[str, Any]) -> dict[str, Any]:
             "podIP": _text(tree, "IP").replace("<none>", ""),
             "startTime": _text(tree, "Start Time"),
             "conditions": conditions,
-            "containerStatuses": [
-                {
-                    "name": name, "restartCount": _text(c, "Restart Count"),
-                    "state": _state(c.get("State")), "lastState": _state(c.get("Last State")),
-                }
-                for name, c in named.items()
-            ],
+            "containerStatuses": [_status(name, c) for name, c in named.items()],
+            "initContainerStatuses": [_status(name, c) for name, c in first.items()],
         },
+    }  # fmt: skip
+
+
+def _containers(tree: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    found = tree.get(name)
+    return {n: c for n, c in found.items() if isinstance(c, dict)} if isinstance(found, dict) else {}  # fmt: skip
+
+
+def _status(name: str, container: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name, "restartCount": _text(container, "Restart Count"),
+        "state": _state(container.get("State")), "lastState": _state(container.get("Last State")),
     }  # fmt: skip
 
 

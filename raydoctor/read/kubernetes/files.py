@@ -26,7 +26,7 @@ _SHOWN = (
         "unschedulable_message",
     ),
     *("job_status", "deployment_status", "state", "phase", "memory_limit", "restarts", "taints"),
-    *("pressures", "count"),
+    *("pressures", "ready", "condition", "unhealthy", "owner", "count"),
 )
 _LONGEST = 300
 
@@ -103,7 +103,8 @@ def _shown(fact: Fact) -> str:
         who = f"{own['about']} {name}"
     elif fact.kind == "kube.container":
         last = "last state " if own["is_last"] == "true" else ""
-        who = f"pod {name}, container {own['container']}: {last}{own['state']}"
+        what = "init container" if own["is_init"] else "container"
+        who = f"pod {name}, {what} {own['container']}: {last}{own['state']}"
     else:
         who = f"{_NAMES.get(what, what)} {name}"
     pairs = [f"{key}={own[key]}" for key in _SHOWN if own.get(key)]
@@ -112,7 +113,7 @@ def _shown(fact: Fact) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-_NAMES = {"cluster": "RayCluster", "job": "RayJob", "service": "RayService"}
+_NAMES = {"cluster": "RayCluster", "job": "RayJob", "service": "RayService", "workload": "Workload"}
 
 
 def _distinct(events: list[Event]) -> list[Event]:
@@ -136,4 +137,5 @@ _IDENTITY = {
     "kube.cluster": ("namespace", "name"),
     "kube.job": ("namespace", "name"),
     "kube.service": ("namespace", "name"),
+    "kube.workload": ("namespace", "name"),
 }

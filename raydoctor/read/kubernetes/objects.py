@@ -56,21 +56,30 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
         "disruption_message": _message(disruption.get("message")),
         "unschedulable": _text(waits.get("reason")),
         "unschedulable_message": _message(waits.get("message")),
+        "ready": _text(conditions.get("Ready", {}).get("status")),
         "deleted": _text(_dict(data, "metadata").get("deletionTimestamp")),
         "grace": _text(spec.get("terminationGracePeriodSeconds")),
     }
     moment = disruption.get("lastTransitionTime") or waits.get("lastTransitionTime")
     reason = fields["disruption"] or fields["reason"] or fields["unschedulable"]
     yield Fact("kube.pod", fields, instant(_text(moment)), reason)
-    containers = _dicts(spec.get("containers"))
-    resources = {_text(c.get("name")): c for c in containers}
+    containers, first = _dicts(spec.get("containers")), _dicts(spec.get("initContainers"))
+    resources = {_text(c.get("name")): c for c in (*first, *containers)}
     of_ray = container_of_ray(containers)
-    for container in _dicts(status.get("containerStatuses"))[:_MOST_CONTAINERS]:
+    statuses = [(False, each) for each in _dicts(status.get("containerStatuses"))]
+    # Nearly all init containers are done.
+    statuses += [
+        (True, each)
+        for each in _dicts(status.get("initContainerStatuses"))
+        if _text(_dict(_dict(each, "state"), "terminated").get("reason")) != "Completed"
+    ]
+    for is_init, container in statuses[:_MOST_CONTAINERS]:
         name = _text(container.get("name"))
         own = {
             **identity,
             "container": name,
-            "is_of_ray": "true" if of_ray in ("", name) else "false",
+            "is_of_ray": "true" if of_ray in ("", name) and not is_init else "false",
+            "is_init": "true" if is_init else "",
             "restarts": _text(container.get("restartCount")),
             **_amounts(_dict(resources.get(name, {}), "resources")),
             "image": _text(resources.get(name, {}).get("image")) or _text(container.get("image")),
@@ -162,10 +171,17 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
 _NORMAL = frozenset(
     (
         *("Scheduled", "Started", "Pulled", "Killing", "Preempted", "TaintManagerEviction"),
-        *("CreatedHeadPod", "DeletedHeadPod"),
+        *("CreatedHeadPod", "DeletedHeadPod", "CreatedWorkerPod", "NodeNotReady", "NodeReady"),
+        # Of Kueue: it stopped a workload.
+        *("Stopped", "EvictedDueToPreempted", "EvictedDueToPodsReadyTimeout"),
+        *(
+            "EvictedDueToAdmissionCheck",
+            "EvictedDueToClusterQueueStopped",
+            "EvictedDueToDeactivated",
+        ),
     )
 )
-"""Reasons of normal events that rules use: most events of a large cluster say that all is well."""
+"""Reasons of normal events that are used: most events of a large cluster say that all is well."""
 
 
 def _event(data: dict[str, Any]) -> Iterator[Fact]:
@@ -212,16 +228,20 @@ def _node(data: dict[str, Any]) -> Iterator[Fact]:
 def _resource(kind: str, data: dict[str, Any]) -> Iterator[Fact]:
     metadata, spec, status = _dict(data, "metadata"), _dict(data, "spec"), _dict(data, "status")
     conditions = _dicts(status.get("conditions"))
-    failed = [c for c in conditions if _text(c.get("type")) == "ReplicaFailure"]
-    failed = [c for c in failed if _text(c.get("status")) == "True"]
+    failed = [c for c in conditions if _FAILING.get(_text(c.get("type"))) == _text(c.get("status"))]
+    unhealthy = list(_unhealthy(status))
+    owner = next(iter(_dicts(metadata.get("ownerReferences"))), {})
     started = status.get("startTime") or metadata.get("creationTimestamp")
     fields = {
         "name": _text(metadata.get("name")),
         "namespace": _text(metadata.get("namespace")),
         "cluster": _text(status.get("rayClusterName")),
-        "state": _text(status.get("state")),
+        "state": _text(status.get("state") or status.get("serviceStatus")),
         "reason": _text(status.get("reason")) or _text((failed or [{}])[0].get("reason")),
         "message": _message(status.get("message") or (failed or [{}])[0].get("message")),
+        "condition": _text((failed or [{}])[0].get("type")),
+        "unhealthy": _message("; ".join(unhealthy)),
+        "owner": f"{_text(owner.get('kind'))}/{_text(owner.get('name'))}" if owner else "",
         "last_words": _last_line(status.get("message")),
         "job_status": _text(status.get("jobStatus")),
         "deployment_status": _text(status.get("jobDeploymentStatus")),
@@ -237,6 +257,20 @@ def _resource(kind: str, data: dict[str, Any]) -> Iterator[Fact]:
     yield Fact(kind, fields, instant(ended), shows)
 
 
+_FAILING = {
+    "ReplicaFailure": "True", "RayClusterReplicaFailure": "True", "HeadPodReady": "False",
+    "RayClusterSuspended": "True", "Evicted": "True", "QuotaReserved": "False",
+}  # fmt: skip
+"""Conditions of RayClusters (KubeRay 1.3 and later) and of Kueue's workloads: the status of a failure."""
+
+
+def _unhealthy(status: dict[str, Any]) -> Iterator[str]:
+    """`application llm: DEPLOY_FAILED …` of a RayService's Serve applications that failed."""
+    for name, each in _dict(_dict(status, "activeServiceStatus"), "applicationStatuses").items():
+        if isinstance(each, dict) and _text(each.get("status")) in ("DEPLOY_FAILED", "UNHEALTHY"):
+            yield f"application {name}: {_text(each['status'])} {_text(each.get('message'))}"
+
+
 _READERS: dict[str, Callable[[dict[str, Any]], Iterator[Fact]]] = {
     "Pod": _pod,
     "Event": _event,
@@ -244,6 +278,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Iterator[Fact]]] = {
     "RayCluster": lambda data: _resource("kube.cluster", data),
     "RayJob": lambda data: _resource("kube.job", data),
     "RayService": lambda data: _resource("kube.service", data),
+    "Workload": lambda data: _resource("kube.workload", data),
 }
 
 

@@ -96,7 +96,7 @@ class Ended(NamedTuple):
 def ended(case: Case, states: Iterable[str], printed: Sequence[Event]) -> list[Ended]:
     """The jobs of which the accounts have one of these states, or a record was printed."""
     wanted = tuple(states)
-    accounts = [e for e in case.of("slurm.job") if e["state"].split(" ")[0].rstrip("+") in wanted]
+    accounts = [e for e in case.of("slurm.job") if _is_one_of(e["state"], wanted)]
     jobs = dict.fromkeys(number(e["job"]) for e in (*accounts, *printed))
     if len(jobs) > 1 and "" in jobs:
         del jobs[""]
@@ -109,6 +109,14 @@ def ended(case: Case, states: Iterable[str], printed: Sequence[Event]) -> list[E
         )
         for job in jobs
     ]  # fmt: skip
+
+
+def _is_one_of(state: str, wanted: Sequence[str]) -> bool:
+    """Whether a state is one of these, also beside another one, or cut off: `REQUEUED NODE_FAIL`, `OUT_OF_ME+`."""
+    return any(
+        word in wanted or (word[-1:] == "+" and any(name.startswith(word[:-1]) for name in wanted))
+        for word in state.split(" ")
+    )
 
 
 def number(step: str) -> str:
