@@ -73,10 +73,14 @@ def slowest(
 
 
 def of_signal(signal: Signal) -> list[Attack]:
-    """The literal repeated, and the attacks that the pattern takes longest for."""
+    """The literal repeated, the attacks that the pattern takes longest for, and a storm of the sample.
+
+    The storm meets what follows a match: the record, its ids, the rules.
+    """
     tried = attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample)
     repeated = Attack("literal repeated", "", signal.find)
-    return [repeated, *slowest(signal.regex.search, tried)]
+    storm = Attack("sample repeated", "", signal.sample)
+    return [repeated, *slowest(signal.regex.search, tried, SLOWEST - 1), storm]
 
 
 def name_of(signal: Signal) -> str:

@@ -5,8 +5,9 @@
     python -m benchmarks.fuzz --seed 1 --only 417 --keep DIR
 
 Every case is made from its seed and number alone. A case fails if it raises anything but a RaydoctorError, if
-a rule or collector crashes (its gap reports that), if it takes more than 30 s of processor time, or if the
-process grows by more than 500 MB. `MUTATIONS` lists what is done to a capture; add further kinds there.
+a rule or collector crashes (its gap reports that), if a format of its report cannot be parsed, if it takes
+more than 30 s of processor time, or if the process grows by 500 MB. `MUTATIONS` lists what is done to
+a capture; add further kinds there.
 """
 
 from __future__ import annotations
@@ -28,27 +29,31 @@ import tarfile
 import tempfile
 import time
 import traceback
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 from raydoctor import rules
+from raydoctor.capture.contents import HEAD, role_of_text
 from raydoctor.capture.open import open_capture
 from raydoctor.case.rule import Example
+from raydoctor.cli._options import REPORT_FORMATS
+from raydoctor.cli.diagnose import as_text
 from raydoctor.diagnosis import engine
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Report
-from raydoctor.render import json as as_json
-from raydoctor.render import markdown, page
-from raydoctor.render.report import render
 from tests.helpers import sinks
 from tests.helpers.captures import capture_of, fixtures
 
 SECONDS, MEGABYTES = 30.0, 500.0
 _LINE = 1 << 20
 """Bytes of a line that is made huge."""
+_SAMPLE = re.compile(r'#.*|\w+(?:\{(?:\w+="(?:[^"\\]|\\.)*",?)*\})? \S+|')
+_ANNOTATION = re.compile(r"::(?:error|warning|notice)[ :]")
 _CRASHED = re.compile(r"crashed|internal error")
 
 Files = dict[str, bytes]
@@ -265,8 +270,8 @@ def _examples() -> list[Example]:
 
 
 def _seed(rng: random.Random) -> tuple[str, Files]:
-    """The name and the files of something to damage: a fixture, its export by a log store, an example."""
-    kind = rng.choice((_fixture, _fixture, _export, _example))
+    """The name and the files of something to damage."""
+    kind = rng.choice((_fixture, _fixture, _export, _history_server, _example, _orchestrated))
     return kind(rng)
 
 
@@ -287,6 +292,38 @@ def _export(rng: random.Random) -> tuple[str, Files]:
 def _example(rng: random.Random) -> tuple[str, Files]:
     example = rng.choice(_examples())
     return example.title, {name: text.encode() for name, text in example.files.items()}
+
+
+def _history_server(rng: random.Random) -> tuple[str, Files]:
+    """A session as a KubeRay History Server keeps it."""
+    folder = rng.choice([f for f in fixtures("*--1-node") if (capture_of(f) / "logs").is_dir()])
+    session = "cluster-history/raycluster/ml/train/session_2026-11-21_07-34-00_123456_1"
+    with tempfile.TemporaryDirectory() as into:
+        sinks.keep(capture_of(folder) / "logs", Path(into) / session / sinks.NODE)
+        files = _content(Path(into))
+    for name in [each for each in files if each.endswith(".jsonl.gz")]:
+        files[name.removesuffix(".gz")] = gzip.decompress(files.pop(name))
+    return f"{folder.name} in a History Server", files
+
+
+def _orchestrated(rng: random.Random) -> tuple[str, Files]:
+    """Ray's logs beside what Kubernetes or Slurm recorded."""
+    folder = rng.choice(fixtures("*--1-node"))
+    records = rng.choice(_of_orchestrators())
+    return f"{folder.name} beside {', '.join(records)}", {
+        **_content(capture_of(folder)),
+        **records,
+    }
+
+
+@cache
+def _of_orchestrators() -> list[Files]:
+    """The documents of Kubernetes and Slurm in the examples of the rules."""
+    found = [
+        {name: text.encode() for name, text in each.files.items() if role_of_text(text[:HEAD])}
+        for each in _examples()
+    ]
+    return [files for files in found if files]
 
 
 def _content(folder: Path) -> Files:
@@ -354,11 +391,21 @@ def judge(path: Path) -> str:
 
 
 def _render(report: Report) -> None:
-    json.loads(as_json.render(report))
-    markdown.render(report).encode("utf-8", "backslashreplace")
-    text = page.plain(render(report, verbose=True))
-    if any(ord(char) < 32 and char not in "\n\t" for char in text):
-        raise ValueError("a control character reaches the terminal")
+    """Every format is made, and is what its readers can parse. Raises ValueError and ParseError."""
+    made = {form: as_text(report, form, verbose=True) for form in REPORT_FORMATS}
+    for form, text in made.items():
+        text.encode("utf-8")
+        if any(unicodedata.category(char) == "Cc" and char not in "\n\t" for char in text):
+            raise ValueError(f"a control character reaches the {form}")
+    for form in ("json", "sarif"):
+        json.loads(made[form])
+    ElementTree.fromstring(made["junit"])
+    for line in made["prometheus"].split("\n"):
+        if not _SAMPLE.fullmatch(line):
+            raise ValueError(f"no line of Prometheus: {line}")
+    for line in made["github"].rstrip("\n").split("\n"):
+        if not _ANNOTATION.match(line):
+            raise ValueError(f"no annotation: {line}")
 
 
 def run(seed: int, number: int, keep: Path | None = None) -> Outcome:

@@ -249,27 +249,27 @@ def problems(folder: Path) -> Iterator[str]:
 
 
 def _diagnosed(capture: Capture) -> Iterator[str]:
+    from raydoctor.cli._options import REPORT_FORMATS
     from raydoctor.cli.diagnose import as_text
 
     report = engine.run(capture)
     for gap in report.gaps:
         if gap.what.startswith("rule "):
             yield f"{gap.what}: {gap.why}"
-    for form in ("text", "json", "markdown"):
+    for form in REPORT_FORMATS:
         as_text(report, form, verbose=form == "text").encode("utf-8")
 
 
 def _hung(capture: Capture) -> Iterator[str]:
-    from raydoctor.cli.hung import _view
+    from raydoctor.cli.hung import _as_text, _view
     from raydoctor.model.errors import RaydoctorError
-    from raydoctor.render import hung, page
 
     try:
         view = _view(capture, 60.0, True)
     except RaydoctorError:
         return
-    page.plain(hung.render(view, 100)).encode("utf-8")
-    hung.to_json(view).encode("utf-8")
+    for form in ("text", "json", "html", "prometheus"):
+        _as_text(view, form, "capture").encode("utf-8")
     yield from ()
 
 

@@ -60,8 +60,9 @@ _TABLE = pattern(
 )
 _SLURM = pattern(
     r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"
-    r"|[^\n]*\bJobID(?:Raw)?\|[^\n]*\bState\b|[^\n|]*\bState\|[^\n]*\bJobID\b"
-    r"|\s*JobID\s[^\n]*\bState\b[^\n]*\n-{3,}|\s*JobId=\d+ [^\n]*\n?.*?\bJobState=[A-Z]",
+    # Each part is a pass of its own over the first line: one that backtracks into another is quadratic.
+    r"|(?=[^\n]*\bJobID(?:Raw)?\b)(?=[^\n]*\bState\b)[^\n]*\b(?:JobID(?:Raw)?|State)\|"
+    r"|\s*JobID\s(?=[^\n]*\bState\b)[^\n]*\n-{3,}|\s*JobId=\d+ .*?\bJobState=[A-Z]",
     re.DOTALL,
 )
 _TEXT = r'"(?:line|log|message|msg|textPayload|@message)"\s*:'

@@ -7,6 +7,7 @@ user names them, and never through a link that another user can move.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Collection
@@ -15,6 +16,8 @@ from functools import cache
 from typing import NamedTuple
 
 _ROOT = 0
+_MOST_LINKS = 40
+"""As Linux follows."""
 
 
 def trusted() -> frozenset[int]:
@@ -59,6 +62,41 @@ def of_folder(path: str) -> int | None:
     except OSError:
         return None
     return found.st_uid if stat.S_ISDIR(found.st_mode) and found.st_uid == link.st_uid else -1
+
+
+def output_path(path: str) -> str:
+    """The path without links, where a file is to be written; the file need not exist.
+
+    Raises PermissionError if another user's link leads there, because it can name any file of this user, and
+    for another user's pipe. The kernel's own check (`fs.protected_symlinks`) does not see what a program
+    resolves itself.
+    """
+    rest = os.path.join(os.getcwd(), path).split("/")[::-1]
+    done, followed = "/", 0
+    while rest:
+        name = rest.pop()
+        if name in ("", ".", ".."):
+            done = os.path.dirname(done) if name == ".." else done
+            continue
+        done = os.path.join(done, name)
+        try:
+            found = os.lstat(done)
+        except FileNotFoundError:
+            continue
+        what = "link" if stat.S_ISLNK(found.st_mode) else "pipe"
+        if not stat.S_ISLNK(found.st_mode) and not stat.S_ISFIFO(found.st_mode):
+            continue
+        if found.st_uid not in trusted():
+            raise PermissionError(errno.EACCES, f"{done} is a {what} of {user(found.st_uid)}", path)
+        if what == "pipe" or done.startswith("/proc/"):  # a link of /proc leads to an open file
+            continue
+        followed += 1
+        if followed > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        leads_to = os.readlink(done)
+        done = "/" if os.path.isabs(leads_to) else os.path.dirname(done)
+        rest += leads_to.split("/")[::-1]
+    return done
 
 
 class Content(NamedTuple):

@@ -7,7 +7,9 @@ import re
 import stat
 import sys
 import tempfile
+from contextlib import suppress
 
+from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 
 
@@ -16,13 +18,13 @@ def write_atomically(path: str, text: str) -> None:
 
     Raises RaydoctorError if the file cannot be written; an existing file then stays unchanged.
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        _write_into(path, text)
-        return
-    # A link is kept, and its target is replaced.
-    target = os.path.realpath(path)
     temporary = ""
     try:
+        # A link is kept, and its target is replaced.
+        target = owners.output_path(path)
+        if os.path.exists(path) and not os.path.isfile(path):
+            _write_into(path, text)
+            return
         handle, temporary = tempfile.mkstemp(
             dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}."
         )
@@ -37,22 +39,20 @@ def write_atomically(path: str, text: str) -> None:
 
 
 def _write_into(path: str, text: str) -> None:
-    """Write to a pipe or device (`-o /dev/stderr`), which cannot be replaced."""
-    try:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(text)
-    except OSError as error:
-        raise _refused(path, error) from None
+    """Write to a pipe or device (`-o /dev/stderr`), which cannot be replaced. Raises OSError."""
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as out:
+        out.write(text)
 
 
 def _mode_of(path: str) -> int:
-    """The mode of the replaced file, or the default mode of a new one."""
-    try:
-        return os.stat(path).st_mode & 0o777
-    except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+    """The mode of the replaced file; the default mode if there is none, or if it is another user's."""
+    with suppress(OSError):
+        found = os.stat(path)
+        if found.st_uid in owners.trusted():
+            return found.st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _refused(path: str, error: Exception) -> RaydoctorError:
@@ -74,8 +74,6 @@ def new_page() -> str:
     if it cannot be created.
     """
     import time
-
-    from raydoctor.capture import owners
 
     folder = os.path.join(owners.state_folder(), "reports")
     prefix = time.strftime("%Y-%m-%dT%H-%M-%S-")
@@ -100,8 +98,6 @@ def new_page() -> str:
 
 def _require_own(*folders: str) -> None:
     """Raise PermissionError for a link and for a folder of another user, as in a state folder below /tmp."""
-    from raydoctor.capture import owners
-
     for folder in folders:
         found = os.lstat(folder)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in owners.trusted():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
@@ -27,8 +28,7 @@ def write(name: str, folder: str) -> str:
     path = os.path.join(folder, name.replace("-", "_") + ".py")
     text = _SKELETON.replace("NAME", name).replace("FUNCTION", name.replace("-", "_"))
     try:
-        if not os.path.isdir(folder):
-            os.makedirs(folder)
+        os.makedirs(owners.output_path(folder), exist_ok=True)
         if os.path.lexists(path):
             raise RaydoctorError(f"{path} exists already", "Give the rule another name.")
         with open(path, "x", encoding="utf-8") as file:

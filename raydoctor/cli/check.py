@@ -39,8 +39,10 @@ def command(*, form: str, verbose: bool) -> int:
     """Check this machine."""
     from raydoctor.observe.preflight import checks as preflight
     from raydoctor.observe.preflight import probes
+    from raydoctor.observe.processes import proc
     from raydoctor.render import check, terminal
 
+    proc.require()  # otherwise most checks could not look, and the rest would be called fit
     checks = probes.check(_scanner())
     if form == "json":
         options.print_text(check.to_json(checks))

@@ -168,13 +168,14 @@ def pages(target: str, folder: str | None, verbose: bool) -> int:
     """Write the rules' pages."""
     import os
 
+    from raydoctor.capture import owners
     from raydoctor.cli._files import write_atomically
     from raydoctor.diagnosis import plugins
     from raydoctor.model.errors import RaydoctorError
     from raydoctor.render import rule_pages
 
     try:
-        os.makedirs(target, exist_ok=True)
+        os.makedirs(owners.output_path(target), exist_ok=True)
     except OSError as error:
         raise RaydoctorError(
             f"cannot make the folder {target}: {error.strerror}", "Choose another folder."

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from raydoctor.capture import owners
 from raydoctor.cli import _options as options
 from raydoctor.model import paste
 from raydoctor.model.text import cut, join_names, printable
@@ -148,7 +151,14 @@ def _opened(log: str) -> Any:
     from raydoctor.model.errors import RaydoctorError
 
     try:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        path = owners.output_path(log)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode):
+            if found.st_uid not in owners.trusted():  # its owner could read the raw output
+                os.close(file)
+                raise PermissionError(errno.EACCES, f"it belongs to {owners.user(found.st_uid)}")
+            os.ftruncate(file, 0)
         return open(file, "wb", buffering=0)
     except OSError as error:
         raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None

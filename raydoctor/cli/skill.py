@@ -30,6 +30,7 @@ def command(*, folder: str, verbose: bool) -> int:
     del verbose
     from raydoctor import rules
     from raydoctor.agents import skill
+    from raydoctor.capture import owners
     from raydoctor.cli._files import write_atomically
     from raydoctor.model.errors import RaydoctorError
 
@@ -39,7 +40,7 @@ def command(*, folder: str, verbose: bool) -> int:
     for path, text in skill.files(_helps(), rules.load()):
         file = os.path.join(folder, path)
         try:
-            os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
+            os.makedirs(owners.output_path(os.path.dirname(file)), exist_ok=True)
         except OSError as error:
             raise RaydoctorError(
                 f"cannot write into {folder}: {error.strerror}", "Name another folder."

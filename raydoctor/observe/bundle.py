@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from raydoctor.capture import manifest
+from raydoctor.capture import manifest, owners
 from raydoctor.capture.budget import ReportBytes
 from raydoctor.capture.temporary import removed_if_ended
 from raydoctor.model.errors import RaydoctorError
@@ -80,14 +80,16 @@ def write(
     Raises RaydoctorError if it cannot be written (a full disk, for example), and then leaves no file behind.
     """
     kind = kind_of(target)
-    folder = os.path.dirname(os.path.realpath(target))
     partial = ""
     try:
-        handle, partial = tempfile.mkstemp(dir=folder, prefix=".raydoctor-", suffix=kind)
+        file = owners.output_path(target)
+        handle, partial = tempfile.mkstemp(
+            dir=os.path.dirname(file), prefix=".raydoctor-", suffix=kind
+        )
         with removed_if_ended(partial):
             with os.fdopen(handle, "wb") as out:
                 written = write_to(out, kind, bundle, redactor, report)
-            os.replace(partial, os.path.realpath(target))
+            os.replace(partial, file)
         partial = ""
         return written
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.patterns import pattern
@@ -48,6 +49,7 @@ def is_id(kind: EntityKind, value: str) -> bool:
     return len(value) == _LENGTHS.get(kind) and value.strip("f") != ""
 
 
+@lru_cache(maxsize=16)  # every signal that matches a record needs its ids
 def in_text(text: str) -> frozenset[Entity]:
     """The ids that the text labels (`worker id = …`, `Node ID: …`, `actor_id=…`), at most `_MOST`."""
     found: set[Entity] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from raydoctor.capture.open import Capture
@@ -288,7 +288,7 @@ def _story(ground: _Ground, subject: Entity) -> Story:
         else:
             _omit(story, mention.source.path, 1)
     story.related = _related(found.values(), named)
-    story.entries = _without_secrets(_ordered(found.values()), ground.capture.secrets)
+    story.entries = _without_secrets(_ordered(found.values()), found, ground.capture.secrets)
     return story
 
 
@@ -375,17 +375,24 @@ def _ordered(found: Iterable[Mention]) -> list[StoryLine]:
     return entries
 
 
-def _without_secrets(entries: list[StoryLine], secrets: Iterable[str]) -> list[StoryLine]:
-    """The entries without secrets; the lines of a file are read together, as one may begin a key."""
+def _without_secrets(
+    entries: list[StoryLine], found: Mapping[tuple[Source, int], Mention], secrets: Iterable[str]
+) -> list[StoryLine]:
+    """The entries without secrets.
+
+    The whole lines of a file are read together: one may begin a key, and a terminal breaks whole lines.
+    """
     redactor = Redactor(secrets)
     by_file: dict[Source, list[int]] = {}
     for n in sorted(range(len(entries)), key=lambda n: entries[n].line):
         by_file.setdefault(entries[n].source, []).append(n)
-    for places in by_file.values():
-        text = "\n".join(entries[n].message.replace("\n", "\x1f") for n in places)
-        if (clean := redactor.redact(text)) != text:
-            for n, message in zip(places, clean.split("\n"), strict=True):
-                entries[n] = replace(entries[n], message=message.replace("\x1f", "\n"))
+    for source, places in by_file.items():
+        raw = [found[source, entries[n].line].line.text.replace("\n", "\x1f") for n in places]
+        clean = redactor.redact("\n".join(raw)).split("\n")
+        for n, before, after in zip(places, raw, clean, strict=True):
+            if before != after:
+                message = parse_line(after.replace("\x1f", "\n"), source.role).message
+                entries[n] = replace(entries[n], message=message)
     return entries
 
 

@@ -24,6 +24,7 @@ from raydoctor.model import ids
 from raydoctor.model import text as _text
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.processes.redact import name_of_task
 from raydoctor.observe.watching.clocks import Clocks, RunningClock
 from raydoctor.observe.watching.watching import Attempt
 from raydoctor.watch.event import WatchEvent, event
@@ -211,9 +212,9 @@ def _why_not(running: RunningClock) -> str:
 
 def title(running: RunningClock) -> str:
     """The name of a task for people."""
-    return (
-        running.reported.name if running.reported else f"task {_text.short_id(running.run.task)}…"
-    )
+    if running.reported:
+        return name_of_task(running.reported.name)
+    return f"task {_text.short_id(running.run.task)}…"
 
 
 def facts(running: RunningClock, now: float) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def facts(running: RunningClock, now: float) -> dict[str, Any]:
     run, reported = running.run, running.reported
     return {
         "task_id": run.task,
-        "name": reported.name if reported else None,
+        "name": name_of_task(reported.name) if reported else None,
         "attempt": reported.attempt if reported else None,
         "age_s": round(running.age(now), 1),
         "pid": run.pid,

@@ -18,6 +18,7 @@ from raydoctor.model.status import Gauge, ResourceUser
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.machine import storage
 from raydoctor.observe.processes.proc import Process
+from raydoctor.observe.processes.redact import name_of_task
 from raydoctor.observe.watching import gauges as watch_gauges
 from raydoctor.observe.watching.clocks import Clocks, RunningClock
 from raydoctor.observe.watching.gauges import Metrics
@@ -208,7 +209,7 @@ class WatchedCluster:
         process = self._table.get(running.run.pid)
         is_here = running.run.node in self.cluster.node_ids
         if running.reported is None and is_here and process and process.name.startswith("ray::"):
-            return process.name.removeprefix("ray::")
+            return name_of_task(process.name.removeprefix("ray::"))
         return guards.title(running)
 
     def _slow_ones(self, view: WatchView) -> Iterator[WatchEvent]:
@@ -329,8 +330,9 @@ class WatchedCluster:
             view.counts[state] += number
             more = number - before.tasks[state, name] if before else 0
             if state == "FAILED" and more > 0 and before and before.heard == metrics.heard:
-                text = f"{_text.plural(more, 'task')} of {name or 'an unnamed function'} failed"
-                yield event("tasks-failed", "error", text, name=name, count=more)
+                shown = name_of_task(name)
+                text = f"{_text.plural(more, 'task')} of {shown or 'an unnamed function'} failed"
+                yield event("tasks-failed", "error", text, name=shown, count=more)
 
     def _note_problems(self, view: WatchView, events: list[WatchEvent]) -> None:
         problems = list(self._problems())

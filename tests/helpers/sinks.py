@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -189,3 +191,42 @@ def export(capture: Path, form: str, folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+# ---------------------------------------------------------------- KubeRay
+
+NODE = "0c" * 28
+"""The id of a node, and its folder below a History Server's session."""
+
+
+def _aggregated(record: dict[str, Any]) -> dict[str, Any] | None:
+    """A record of `export_events/`, as Ray's event aggregator sends it to a History Server."""
+    data, moment = record["event_data"], datetime.fromtimestamp(record["timestamp"], timezone.utc)
+    at = {"timestamp": moment.isoformat()}
+    if record["source_type"] == "EXPORT_ACTOR":
+        own = {"actorId": data["actor_id"], "className": data["class_name"], "name": data["name"]}
+        return {"eventType": "ACTOR_DEFINITION_EVENT", "actorDefinitionEvent": own, **at}
+    updates = data.get("state_updates", {}) if record["source_type"] == "EXPORT_TASK" else {}
+    if not (error := updates.get("error_info")):
+        return None
+    own = {
+        "taskId": data["task_id"],
+        "jobId": data["job_id"],
+        "taskAttempt": data["attempt_number"],
+    }
+    own |= {"workerId": updates.get("worker_id", ""), "nodeId": updates.get("node_id", "")}
+    own["rayErrorInfo"] = {"errorType": error["error_type"], "errorMessage": error["error_message"]}
+    return {"eventType": "TASK_LIFECYCLE_EVENT", "taskLifecycleEvent": own, **at}
+
+
+def keep(logs: Path, node: Path) -> None:
+    """Store a node's logs as the collector of a History Server does, its events in a file of their own."""
+    shutil.copytree(logs, node / "logs")
+    events = []
+    for file in sorted((node / "logs/export_events").glob("*.log")):
+        events += [_aggregated(json.loads(line)) for line in file.read_text().splitlines()]
+        file.unlink()
+    folder = node / "job_events/01000000"
+    folder.mkdir(parents=True)
+    text = "".join(f"{json.dumps(event)}\n" for event in events if event)
+    (folder / f"{NODE}_1795246503000000000.jsonl.gz").write_bytes(gzip.compress(text.encode()))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
 
@@ -57,8 +59,8 @@ def write(path: Path, made: dict[str, Any]) -> str:
     Raises RaydoctorError if the file is not plain JSON (VS Code allows comments, which would be lost) or
     cannot be written.
     """
-    path = path.resolve()  # a link stays a link
     try:
+        path = Path(owners.output_path(str(path)))  # a link stays a link
         text = path.read_text("utf-8-sig") if path.exists() else ""
         if len(text) > _MOST:
             raise ValueError
@@ -96,12 +98,12 @@ def _untouched(path: Path, why: str) -> RaydoctorError:
 
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        temporary.write_text(text, "utf-8")
-        if path.exists():
-            temporary.chmod(path.stat().st_mode & 0o7777)
-        temporary.replace(path)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(temporary, path)
     finally:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)

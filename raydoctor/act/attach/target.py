@@ -21,7 +21,7 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.run import usual_timeout
 from raydoctor.observe.gcs import gcs
 from raydoctor.observe.processes import proc
-from raydoctor.observe.processes.redact import command_line
+from raydoctor.observe.processes.redact import command_line, name_of_task
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -163,7 +163,7 @@ def _of_worker(row: Row, task: Row | None) -> FoundProcess:
     )
     if task is None:
         return found
-    name = str(task.get("name") or task.get("func_or_class_name") or "")
+    name = name_of_task(str(task.get("name") or task.get("func_or_class_name") or ""))
     kind: What = "method" if ids.actor_of_task(task["task_id"]) else "task"
     actor = str(task.get("actor_id") or "")
     return replace(found, what=kind, id=task["task_id"], name=name, state="RUNNING", actor=actor)
@@ -230,7 +230,7 @@ def _of_actor(row: Row, worker: Row) -> FoundProcess:
 
 def _actor_name(row: Row) -> str:
     name = row.get("name")
-    return f"{row['class_name']} ({name})" if name else str(row["class_name"])
+    return f"{row['class_name']} ({name_of_task(name)})" if name else str(row["class_name"])
 
 
 def _is_meant(row: Row, wanted: str) -> bool:

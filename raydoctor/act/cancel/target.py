@@ -16,6 +16,7 @@ from raydoctor.act.cancel.owner import AskError, Owners, Row
 from raydoctor.model import ids, target_names
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.target_names import is_prefix, short_names
+from raydoctor.observe.processes.redact import name_of_task
 
 Kind = Literal["task", "method", "creation"]
 State = Literal["waiting", "running", "ended"]
@@ -247,7 +248,7 @@ def _of(row: Row, running: list[Row], owner: list[Row]) -> CancelTarget:
     where, whose = running[0] if running else {}, owner[0] if owner else {}
     return CancelTarget(
         task,
-        row.get("name") or row.get("func_or_class_name") or task[:16],
+        name_of_task(row.get("name") or row.get("func_or_class_name") or task[:16]),
         _kind(task),
         state,
         ray_state,

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from raydoctor.observe.processes import proc
 from raydoctor.redact import RedactionLedger, Redactor
 
-__all__ = ["LEDGER", "RedactionLedger", "Redactor", "command_line", "shared"]
+__all__ = ["LEDGER", "RedactionLedger", "Redactor", "command_line", "name_of_task", "shared"]
 
 LEDGER = RedactionLedger()
 """Shared by this process: a secret has the same placeholder in a command line and in the logs."""
@@ -30,3 +31,9 @@ def command_line(pid: int) -> str:
     """
     words = proc.command(pid)
     return " ".join(shared().redact_argv(words)) if words else ""
+
+
+@lru_cache(maxsize=4096)  # a watch shows the same names in each round
+def name_of_task(name: str) -> str:
+    """The name of a task without secrets: `options(name=…)` can contain a URL with its password."""
+    return shared().redact(name)

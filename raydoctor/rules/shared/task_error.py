@@ -10,6 +10,7 @@ line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -182,6 +183,7 @@ def _is_of_a_task(event: Event, failure: TaskFailure) -> bool:
     )
 
 
+@lru_cache(maxsize=1024)  # several rules parse the same records
 def parse_failure(text: str) -> TaskFailure | None:
     """Read the text that begins in this record; None if it names no task."""
     lines = [_OF_GROUP.sub("", line) for line in text.splitlines()]

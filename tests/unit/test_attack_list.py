@@ -1,0 +1,104 @@
+"""The attacks of one user against another user and against root, each played by a test, and their number.
+
+An attack is one means towards one end; its victims (root, a user) and a debugger's two addresses are not counted
+twice. SECURITY.md describes the same by command.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+LEAST = 40
+NOT_MEANS = frozenset({"victim", "owner"})
+"""Parameters that say against whom an attack is, and not how."""
+
+ATTACKS = {
+    "foreign code is run": (
+        "live.test_trust_commands::test_a_command_runs_no_module_of_the_folder_it_is_entered_in",
+        "live.test_trust_commands::test_names_of_another_user_s_processes_are_not_completed",
+        "live.test_as_user::test_as_root_the_driver_is_the_cluster_s_user",
+        "live.test_as_user::test_another_user_s_cluster_gets_no_driver",
+        "live.test_as_user::test_as_root_nothing_is_started_for_a_cluster_of_an_unknown_user",
+        "live.test_door::test_only_the_user_and_root_come_in",
+        "live.test_door::test_another_user_does_not_reach_the_debugger",
+    ),
+    "a token is sent": (
+        "live.test_trust::test_a_process_of_another_user_is_no_daemon",
+        "live.test_trust::test_root_sends_another_user_that_users_token_alone",
+        "live.test_trust::test_a_listener_of_another_user_gets_no_token",
+        "live.test_trust::test_a_whole_look_sends_no_token",
+        "live.test_trust::test_a_found_address_is_not_typed",
+        "live.test_trust::test_a_listener_that_changes_after_the_check",
+        "live.test_trust::test_a_listener_that_changes_while_grpc_is_connected",
+        "live.test_trust::test_a_root_process_that_a_user_cannot_verify_names_no_other_machine",
+        "live.test_trust::test_a_listener_of_another_user_is_no_answer_of_our_gcs",
+        "live.test_trust::test_another_users_ray_current_cluster_is_not_followed",
+        "live.test_trust_commands::test_a_command_sends_nothing_to_who_took_the_ports",
+        "live.test_trust_commands::test_a_key_of_watch_sends_nothing_to_who_took_the_port",
+        "live.test_trust_commands::test_another_user_on_loopback_gets_nothing_from_mcp",
+        "live.test_trust_commands::test_mcp_takes_no_token_that_another_user_knows",
+        "live.test_trust_commands::test_a_port_that_another_user_holds_is_not_shared",
+        "live.test_trust_commands::test_another_user_cannot_join_the_port_of_mcp_or_watch",
+        "live.test_attach_other_user::test_a_program_of_another_user_gets_none_of_our_environment",
+    ),
+    "a foreign file is read or changed": (
+        "live.test_private::test_root_touches_nothing_for_another_user",
+        "live.test_private::test_nothing_is_written_into_a_folder_of_another_user",
+        "live.test_private::test_root_writes_no_audit_for_another_user",
+        "live.test_trust::test_the_port_of_the_gcs_is_read_from_its_owners_file",
+        "live.test_trust::test_another_users_link_to_another_users_session",
+        "live.test_trust::test_another_users_link_to_our_session_or_elsewhere",
+        "live.test_trust::test_logs_that_are_a_link_are_not_followed",
+        "live.test_trust_files::test_the_output_of_a_job_leads_root_nowhere",
+        "live.test_trust_files::test_a_job_of_mallory_names_a_file_of_another_user",
+        "live.test_trust_files::test_the_session_that_an_output_names_leads_root_nowhere",
+        "live.test_trust_files::test_kept_output_of_another_user_is_not_read",
+        "live.test_trust_files::test_kept_output_that_is_no_file_is_not_read",
+        "live.test_trust_files::test_a_log_of_a_named_session_leads_root_nowhere",
+        "live.test_trust_outputs::test_an_output_leads_root_nowhere",
+        "live.test_trust_outputs::test_a_folder_of_outputs_leads_root_nowhere",
+        "live.test_trust_outputs::test_a_folder_of_theirs_holds_no_way_out",
+        "live.test_trust_outputs::test_the_reader_of_a_file_of_theirs_does_not_get_the_output",
+        "live.test_trust_commands::test_a_failed_test_diagnoses_no_session_that_another_user_planted",
+        "live.test_trust_commands::test_metrics_are_the_same_for_all_and_hold_no_token",
+        "fixtures.test_temporary::test_others_folders_links_and_files_are_left",
+    ),
+    "an unrelated process is ended or entered": (
+        "live.test_private::test_a_planted_registry_ends_no_process",
+        "live.test_process_seam::test_other_users",
+        "live.test_cancel_others::test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task",
+        "live.test_cancel_others::test_a_worker_without_an_id_is_nobodys",
+        "live.test_cancel_others::test_a_poll_ends_no_other_clusters_worker",
+        "live.test_trust::test_a_defunct_raylet_does_not_get_the_session_of_another_users_worker",
+        "live.test_attach::test_another_users_folder_is_not_used",
+    ),
+}
+"""What the attacker wants, and the tests in which it is tried and does not happen."""
+
+
+def means(test: Callable[..., Any]) -> int:
+    """In how many ways a test attacks."""
+    marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    return math.prod(len(mark.args[1]) for mark in marks if mark.args[0] not in NOT_MEANS)
+
+
+def test_there_are_forty_attacks_and_each_is_tried() -> None:
+    found: dict[str, int] = {}
+    for names in ATTACKS.values():
+        for name in names:
+            module, _, test = name.partition("::")
+            assert name not in found, name
+            found[name] = means(getattr(import_module(f"tests.{module}"), test))
+    assert all(found.values())
+    assert len(found) >= LEAST  # by tests alone: some of them attack in many ways
+    assert sum(found.values()) >= 190
+
+
+@pytest.mark.parametrize("aim", ATTACKS)
+def test_each_aim_is_tried_in_several_ways(aim: str) -> None:
+    assert len(ATTACKS[aim]) >= 5
