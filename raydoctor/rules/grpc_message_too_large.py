@@ -68,7 +68,7 @@ _SIZES = pattern(
 
 TOO_LARGE = Signal(
     "message.too_large", " message larger than max (",
-    r"(?P<direction>Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)", (*CORE, *RAYLET, *GCS, *DRIVER),
+    r"(?P<direction>Sent|Received) message larger than max \((?P<size>\d{1,20}) vs\. (?P<limit>\d{1,20})\)", (*CORE, *RAYLET, *GCS, *DRIVER),
     f"Task attempt {_TASK} failed with error WORKER_DIED Fail immediately? 0, status RpcError: RPC error: {_TEXT} rpc_code: 8, error "
     "info null",
     fold=("limit",),

@@ -8,11 +8,12 @@ from raydoctor.diagnosis import rulecheck
 from raydoctor.diagnosis.plugins import Catalogue
 
 CATALOGUE = Catalogue(rules.load())
-_RUNS: dict[int, rulecheck.ExampleRun] = {}
+_RUNS: dict[tuple[tuple[str, str], ...], rulecheck.ExampleRun] = {}
 
 
 def run_of(example: Example) -> rulecheck.ExampleRun:
     """The report on an example as all rules give it, and what each of them yields."""
-    if id(example) not in _RUNS:  # examples are not hashable, and live as long as their rules
-        _RUNS[id(example)] = rulecheck.run_example(example, CATALOGUE)
-    return _RUNS[id(example)]
+    files = tuple(example.files.items())
+    if files not in _RUNS:
+        _RUNS[files] = rulecheck.run_example(example, CATALOGUE)
+    return _RUNS[files]

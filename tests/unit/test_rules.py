@@ -70,7 +70,7 @@ def test_a_diagnosis_is_dated_by_its_failure(name: str, title: str, first: str) 
     """Not by the start of what failed, unless nothing else has a time."""
     rule = next(rule for rule in CATALOGUE.rules if rule.name == name)
     example = next(example for example in rule.examples if example.title.startswith(title))
-    report = run_of(example)
+    report, _ = run_of(example)
     found = next(each for each in report.diagnoses if each.rule == name)
     assert first in {e.event.kind for e in found.chain if e.event.at == found.first_at}
 
