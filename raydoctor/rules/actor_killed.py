@@ -196,7 +196,7 @@ def _later(found: list[Death], ends: list[Event]) -> str:
     called = next((e.at for e in found[0].calls), None)
     if len(found) > 1 or not ends or called is None or ends[0].at is None:
         return ""
-    return f" {max(0.0, called - ends[0].at):.1f} s after its end"
+    return f" {max(0.0, called - ends[0].at):.1f} s later"
 
 
 def _lost(events: list[Event]) -> Finding:
@@ -294,7 +294,7 @@ def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
             f"Keep the handle that created {cls} in a variable that lives as long as the actor is in use",
             (
                 paste.python(
-                    "{handle:name} = {create}   # at the top level of the driver's module: a handle from ray.get_actor does not count",
+                    "{handle:name} = {create}   # at the top level of the module of the driver: a handle from ray.get_actor does not count",
                     handle=handle,
                     create=create,
                 ),
@@ -376,7 +376,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
         says=(
             "Cache 'cache' (pid 386) was killed by ray.kill",
-            "1 call failed 1.0 s after its end",
+            "1 call failed 1.0 s later",
         ),
     ),
     console(
