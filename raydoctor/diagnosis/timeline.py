@@ -294,7 +294,7 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
     for link in diagnosis.chain:
         event = link.event
         number = draft.by_event.get(id(event))
-        # What precedes the failure is cited for what the log lacks afterwards; the GCS ends with its last record.
+        # What precedes the failure is cited for what the log lacks later; the GCS ends with its last record.
         precedes = (event.at or 0.0) < (diagnosis.first_at or 0.0)
         is_gcs = diagnosis.rule == "gcs-died" and event.source.role.startswith("gcs")
         if number is None and (is_gcs or not precedes):
