@@ -82,7 +82,7 @@ def test_one_value_by_value_and_a_breakpoint(ray: RealRay) -> None:
     with running(ray, "by-value"):
         found = look(ray, until=("score.remote", "clean (pid "))
         assert sorted(found) == ["debugger-waiting", "large-argument"]
-        assert _listens(found["debugger-waiting"]["remedies"][0]["steps"][1])
+        assert _listens(found["debugger-waiting"]["remedies"][1]["steps"][0])
     told = found["large-argument"]
     assert "12 equal objects of 3.3 MiB" in told["headline"]
     assert told["severity"] == "warning"

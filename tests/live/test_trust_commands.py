@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from raydoctor import cli
-from raydoctor.integrations import pytest_plugin
+from raydoctor.integrations import own_session
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.processes import proc, titles
 from raydoctor.watch import serve
@@ -116,7 +116,7 @@ def test_a_failed_test_diagnoses_no_session_that_another_user_planted(
     log = session / "logs" / f"python-core-driver-{'01' * 28}_{os.getpid()}.log"
     log.write_text("")
     os.chown(log, owner, owner)
-    assert pytest_plugin._session(0.0) == (str(session) if owner == 0 else "")
+    assert own_session.folder(0.0) == (str(session) if owner == 0 else "")
 
 
 # ---------------------------------------------------------------- servers
