@@ -107,7 +107,7 @@ def job_failed(case: Case) -> Iterator[Finding]:
     for source, ending in sorted(case.endings.items(), key=lambda item: item[0].path):
         if source not in covered and (finding := _of_program(case, ending)):
             yield finding
-    yield from _of_drivers(case)
+    yield from _of_drivers(case, known)
 
 
 # ---------------------------------------------------------------- submitted jobs
@@ -337,14 +337,23 @@ def _is_start_up(raised: Raised) -> bool:
 # ---------------------------------------------------------------- drivers whose output is missing
 
 
-def _of_drivers(case: Case) -> Iterator[Finding]:
-    """One finding per place where the GCS records that an exception ended a driver, if no output shows it."""
+def _of_drivers(case: Case, known: set[str]) -> Iterator[Finding]:
+    """One finding per place where the GCS records that an exception ended a driver, if no output shows it.
+
+    `known`: submissions with records of their own.
+    """
     shown = {
         place[:2]
         for ending in case.endings.values()
         if (raised := exception_at_end(ending)) and (place := raised.place)
     }
-    found = [e for e in drivers.ends(case) if e.raised.place and e.raised.place[:2] not in shown]
+    found = [
+        end
+        for end in drivers.ends(case)
+        if end.submission not in known
+        and (place := end.raised.place) is not None
+        and place[:2] not in shown
+    ]
     for ends in evidence.grouped(found, lambda e: (e.raised.place, e.raised.type)).values():
         yield _of_driver(case, ends)
 

@@ -37,6 +37,8 @@ class DriverEnd(NamedTuple):
     """Its row in the table of workers."""
     job: str
     pid: int | None
+    submission: str
+    """The submission that started it; empty for a program that was run by hand."""
     raised: Raised
     """Its type is empty if the last line does not name it."""
     is_error: bool
@@ -46,38 +48,43 @@ class DriverEnd(NamedTuple):
 
 
 def ends(case: Case) -> Iterator[DriverEnd]:
-    """Drivers that an exception ended in the last hour before the collection, without those of submitted jobs."""
+    """Drivers that an exception ended in the last hour before the collection.
+
+    Of several drivers of one submission, only the one in the table of jobs counts: its entrypoint may go on.
+    """
     head = live.looked(case, "workers")
     since = (head.at or 0.0) - RECENT_S if head else 0.0
-    pids = {row["job_id"]: row for row in live.rows(case, "jobs") if row["type"] == "DRIVER"}
+    jobs = {row["job_id"]: row for row in live.rows(case, "jobs")}
     knows_jobs = live.looked(case, "jobs") is not None
     for row in live.rows(case, "workers"):
         job = ids.job_of_driver(row["worker_id"])
         ended = (live.number(row, "end_time_ms") or 0.0) / 1000
         if not (row["exception"] and job) or live.truth(row, "is_alive") or ended < since:
             continue
-        if knows_jobs and job not in pids:
+        if knows_jobs and job not in jobs:
             continue
         if raised := cut_off(row["exception"]):
-            info = live.mapping(pids[job], "driver_info") if job in pids else {}
+            info = live.mapping(jobs[job], "driver_info") if job in jobs else {}
             pid = live.whole_of(info.get("pid")) or case.job(job).driver_pid
-            yield from _end(row, job, pid, raised)
+            submission = jobs[job]["submission_id"] if job in jobs else ""
+            if end := _end(raised):
+                yield DriverEnd(row, job, pid, submission, *end)
 
 
-def _end(row: Event, job: str, pid: int | None, raised: Raised) -> Iterator[DriverEnd]:
+def _end(raised: Raised) -> tuple[Raised, bool, bool] | None:
+    """The exception with its type, and the last two fields of a `DriverEnd`; None if it is no failure."""
     first, last = raised.frames[0], raised.frames[-1]
     if first.file.startswith("<") and not first.file.startswith(_PROGRAMS):
-        return
+        return None
     code = last.code.partition("\n")[0]
     named = _RAISED_TYPE.match(code)
     raised = raised._replace(type=named["type"] if named else "")
     if raised.name in NO_FAILURES:
-        return
+        return None
     is_raised = bool(_RAISES.match(code))
     is_rays = "/ray/" in last.file.replace("\\", "/") and not last.is_user_code
     by_ray = is_raised and is_rays and raised.name not in _CHECKS
-    is_error = is_raised or _is_operation(last.code)
-    yield DriverEnd(row, job, pid, raised, is_error, by_ray or bool(_FROM.match(code)))
+    return raised, is_raised or _is_operation(last.code), by_ray or bool(_FROM.match(code))
 
 
 def _is_operation(code: str) -> bool:
