@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,8 @@ OF_THE_MACHINE = "leftover-process"
 OUTCOMES = ("right", "open", "all-clear", "wrong")
 EARLY = 8.0
 """Seconds after the program has begun: its import of Ray and the connection take three."""
+_OF_SERVE = ("fastapi", "starlette", "uvicorn")
+"""Packages of `ray[serve]` that other parts of Ray do not need."""
 TIME_LIMIT = 120.0
 """Seconds for one report, and for a program that ends by itself."""
 
@@ -211,6 +214,12 @@ def main() -> int:
     # A shell starts background jobs with Ctrl-C ignored, and programs would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [each for each in situations() if any(word in each.name for word in given.only)]
+    serving = [each.name for each in chosen if "import serve" in each.program]
+    if serving and not all(map(find_spec, _OF_SERVE)):
+        parser.error(
+            f"{' and '.join(serving)} need ray[serve]. Install it: "
+            f"{sys.executable} -m pip install 'ray[serve]', or choose others with --only"
+        )
     results: list[Result] = []
     failed = 0
     with ThreadPoolExecutor(given.jobs) as pool:

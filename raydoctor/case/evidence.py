@@ -15,6 +15,7 @@ from raydoctor.model.values import Event, Link, Severity, Subject
 
 many, join_names, short = text.plural, text.join_names, text.short_id
 _Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 _WORD = pattern(r"[^\W\d_]{3}")
 GB = 1024**3
 """Bytes in one GiB, which Ray labels `GB` (`memory_monitor_utils.cc`)."""
@@ -41,11 +42,11 @@ def exit_subject(exit_: WorkerExit) -> Subject:
     return Subject(kind, id_ or None, name, exit_.pid, exit_.node or None)
 
 
-def grouped(events: Iterable[Event], key: Callable[[Event], _Key]) -> dict[_Key, list[Event]]:
-    """Events by a key, in the order of the first event of each group; one pass, as there may be very many."""
-    groups: dict[_Key, list[Event]] = {}
-    for event in events:
-        groups.setdefault(key(event), []).append(event)
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Items by a key, in the order of the first item of each group; one pass, as there may be very many."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

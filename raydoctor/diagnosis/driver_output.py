@@ -2,7 +2,8 @@
 
 Ray records that a driver ended, but not whether by an exception: `ray.shutdown()` runs at the end of every
 Python program (2.9.3 to 2.60.0). An exception that no log of Ray mentions is only in the driver's output, so
-that without this output the evidence is incomplete. A program that `ray.init` refuses before it connects (an
+that without this output the evidence is incomplete, unless the GCS of a live cluster keeps its last line and
+this line names its type. A program that `ray.init` refuses before it connects (an
 address without a cluster, another version, a `working_dir` that does not exist) leaves no record in any log.
 """
 
@@ -21,9 +22,8 @@ from raydoctor.model import ids, paste, text
 from raydoctor.model.values import Gap, Source
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.connect import CONNECTING
+from raydoctor.rules.shared.live import drivers
 
-RECENT_S = 3600.0
-"""Seconds in which the end of a driver of a running cluster matters, unless the user names a time."""
 _TO_REGISTER_S = 60.0
 """Seconds from an agent's connection until the GCS registers its job: 1 s, more on a busy machine."""
 
@@ -42,7 +42,7 @@ def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]
     if any(source.role == "driver" and not source.pid for source in case.sources):
         return  # Which driver wrote it is unknown.
     if since is None and now is not None:
-        since = now - RECENT_S
+        since = now - drivers.RECENT_S
     programs = _of_programs(case)
     if not programs and _shows_no_program(case):
         yield _of_none(is_recent=since is None or _begin(case) >= since)
@@ -114,6 +114,7 @@ def _of_programs(case: Case) -> list[Job]:
     submitted = jobs.submissions(case)
     managers = {s.started.pid for s in submitted if s.started}
     known = {job.id for s in submitted if s.source for job in s.jobs} | _of_agents(case)
+    known |= {end.job for end in drivers.ends(case) if end.raised.type}
     is_shown = _outputs(case)
     return [
         job

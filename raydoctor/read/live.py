@@ -27,6 +27,8 @@ from raydoctor.redact import Redactor
 _LIMIT = 64 << 20
 """Bytes of one table; a table of ten thousand tasks has about 10 MB."""
 _SHOWN = 300
+_FRAMES = 4000
+"""Characters of the frames of a driver's exception that are shown."""
 _LARGEST = float(1 << 63)
 """Upper limit of a 64-bit counter."""
 _LONGEST = 1 << 20
@@ -149,7 +151,10 @@ def _as_text(value: Any) -> str:
 
 
 def _shown(row: dict[str, Any]) -> str:
-    """The row as a line for people: an error's last line, then `name=train state=RUNNING …`."""
+    """The row for people: an error's last line or a driver's frames, then `name=train state=RUNNING …`."""
+    frames = row.get("exception")
+    if isinstance(frames, str) and frames.strip():
+        return f"{frames[-_FRAMES:].rstrip()}\n{_shown({**row, 'exception': None})}"
     error = row.get("error_message")
     pairs = [last_line(error)] if isinstance(error, str) and error.strip() else []
     for name, value in row.items():

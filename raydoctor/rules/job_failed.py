@@ -12,6 +12,10 @@ means that the shell cannot run the command, 127 that the shell cannot find it. 
 it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output contains
 several tracebacks, only the last one ended the program: the program caught the others and continued.
 
+If no output of a driver is in the capture, its traceback is in the GCS of a running cluster, without the exception's type
+and message. The report then names the place, and the type if the last line is `raise X(…)`. Python sends Ctrl-C the same
+way, so that a driver that ended at a call is a warning.
+
 ## Confirm
 - The end of `job-driver-SUBMISSION_ID.log`; `ray job logs SUBMISSION_ID`.
 - `entrypoint command exited with code` in the supervisor's log (`worker-*.err` of the actor
@@ -28,7 +32,8 @@ continued.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -38,10 +43,12 @@ from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import cut
+from raydoctor.model.text import cut, join_names
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.failures import exception_at_end, is_certain_end, program
+from raydoctor.rules.shared.live import drivers
+from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.task_error import RETRIED
 from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, parse
 
@@ -64,7 +71,7 @@ _KERNEL = Gap(
     tier="symptom",
     severity="error",
     rank=95,
-    explains=("process", "program", "submission", "worker"),
+    explains=("job", "process", "program", "submission", "worker"),
     caused_by=(
         "daemon",
         "dashboard",
@@ -100,6 +107,7 @@ def job_failed(case: Case) -> Iterator[Finding]:
     for source, ending in sorted(case.endings.items(), key=lambda item: item[0].path):
         if source not in covered and (finding := _of_program(case, ending)):
             yield finding
+    yield from _of_drivers(case, known)
 
 
 # ---------------------------------------------------------------- submitted jobs
@@ -326,6 +334,94 @@ def _is_start_up(raised: Raised) -> bool:
     return any(frame.file.replace("\\", "/").endswith(_STARTS) for frame in raised.frames)
 
 
+# ---------------------------------------------------------------- drivers whose output is missing
+
+
+def _of_drivers(case: Case, known: set[str]) -> Iterator[Finding]:
+    """One finding per place where the GCS records that an exception ended a driver, if no output shows it.
+
+    `known`: submissions with records of their own.
+    """
+    shown = {
+        place[:2]
+        for ending in case.endings.values()
+        if (raised := exception_at_end(ending)) and (place := raised.place)
+    }
+    found = [
+        end
+        for end in drivers.ends(case)
+        if end.submission not in known
+        and (place := end.raised.place) is not None
+        and place[:2] not in shown
+    ]
+    for ends in evidence.grouped(found, lambda e: (e.raised.place, e.raised.type)).values():
+        yield _of_driver(case, ends)
+
+
+def _of_driver(case: Case, ends: Sequence[drivers.DriverEnd]) -> Finding:
+    last = ends[-1]
+    causes = _causes(case, last) if last.is_passed_on else ()
+    of_ray_get = "as_instanceof_cause" in last.raised.frames[-1].code
+    what = (
+        last.raised.name
+        or ("the error of a failed task, which ray.get raised" if of_ray_get else "")
+        or ("an exception" if last.is_error else "an exception or Ctrl-C, which Ray records alike")
+    )
+    known = "" if last.raised.type else ", without the type of its exception"
+    explained = [
+        (Entity("job", end.job), Entity("worker", ids.driver_of_job(end.job))) for end in ends
+    ]
+    return Finding(
+        f"{_drivers_of(ends)} ended with {what}{_at(last.raised)}",
+        (Link(last.event, f"the GCS keeps the driver's traceback{known}", last.raised.code),),
+        explains=tuple(chain.from_iterable(explained)),
+        caused_by=causes,
+        severity=None if last.is_error else "warning",
+        subjects=tuple(Subject("job", end.job, None, end.pid) for end in ends[:10]),
+        count=len(ends),
+        remedies=() if causes else tuple(_fix_place(last.raised)),
+        covers=tuple(end.event for end in ends),
+    )
+
+
+def _drivers_of(ends: Sequence[drivers.DriverEnd]) -> str:
+    """`The driver of job 2 (pid 5)`, `3 drivers (jobs 2, 3 and 4)`."""
+    numbers = join_names([str(ids.job_number(end.job)) for end in ends])
+    if len(ends) > 1:
+        return f"{len(ends)} drivers (jobs {numbers})"
+    pid = f" (pid {ends[0].pid})" if ends[0].pid else ""
+    return f"The driver of job {numbers}{pid}"
+
+
+def _at(raised: Raised) -> str:
+    place = _place(raised)
+    if place is None:
+        return ""
+    return f", in {place}" if not place.function.startswith("<") else f", at {place.place}"
+
+
+def _causes(case: Case, end: drivers.DriverEnd) -> tuple[Entity, ...]:
+    """What explains failures of the driver's tasks and actors, and the workers of its failed tasks."""
+    found: dict[Entity, None] = {}
+    for event in case.events:
+        if any(_job_of(entity) == end.job for entity in event.entities):
+            found |= dict.fromkeys(case.explained_with(event))
+            if event.kind == "live.tasks" and event["state"] == "FAILED":
+                found |= dict.fromkeys(e for e in event.entities if e.kind == "worker")
+    return tuple(found)
+
+
+def _job_of(entity: Entity) -> str:
+    match entity.kind:
+        case "job":
+            return entity.value
+        case "task":
+            return ids.job_of_task(entity.value)
+        case "actor":
+            return ids.job_of_actor(entity.value)
+    return ""
+
+
 # ---------------------------------------------------------------- remedies
 
 
@@ -436,7 +532,63 @@ _COMMAND = (
     '  File "/home/user/venv/lib/python3.11/site-packages/{}", line 2690, in main\n    return cli()\n{}'
 )
 
+_MAIN = '  File "/app/train.py", line 21, in <module>\n    main()\n'
+_OF_USER = f'{_MAIN}  File "/app/train.py", line 10, in best\n    return rows[0][column]\n           ~~~~~~~^^^^^^^^\n'
+_OF_RAISE = f'{_MAIN}  File "/app/train.py", line 12, in check\n    raise ConfigError(column)\n'
+_OF_WAIT = f'{_MAIN}  File "/app/train.py", line 14, in wait\n    time.sleep(60)\n'
+_OF_RAY_GET = (
+    f'{_MAIN}  File "/app/train.py", line 8, in main\n    ray.get(refs)\n'
+    '  File "/venv/lib/python3.12/site-packages/ray/_private/worker.py", line 1053, in get_objects\n'
+    "    raise value.as_instanceof_cause()\n"
+)
+_FAILED_TASK = sample.running(
+    1,
+    "load",
+    {"CPU": 1},
+    state="FAILED",
+    error_type="TASK_EXECUTION_EXCEPTION",
+    error_message="User exception:\nray::load() (pid=389, ip=10.0.0.2)\n"
+    '  File "/app/train.py", line 4, in load\n    raise ValueError("empty shard")\nValueError: empty shard',
+    end_time_ms=int(sample.AT - 61) * 1000,
+)
+
+
+def _live(*drivers: sample.Row, **tables: list[sample.Row]) -> dict[str, str]:
+    return sample.tables(workers=drivers, jobs=[sample.job(1, 70), sample.job(2, 71)], **tables)
+
+
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "live: the line that ended two drivers calls nothing, so that it was not Ctrl-C",
+        _live(sample.driver(1, _OF_USER), sample.driver(2, _OF_USER)),
+        says=("2 drivers (jobs 1 and 2) ended with an exception, in best (train.py:10)",),
+    ),
+    Example(
+        "live: the last line names the exception",
+        _live(sample.driver(1, _OF_RAISE)),
+        says=("job 1 (pid 70) ended with ConfigError, in check (train.py:12)", "Fix check"),
+    ),
+    Example(
+        "live: a call, which Ctrl-C can interrupt",
+        _live(sample.driver(1, _OF_WAIT)),
+        severity="warning",
+        says=("an exception or Ctrl-C, which Ray records alike, in wait (train.py:14)",),
+    ),
+    Example(
+        "live: ray.get raised the error of a task that failed",
+        _live(sample.driver(1, _OF_RAY_GET), tasks=[_FAILED_TASK]),
+        roots=("task-exception",),
+        consequences=("job-failed",),
+        says=("the error of a failed task, which ray.get raised, in main (train.py:8)",),
+    ),
+    Example(
+        "live: drivers that ended yesterday, still run, or have the frames of a prompt",
+        _live(
+            sample.driver(1, _OF_RAISE, end_time_ms=int(sample.AT - 86400) * 1000),
+            sample.driver(2, _OF_RAISE, is_alive=True, end_time_ms=0),
+            sample.driver(3, '  File "<stdin>", line 1, in <module>\n    raise ValueError(1)\n'),
+        ),
+    ),
     Example(
         "only the status of the RayJob is left",
         {

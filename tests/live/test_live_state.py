@@ -413,6 +413,26 @@ def test_a_hanging_dashboard(ray: RealRay) -> None:
 
 
 @pytest.mark.ray
+def test_the_frames_of_an_ended_driver(ray: RealRay) -> None:
+    """Only the GCS returns them, also beside a silent dashboard."""
+    ray.run("import ray\nray.init()\ndef price(): return {}['price']\nprice()", log="fails.txt")
+    ray.wait_for("KeyError: 'price'", "fails.txt")
+    rows: list[dict[str, Any]] = []
+
+    def is_recorded() -> bool:
+        rows[:] = [row for row in Seen(cluster_of(ray)).rows("workers") if row["exception"]]
+        return any(not row["is_alive"] for row in rows)
+
+    until(is_recorded, every=0.2)
+    with silent_server() as address:
+        silent = Seen(cluster_of(ray, dashboard_address=address)).rows("workers")
+    assert [row for row in silent if row["exception"]] == rows
+    (row,) = rows
+    assert row["worker_type"] == "DRIVER"
+    assert 'File "<string>", line 3, in price' in row["exception"]
+
+
+@pytest.mark.ray
 def test_a_running_task_that_the_gcs_lost_is_found_at_its_worker(ray: RealRay) -> None:
     """Ray drops task events; workers and owners still know."""
     quiet = {"RAY_task_events_report_interval_ms": "0"}

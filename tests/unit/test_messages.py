@@ -172,6 +172,21 @@ def test_rows_are_those_that_ray_s_own_messages_make(
     assert ROWS[name](ours, of) == ROWS[name](theirs, of)
 
 
+@pytest.mark.parametrize("version", ["2.9.3", "2.20.0", "2.40.0", "2.50.1", "2.60.0"])
+def test_a_driver_s_exception_is_in_its_row_and_bounded(version: str) -> None:
+    """The outermost and the innermost frames remain of a long one."""
+    of = Messages().of_version(version)
+    assert _number(of, "WorkerTableData", "worker_info") == 6
+    worker = of.rpc.WorkerTableData()
+    assert gcs_rows.worker(worker)["exception"] is None
+    worker.worker_info["name"] = b"train.py"
+    assert gcs_rows.worker(worker)["exception"] is None
+    worker.worker_info["exception"] = b"\xff first" + b"x" * 100_000 + b"last"
+    kept = gcs_rows.worker(worker)["exception"]
+    assert (kept[:7], kept[-4:]) == ("\ufffd first", "last")
+    assert len(kept) < 9_000
+
+
 # ------------------------------------------------------------------ versions
 
 

@@ -1,10 +1,10 @@
 """The cluster's own tables: tasks, actors, workers, nodes, jobs, placement groups, objects, demands.
 
 They come from two sources, which are queried in parallel. The dashboard is queried while a child process
-loads gRPC. The child then queries GCS and workers for what only they hold (demands, running tasks) or hold
-more completely (tasks: the state API returns the first 10,000 by id and reports them as all), and last for
-the tables that the dashboard did not return because it is absent, dead, hung, rejects the token, or
-truncates.
+loads gRPC. The child then queries GCS and workers for what only they hold (demands, running tasks, exceptions
+of drivers) or hold more completely (tasks: the state API returns the first 10,000 by id and reports them as
+all), and last for the tables that the dashboard did not return because it is absent, dead, hung, rejects the
+token, or truncates.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from raydoctor.observe.gcs.programs import gcs_messages
 from raydoctor.observe.gcs.replies import Probe, Reply
 
 WHAT = "the cluster's state"
-_OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
+_BETTER_IN_GCS = ("workers", "tasks")
+"""Tables that the dashboard is asked for only if the GCS does not answer."""
+_OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name not in _BETTER_IN_GCS)
 _QUICK = ("metrics", "resources", "demands", "worker-stats")
 """Tables that are always requested from the child; the tasks come after them, as they may take a second."""
-_OF_GCS = ("tasks", "resources", "demands", "worker-stats")
+_OF_GCS = ("resources", "demands", "worker-stats")
 _BRIEF = ("nodes", "actors", "placement-groups")
 _OF_METRICS = ("ray-get", "task-counts", "node-usage")
 _PEERS = ("finished",)
@@ -77,7 +79,7 @@ def brief(cluster: Cluster, child: Child, timeout: float) -> Iterator[Piece | Ga
     `child`: already started; it is not ended here.
     """
     without = replace(cluster, dashboard_address="")
-    inquiry = _Inquiry(without, child, timeout * _MARGIN, float("inf"), of_both=_BRIEF)
+    inquiry = _Inquiry(without, child, timeout * _MARGIN, float("inf"), _BRIEF, ("tasks",))
     yield from inquiry.items()
 
 
@@ -91,6 +93,7 @@ class _Inquiry:
     peers_after: float = PEERS_AFTER
     of_both: tuple[str, ...] = _OF_DASHBOARD
     """Wanted tables that the dashboard and the GCS hold."""
+    better_in_gcs: tuple[str, ...] = _BETTER_IN_GCS
     deadline: float = 0.0
     door: dashboard.Door = field(default_factory=lambda: dashboard.Door(()))
     door_known: threading.Event = field(default_factory=threading.Event)
@@ -149,7 +152,7 @@ class _Inquiry:
         if not self.door.refusal:
             if self.door_known.is_set() and not self.door.is_open:
                 self._ask_gcs(self.of_both)
-            self._ask_gcs(("tasks",))
+            self._ask_gcs(self.better_in_gcs)
             if self._is_something_old():
                 self._ask_gcs(_PEERS)
         if counting is not None:
@@ -188,13 +191,13 @@ class _Inquiry:
 
     def _second_way(self) -> None:
         """Request each missing table from the other source."""
-        wanted = (*self.of_both, "tasks")
+        wanted = (*self.of_both, *self.better_in_gcs)
         missing = [name for name in wanted if name in self.why or name not in self.found]
         if self._gcs_answers():
-            self._ask_gcs([name for name in missing if name != "tasks"])
-        elif self.door.is_open and "tasks" in missing:
+            self._ask_gcs([name for name in missing if name not in self.better_in_gcs])
+        elif self.door.is_open and (left := set(missing).intersection(self.better_in_gcs)):
             address = self.cluster.dashboard_address
-            self._keep(dashboard.tables(address, self._access(), ("tasks",), self._left()))
+            self._keep(dashboard.tables(address, self._access(), sorted(left), self._left()))
 
     def _gcs_answers(self) -> bool:
         probe = self.child.probe if self.child is not None else None
@@ -254,7 +257,7 @@ class _Inquiry:
             yield _about_token(self.cluster, refusal)
             return
         found = dict(self.found)
-        wanted = (*self.of_both, *_OF_GCS)
+        wanted = (*self.of_both, *self.better_in_gcs, *_OF_GCS)
         why = {name: self._reason(name) for name in wanted if name not in found}
         partial = (*found, *_OF_METRICS, *_PEERS)
         why |= {name: reason for name, reason in self.why.items() if name in partial}

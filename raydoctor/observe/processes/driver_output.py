@@ -107,7 +107,7 @@ def add_kept(capture: Capture, session: str, is_up: bool = False) -> None:
     matches earlier processes of that number.
     """
     # Only a diagnosis and an archive need it.
-    from raydoctor.diagnosis.driver_output import RECENT_S
+    from raydoctor.rules.shared.live.drivers import RECENT_S
 
     if not session or any(source.role in CONSOLES for source in capture.files):
         return

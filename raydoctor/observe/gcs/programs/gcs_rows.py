@@ -18,6 +18,8 @@ _NESTED_IDS = frozenset(
     {"actor_id", "owner_id", "job_id", "node_id", "placement_group_id", "creator_job_id"}
 )
 """Keys that the state API converts from base64 to hex, at any depth."""
+_OUTERMOST, _INNERMOST = 1 << 10, 7 << 10
+"""Bytes of a driver's exception that are kept."""
 _TASK_INFO_KEYS = (
     *("name", "func_or_class_name", "type", "language", "actor_id", "parent_task_id"),
     *("placement_group_id", "required_resources", "call_site", "label_selector"),
@@ -253,7 +255,20 @@ def worker(message: Any) -> Row:
         "end_time_ms": message.end_time_ms,
         "debugger_port": value(message, "debugger_port"),
         "num_paused_threads": value(message, "num_paused_threads"),
+        "exception": _exception(message),
     }
+
+
+def _exception(message: Any) -> str | None:
+    """The frames of the exception that ended a driver, without its type; the state API does not return them.
+
+    `custom_excepthook` in `ray/_private/worker.py` sends them (2.9.3 to 2.60.0), also for KeyboardInterrupt.
+    The outermost and the innermost frames remain if they are long.
+    """
+    sent = message.worker_info.get("exception", b"")
+    if len(sent) > _OUTERMOST + _INNERMOST:
+        sent = sent[:_OUTERMOST] + b"\n" + sent[-_INNERMOST:]
+    return sent.decode("utf-8", "replace") or None
 
 
 def node_of(address: Any) -> str:

@@ -85,6 +85,27 @@ def actor(number: int, name: str, held: resources.Needs, **more: object) -> Row:
     }
 
 
+def driver(number: int, frames: str, **more: object) -> Row:
+    """A row of `workers`: the driver of a job that an exception with these frames ended a minute ago."""
+    return {
+        "worker_id": f"{number:02x}000000{'f' * 48}",
+        "is_alive": False,
+        "worker_type": "DRIVER",
+        "exit_type": "INTENDED_USER_EXIT",
+        "pid": 0,
+        "end_time_ms": int(AT - 60) * 1000,
+        "exception": frames,
+        **more,
+    }
+
+
+def job(number: int, pid: int) -> Row:
+    """A row of `jobs`: a driver that no submission started."""
+    job_id = f"{number:02x}000000"
+    info = {"id": job_id, "node_ip_address": "10.0.0.2", "pid": str(pid)}
+    return {"type": "DRIVER", "job_id": job_id, "status": "SUCCEEDED", "driver_info": info}
+
+
 def task_id(number: int) -> str:
     """A task's id by its number."""
     return f"{number:016x}{'f' * 24}{_JOB}"
