@@ -37,8 +37,11 @@ AGENT_CONNECTING = Signal(
 """The dashboard and its agents connect for REST calls (jobs, Serve), and the GCS registers a job for them."""
 
 
-def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
-    """At most one gap. `now`: of a live cluster, in epoch seconds; `since`: earlier ends do not matter."""
+def gaps_of(case: Case, now: float | None, since: float | None, path: str = "") -> Iterator[Gap]:
+    """At most one gap. `now`: of a live cluster, in epoch seconds; `since`: earlier ends do not matter.
+
+    `path`: of the capture, or the address of a live cluster without a session folder, for the command.
+    """
     if any(source.role == "driver" and not source.pid for source in case.sources):
         return  # Which driver wrote it is unknown.
     if since is None and now is not None:
@@ -53,7 +56,7 @@ def gaps_of(case: Case, now: float | None, since: float | None) -> Iterator[Gap]
         if (job.ended is not None or not is_live) and (since is None or _end(job) >= since)
     ]
     if ended:
-        yield _gap(ended)
+        yield _gap(ended, path)
 
 
 def interrupted(case: Case) -> Iterator[Gap]:
@@ -160,15 +163,26 @@ def _of_agents(case: Case) -> set[str]:
     return found
 
 
-def _gap(ended: list[Job]) -> Gap:
+def _with_output(path: str) -> str:
+    """The command that reads the driver's output with what this report read."""
+    if path and "/" not in path:
+        return paste.shell(
+            "raydoctor diagnose --address {address} --driver-log FILE   # next time: raydoctor run -- COMMAND",
+            address=path,
+        )
+    return paste.shell(
+        "raydoctor {path:path} --driver-log FILE   # next time: raydoctor run -- COMMAND",
+        path=path or "PATH",
+    )
+
+
+def _gap(ended: list[Job], path: str) -> Gap:
     pids = [f"{job.driver_pid}" for job in ended]
     shown = text.join_names(pids)
     who = f"driver (pid {shown})" if len(pids) == 1 else f"drivers (pids {shown})"
     return Gap(
         f"output of the {who}",
         "not in the capture; an exception that ended a driver may be shown only there",
-        paste.text(
-            "Give it with --driver-log FILE. Next time keep it: raydoctor run -- python your_script.py"
-        ),
+        _with_output(path),
         about="driver",
     )

@@ -119,7 +119,7 @@ def run(  # noqa: PLR0913 - each has a default
     reading = build.read(capture, looked_for, with_usage=detailed)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     now = time.time() if capture.kind == "live" else None
-    gaps += driver_output.gaps_of(case, now, since)
+    gaps += driver_output.gaps_of(case, now, since, capture.path)
     candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
     kinds = {s.kind for s in looked_for if s.symptom}
     if any(c.is_claimed for c in candidates):
