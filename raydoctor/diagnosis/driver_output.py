@@ -167,7 +167,7 @@ def _with_output(path: str) -> str:
     """The command that reads the driver's output with what this report read."""
     if path and "/" not in path:
         return paste.shell(
-            "raydoctor diagnose --address {address} --driver-log FILE   # next time: raydoctor run -- COMMAND",
+            "raydoctor diagnose --address {address} --driver-log FILE  # next time: raydoctor run -- COMMAND",
             address=path,
         )
     return paste.shell(
