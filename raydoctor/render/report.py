@@ -44,6 +44,7 @@ _GAPS = 6
 
 _KINDS = {"pg": "placement group", "gcs": "GCS"}
 """Words for kinds of subjects that are abbreviations."""
+_WORD = pattern(r"[A-Za-z_]\w{3,}|\d+")
 _TOOLS_ERROR = pattern(r" {4}.{0,20}(?:ERROR|error|fatal): ")
 _LAST_LINE = pattern(
     r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
@@ -199,6 +200,13 @@ def gist(event: Event) -> str:
     return _text.one_line(_text.behind_preamble(lines[0]))
 
 
+def telling(event: Event, shows: str) -> str:
+    """The line of a record that shares most words with a statement on it, or the gist if none shares more."""
+    said = set(_WORD.findall(shows))
+    lines = (event.message or event.text).split("\n")
+    return max((gist(event), *lines), key=lambda line: len(said.intersection(_WORD.findall(line))))
+
+
 def place(path: str, number: int, verbose: bool = False) -> str:
     """`raylet.out:207`, with the node before it where the capture has several."""
     if verbose:
@@ -332,7 +340,7 @@ def _step(step: str, width: int, indent: int) -> Page:
         if text.startswith("# ") and indent + _text.cells(text) > width:
             comment = paragraph(text[2:], width - 2, indent=indent, style="code")
             page += [(*spans[:1], StyledText("# " + spans[1].text, "code")) for spans in comment]
-        elif _text.is_code(text):
+        elif paste.is_code(text):
             page.append(line((text.rstrip(), "code"), indent=indent))
         else:
             page += paragraph(text, width, indent=indent, hang=2)
