@@ -201,10 +201,14 @@ def gist(event: Event) -> str:
 
 
 def telling(event: Event, shows: str) -> str:
-    """The line of a record that shares most words with a statement on it, or the gist if none shares more."""
+    """The line of a record that shares most words with a statement; if it has nearly as many, the gist."""
     said = set(_WORD.findall(shows))
-    lines = (event.message or event.text).split("\n")
-    return max((gist(event), *lines), key=lambda line: len(said.intersection(_WORD.findall(line))))
+
+    def shared(line: str) -> int:
+        return len(said.intersection(_WORD.findall(line)))
+
+    best, usual = max((event.message or event.text).split("\n"), key=shared), gist(event)
+    return best if shared(best) > shared(usual) + 1 else usual
 
 
 def place(path: str, number: int, verbose: bool = False) -> str:

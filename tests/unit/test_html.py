@@ -30,6 +30,7 @@ from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
 from raydoctor.render.html import axis, curves, document, flame, markup, timeline
 from raydoctor.render.html.report import render
+from raydoctor.render.report import telling
 from tests.helpers import hostile_text
 from tests.helpers.hostile_pages import AT, HOSTILE, hostile_report
 from tests.helpers.pages import Page
@@ -502,3 +503,12 @@ def test_thousands_of_findings_are_all_named_on_a_page_of_limited_size(
     assert any(words in page.text for words in shortened)
     headline = report.diagnoses[0].headline
     assert page.text.count(headline) >= 2_000
+
+
+def test_the_quoted_line_is_the_one_that_a_statement_is_about() -> None:
+    crash = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    crash += '  File "ctypes/__init__.py", line 519 in string_at\n  File "a.py", line 33 in decode'
+    event = Event("x", Source("worker.err", "worker-err"), 1, 0, crash, crash)
+    shows = "the Python stack ends in string_at (ctypes/__init__.py:519), called from decode"
+    assert "string_at" in telling(event, shows)
+    assert telling(event, "the worker had a fatal error").startswith("Fatal Python error")

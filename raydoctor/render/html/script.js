@@ -36,7 +36,7 @@
 
   // On a narrow screen, a chart begins at its first failure.
   for (const chart of all(".chart")) {
-    const first = chart.querySelector(".mark.kill, .mark.death, .mark.failure, .mark.silent");
+    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use");
     if (first && chart.scrollWidth > chart.clientWidth) {
       const left = first.getBoundingClientRect().left - chart.getBoundingClientRect().left;
       chart.scrollLeft = left - chart.clientWidth / 2;
