@@ -335,7 +335,7 @@ def test_next_step_names_the_subject_and_quotes_the_path() -> None:
     text = text_of(spaced)
     assert "raydoctor explain ray-oom-kill" in text
     command = "story cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7 '/tmp/my logs'"
-    assert f"raydoctor {command}   # every line about this worker" in text
+    assert f"raydoctor {command}\n" in text
     assert "Next:" not in page.plain(report.render(spaced, onward=False))
 
 
