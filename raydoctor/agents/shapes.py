@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from raydoctor.agents.replies import Items, Row, ToolResult, as_text, shortened, shown, untrusted
-from raydoctor.model.text import is_code, plural
+from raydoctor.model.paste import is_code
+from raydoctor.model.text import plural
 
 Document = Mapping[str, Any]
 _SEVERITIES = ("critical", "error", "warning", "info")

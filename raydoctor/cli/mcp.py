@@ -75,5 +75,6 @@ def _not_installed(error: ModuleNotFoundError) -> Exception:
     if (error.name or "").partition(".")[0] == "raydoctor":
         return error
     return RaydoctorError(
-        f"raydoctor mcp needs the Python package {error.name}", "pip install 'raydoctor[mcp]'"
+        "raydoctor mcp needs the packages of raydoctor[mcp], and they are not installed",
+        "pip install 'raydoctor[mcp]'",
     )

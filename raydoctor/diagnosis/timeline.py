@@ -23,9 +23,15 @@ from raydoctor.rules.shared.cluster import AGENT_FAILED
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
+FAILURES = ("critical", "error")
+"""Severities of diagnoses whose event the chart shows as a failure."""
 _GIB = 1024**3
+_HOLDERS, _HELD = 3, 0.05
+"""Processes that a reading names, and their least share of the memory."""
 _SILENCE = 120.0
 """Seconds between two failed health checks of one silence, or between a kill and the record of the exit."""
+_SAME = 0.1
+"""Seconds within which evidence in several processes is one failure, such as a deadlock."""
 _EXPECTED_DEATHS = (
     "EXPECTED_TERMINATION",
     "EXPECTED",
@@ -99,6 +105,9 @@ def _add_nodes(draft: _Draft) -> None:
     case, ledger = draft.case, draft.case.ledger
     began = {e["node"]: e.at for e in reversed(case.of("node.registered", "raylet.started"))}
     dead = {e["node"] or e["node_id"]: e.at for e in reversed(case.of("node.dead"))}
+    for event in case.of("raylet.seen_dead"):
+        if event.at is not None:
+            dead.setdefault(_node_of_worker(case, event), event.at)
     seen = {e["node"] for e in case.of("raylet.started")}
     registered = [e["node"] for e in case.of("node.registered")]
     addresses = list(ledger.node_ips.values())
@@ -113,8 +122,17 @@ def _add_nodes(draft: _Draft) -> None:
         )
 
 
+def _node_of_worker(case: Case, event: Event) -> str:
+    """The node of the worker that wrote an event."""
+    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    return case.ledger.worker_nodes.get(worker, "") or case.node_of(event.source)
+
+
 def _add_processes(draft: _Draft) -> None:
     case, ledger = draft.case, draft.case.ledger
+    ends = [lane.end for lane in draft.lanes.values() if lane.kind == "node"]
+    # A driver ends with its raylet, so none outlives the last node.
+    last = None if None in ends else max((end for end in ends if end is not None), default=None)
     ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
     exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
     began = {e["worker"]: e.at for e in case.of("worker.started")}
@@ -122,7 +140,8 @@ def _add_processes(draft: _Draft) -> None:
         process = f" (pid {job.driver_pid})" if job.driver_pid else ""
         name = f"driver of job {ids.job_number(job.id)}{process}"
         lane = ids.driver_of_job(job.id)
-        draft.lanes[lane] = Lane(lane, "process", name, "", job.started, job.ended)
+        end = job.ended if job.ended is not None else last
+        draft.lanes[lane] = Lane(lane, "process", name, "", job.started, end)
     for worker in dict.fromkeys((*began, *exits)):
         if not worker or ids.job_of_driver(worker):
             continue
@@ -306,12 +325,27 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
         if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
             mark = draft.marks[number]
             # An end that was requested can still be what failed: a raylet that ends with its agent.
-            is_failure = mark.kind == "end" and diagnosis.severity in ("critical", "error")
+            is_failure = mark.kind == "end" and diagnosis.severity in FAILURES
             draft.marks[number] = replace(
                 mark,
                 kind="death" if is_failure else mark.kind,
                 diagnoses=(*mark.diagnoses, diagnosis.id),
             )
+    if diagnosis.severity in FAILURES:
+        _mark_failure(draft, diagnosis)
+
+
+def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
+    """What the diagnosis is about is a failure in the chart, and not evidence only."""
+    signs = [n for n, mark in enumerate(draft.marks) if diagnosis.id in mark.diagnoses]
+    if not signs or any(draft.marks[n].kind not in ("sign", "start") for n in signs):
+        return
+    signs.sort(key=lambda n: abs(draft.marks[n].at - (diagnosis.first_at or 0.0)))
+    first = draft.marks[signs[0]]
+    for number in signs:
+        if abs(draft.marks[number].at - first.at) < _SAME:
+            draft.marks[number] = replace(draft.marks[number], kind="failure")
+    draft.marks[signs[0]] = replace(first, kind="failure", text=diagnosis.headline)
 
 
 # ---------------------------------------------------------------- readings
@@ -329,7 +363,8 @@ def _memory(case: Case, only: str) -> Iterator[UsageReading]:
         if report.event.at is not None:
             used, limit = report.used_gb * _GIB, report.limit_gb * _GIB
             threshold, node = report.threshold_gb * _GIB, report.node or only
-            yield UsageReading(node, "memory", "", report.event.at, used, limit, threshold)
+            at = report.event.at
+            yield UsageReading(node, "memory", "", at, used, limit, threshold, _held_by(report))
     for event in case.of("usage.memory"):
         used, limit, threshold = (float(event[k]) for k in ("used", "limit", "threshold"))
         node = case.node_of(event.source) or only
@@ -342,6 +377,14 @@ def _memory(case: Case, only: str) -> Iterator[UsageReading]:
                 node = nodes.pop() if len(nodes) == 1 else only
                 scope = f"cgroup {kill.memcg}" if kill.memcg else ""
                 yield UsageReading(node, "memory", scope, event.at, used, limit)
+
+
+def _held_by(report: kills.OomReport) -> tuple[tuple[str, float], ...]:
+    return tuple(
+        (f"{user.label if user.is_worker else user.program} (pid {user.pid})", user.gb * _GIB)
+        for user in report.holders[:_HOLDERS]
+        if user.gb >= _HELD * report.limit_gb
+    )
 
 
 def _store(case: Case, only: str) -> Iterator[UsageReading]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from keyword import iskeyword
@@ -52,6 +52,12 @@ _OPENS = pattern(
     r"[A-Z][\w'-]*[:,]?(?:\s|$)|\d[\d,.]*\s|[\w.]+(?:\s|$)|[\w.:/→<>-]+(?: \(|\((?=[^\s)]))|[‘`]"
 )
 """Starts of a sentence that run no file and assign nothing: a word, a number, a name before brackets."""
+_SENTENCE = pattern(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
+_STOP = pattern(r"(?<![\s.])\.\s*$")
+_PYTHON = pattern(
+    r"@|\w[\w.]*\(|[\w.,\[\] ]+ = |\w+=[\[{]|(?:else|finally|try):"
+    r"|if\s(?!\[)|(?:async|await|class|def|del|except|for|from|import|return|raise|while|with)\s"
+)
 _CODING = pattern(r"coding[:=]", re.IGNORECASE)
 """Python reads the encoding of a file from a comment in its first lines."""
 _FIELD = pattern(r"(?P<brace>\{\{|\}\})|\{(?P<name>\w+)(?::(?P<spec>[^{}]*))?\}|[{}]")
@@ -196,6 +202,53 @@ def _disarmed(found: re.Match[str]) -> str:
 
 
 _LOOKS_LIKE = {"ends": ",", "tick": "’", "less": "‹", "more": "›"}
+
+
+# ------------------------------------------------------------------ steps of remedies
+
+
+def language(step: str) -> Kind:
+    """`text` for prose, else the language of a line to paste; `python` includes YAML and JSON.
+
+    A rule may write a line without values as a plain string. Prose then begins with a capitalised word or
+    ends with a full stop. An indented line, a comment, a command, a call and an assignment do neither.
+    """
+    if isinstance(step, Pasted):
+        return step.kind
+    is_sentence = _SENTENCE.match(step) or _STOP.search(step)
+    if is_sentence and not step.startswith((" ", "\t", "#")):
+        return "text"
+    return "python" if _PYTHON.match(step) else "shell"
+
+
+def is_code(step: str) -> bool:
+    """Whether a remedy's step is a line to paste and not prose."""
+    return language(step) != "text"
+
+
+def blocks(steps: Iterable[str]) -> Iterator[list[str]]:
+    """The steps that are pasted together: one sentence, one shell command, or one piece of Python.
+
+    Alternatives, and lines for different languages, are separate. A comment belongs to the lines below it.
+    """
+    block: list[str] = []
+    for step in steps:
+        if block and not _continues(block, step):
+            yield block
+            block = []
+        block.append(step)
+    if block:
+        yield block
+
+
+def _continues(block: Sequence[str], step: str) -> bool:
+    if not (is_code(block[0]) and is_code(step)):
+        return False
+    if all(line.startswith("#") for line in block) or step.startswith((" ", "\t")):
+        return True
+    if step.startswith("#") or "# or " in step:
+        return False
+    return language(step) == "python" == next(language(s) for s in block if s[:1] != "#")
 
 
 # ------------------------------------------------------------------ templates

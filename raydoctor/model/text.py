@@ -11,8 +11,8 @@ import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-_SENTENCE = re.compile(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
 ELLIPSIS = "…"
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,30}m")
 _LONG_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{31,64}(?![0-9a-f])")
 """An ActorID has 32 digits, a LeaseID 64; a JobID is not cut."""
 _LEAD = re.compile(r"(?:f{16}|.{8}(?=.{56}$))?.{8}")
@@ -39,6 +39,11 @@ def _shown(char: str) -> str:
     if unicodedata.category(char) == "Zs":
         return " "
     return char.encode("unicode_escape").decode("ascii")
+
+
+def uncoloured(text: str) -> str:
+    """Text of a log for a page: without colours, and with a bar for Ray's separator of fields (`\\x1e`)."""
+    return _COLOUR.sub("", text).replace("\x1e", "|")
 
 
 def one_line(text: str) -> str:
@@ -145,13 +150,17 @@ def join_names(names: Iterable[str], most: int = 3) -> str:
     return joined([*unique[:most], f"{rest:,} more"] if rest > 0 else unique)
 
 
-def size(count: float) -> str:
-    """Bytes in binary units, as Ray counts them: `900 B`, `1.2 MiB`, `640 GiB`."""
+def size(count: float, digits: int = 1) -> str:
+    """Bytes in binary units, as Ray counts them: `900 B`, `1.2 MiB`, `640 GiB`; `digits` after the point."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1023.5:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+            return (
+                f"{count:.0f} {unit}"
+                if unit == "B" or count >= 99.95
+                else f"{count:.{digits}f} {unit}"
+            )
         count /= 1024
-    return f"{count:.1f} TiB"
+    return f"{count:.{digits}f} TiB"
 
 
 def duration(seconds: float) -> str:
@@ -185,14 +194,3 @@ def utc(at: float | None) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
     except (OverflowError, ValueError, OSError):
         return ""
-
-
-def is_code(step: str) -> bool:
-    """Whether a remedy's step is a line to paste and not prose.
-
-    Prose begins with a capitalised word or ends with a full stop. An indented line, a command, a decorator, a
-    call and an assignment do neither.
-    """
-    if step.startswith((" ", "\t")):
-        return True
-    return not (_SENTENCE.match(step) or step.rstrip().endswith("."))

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-MarkKind = Literal["kill", "death", "silent", "spill", "restart", "sign", "start", "end"]
-"""`kill`: by the kernel or the raylet, for memory. `death`: an end that is a failure. `silent`: no reply.
+MarkKind = Literal["kill", "death", "failure", "silent", "spill", "restart", "sign", "start", "end"]
+"""`kill`: by the kernel or the raylet, for memory. `death`: an end that is a failure. `failure`: the event
+that a diagnosis of an error is about, if it is none of the others. `silent`: no reply.
 `spill`: objects move to disk, or the disk is full. `sign`: other evidence of a diagnosis. `end`: an expected
 end."""
 Resource = Literal["memory", "object store", "disk"]
@@ -63,6 +64,8 @@ class UsageReading:
     """Bytes."""
     threshold: float = 0.0
     """Bytes from which Ray kills, or refuses to write; 0 if there is none."""
+    holders: tuple[tuple[str, float], ...] = ()
+    """The processes that held most, largest first, and their bytes, if the record lists them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raydoctor.model import text
+from raydoctor.model import paste, text
 from raydoctor.model.version import __version__
 from raydoctor.observe.preflight.checks import Check
 from raydoctor.render.json import dumps
@@ -34,7 +34,7 @@ def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
 
 def _fix(fix: str, width: int, indent: int) -> Page:
     """Lines to paste are never wrapped; prose is."""
-    if text.is_code(fix):
+    if paste.is_code(fix):
         return [line((fix, "code"), indent=indent)]
     return paragraph(fix, width, indent=indent)
 

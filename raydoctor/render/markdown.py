@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
+from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Unexplained
 from raydoctor.model.version import __version__
@@ -144,7 +145,7 @@ def remedies(fixes: Iterable[Remedy]) -> list[str]:
     for remedy in fixes:
         risk = "" if remedy.risk == "safe" else f" ({remedy.risk})"
         parts.append(f"- {inline(remedy.title)}{risk}")
-        for is_code, steps in groupby(remedy.steps, key=_text.is_code):
+        for is_code, steps in groupby(remedy.steps, key=paste.is_code):
             if is_code:
                 parts.append(fence("\n".join(steps), indent="  "))
             else:

@@ -44,6 +44,7 @@ _GAPS = 6
 
 _KINDS = {"pg": "placement group", "gcs": "GCS"}
 """Words for kinds of subjects that are abbreviations."""
+_WORD = pattern(r"[A-Za-z_]\w{3,}|\d+")
 _TOOLS_ERROR = pattern(r" {4}.{0,20}(?:ERROR|error|fatal): ")
 _LAST_LINE = pattern(
     r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
@@ -199,6 +200,17 @@ def gist(event: Event) -> str:
     return _text.one_line(_text.behind_preamble(lines[0]))
 
 
+def telling(event: Event, shows: str) -> str:
+    """The line of a record that shares most words with a statement; if it has nearly as many, the gist."""
+    said = set(_WORD.findall(shows))
+
+    def shared(line: str) -> int:
+        return len(said.intersection(_WORD.findall(line)))
+
+    best, usual = max((event.message or event.text).split("\n"), key=shared), gist(event)
+    return best if shared(best) > shared(usual) + 1 else usual
+
+
 def place(path: str, number: int, verbose: bool = False) -> str:
     """`raylet.out:207`, with the node before it where the capture has several."""
     if verbose:
@@ -332,7 +344,7 @@ def _step(step: str, width: int, indent: int) -> Page:
         if text.startswith("# ") and indent + _text.cells(text) > width:
             comment = paragraph(text[2:], width - 2, indent=indent, style="code")
             page += [(*spans[:1], StyledText("# " + spans[1].text, "code")) for spans in comment]
-        elif _text.is_code(text):
+        elif paste.is_code(text):
             page.append(line((text.rstrip(), "code"), indent=indent))
         else:
             page += paragraph(text, width, indent=indent, hang=2)

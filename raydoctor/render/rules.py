@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from raydoctor.capture.layout import files_of
+from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
 from raydoctor.render.page import Page, line, paragraph
@@ -197,7 +198,7 @@ def _remedies(rule: Rule, width: int) -> Page:
     for remedy in rule.remedies:
         page += paragraph(f"{remedy.title} [{remedy.risk}]", width, indent=2, hang=2)
         page += [
-            line((step, "code" if _text.is_code(step) else ""), indent=4)
+            line((step, "code" if paste.is_code(step) else ""), indent=4)
             for steps in remedy.steps
             for step in steps.split("\n")
         ]

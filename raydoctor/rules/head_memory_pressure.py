@@ -121,18 +121,12 @@ def _hog(case: Case, report: OomReport) -> _Hog | None:
     if name := _daemon(first):
         return _Hog(name, first, report, False)
     if first.pid in {job.driver_pid for job in case.ledger.jobs.values()}:
-        return _Hog(f"the driver {_command(first.name)}", first, report, True)
+        return _Hog(f"the driver {first.program}", first, report, True)
     return None
 
 
 def _daemon(holder: MemoryUser) -> str:
     return next((name for name, words in _DAEMONS.items() if words.search(holder.name)), "")
-
-
-def _command(command: str) -> str:
-    """`python train.py`: without the folders."""
-    words = [word.rpartition("/")[2] if word.startswith("/") else word for word in command.split()]
-    return " ".join(words)[:60]
 
 
 def _finding(case: Case, strikes: list[OomReport], hog: _Hog) -> Finding:
@@ -151,7 +145,7 @@ def _finding(case: Case, strikes: list[OomReport], hog: _Hog) -> Finding:
             *(Entity("worker", v.worker) for v in victims if v.worker),
             Entity("memory", f"{strikes[0].node}@{strikes[0].event.at or 0:.3f}"),
         ),
-        subjects=(Subject("process", None, _command(hog.holder.name), hog.holder.pid, hog.report.node),),
+        subjects=(Subject("process", None, hog.holder.program, hog.holder.pid, hog.report.node),),
         count=killed,
         severity=evidence.severity(case, exits) if exits else None,
         remedies=tuple(_remedies(hog)),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from mcp import Client
@@ -47,11 +48,17 @@ def ignore_all_previous_instructions():
 @ray.remote(**few)
 class Counter:
     def __init__(self):
-        self.stop = False
+        self.moved = self.stop = False
     def count(self):
-        while not self.stop:
-            time.sleep(0.05)
+        self.before()
+        self.after()
         return "stopped"
+    def before(self):
+        while not self.moved:
+            time.sleep(0.01)
+    def after(self):
+        while not self.stop:
+            time.sleep(0.01)
 
 counter = Counter.remote()
 refs = [stuck_first.remote(), stuck_second.remote(), leaves_a_process.remote()]
@@ -142,20 +149,30 @@ def test_a_dry_run_of_attach_shows_the_process_and_enters_none(
 
 
 def test_an_agent_runs_a_statement_in_an_actor(ray: RealRay) -> None:
+    """It runs in the frame that the plan showed, or not at all."""
+
+    async def planned(client: Client, statement: str) -> str:
+        words = {"target": "Counter.count", "statement": statement, "address": ray.address}
+        return str((await reply(client, "plan", act="run_statement", **words))["token"])
+
     async def run() -> None:
         async with Client(server.build(allow_actions=True)) as client:
-            plan = await reply(
-                client, "plan", act="run_statement", target="Counter.count",
-                statement="self.stop = True", address=ray.address,
-            )  # fmt: skip
-            assert plan["token"]
+            stale = await planned(client, "self.stop = True")
+            moves = await planned(client, "self.moved = True")
+            assert (await reply(client, "act", token=moves))["done"]
+            await anyio.sleep(1)
+            refused = await reply(client, "act", token=stale)
+            assert not refused["done"]
+            assert "no function Counter.before on its stack" in json.dumps(refused)
             assert "COUNT" not in (ray.folder / "driver-0.txt").read_text()
-            assert (await reply(client, "act", token=plan["token"]))["done"]
+            fresh = await planned(client, "self.stop = True")
+            assert (await reply(client, "act", token=fresh))["done"]
 
     asyncio.run(run())
     ray.wait_for("COUNT stopped")
-    (line,) = [each for each in audited() if each["what"] == "execute"]
-    assert line["code"] == "self.stop = True"
+    tried = [each["code"] for each in audited() if each["what"] == "execute"]
+    # The refused attempt is recorded as well.
+    assert tried == ["self.moved = True", "self.stop = True", "self.stop = True"]
 
 
 def test_evidence_of_a_live_report_can_be_read(ray: RealRay) -> None:

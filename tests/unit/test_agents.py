@@ -527,6 +527,54 @@ def test_a_clients_cancellation_ends_the_command_and_the_server_goes_on(
     with_client(use, stdio(**slow))
 
 
+_WITHOUT = "raydoctor mcp needs the packages of raydoctor[mcp], and they are not installed"
+
+
+def test_a_cancelled_diagnosis_ends_its_search_at_once(tmp_path: Path) -> None:
+    """`rg` may take minutes on a large capture."""
+    rg = tmp_path / "rg"
+    rg.write_text("#!/bin/sh\nexec sleep 4711\n")
+    rg.chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif 'diagnose' in sys.orig_argv:\n    from raydoctor.read import prefilter\n"
+        f"    prefilter.find_rg = lambda: {str(rg)!r}\n"
+    )
+    me = psutil.Process()
+
+    async def use(client: Client) -> None:
+        searches: list[psutil.Process] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(_diagnosed, client)
+            with anyio.fail_after(60):
+                while not searches:
+                    await anyio.sleep(0.05)
+                    below = me.children(recursive=True)
+                    searches = [p for p in below if "4711" in p.cmdline()]
+            group.cancel_scope.cancel()
+        # Not the grace that a cancelled command has for its temporary files.
+        _, left = await anyio.to_thread.run_sync(
+            psutil.wait_procs, searches, child._AFTER_INTERRUPT
+        )
+        assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
+        assert (await called(client, "explain", rule="node-died"))["rule"] == "node-died"
+
+    async def _diagnosed(client: Client) -> None:
+        await client.call_tool("diagnose", {"path": str(OOM)})
+
+    with_client(use, stdio(PYTHONPATH=f"{tmp_path}:{ROOT}"))
+
+
+def test_without_the_extra_the_command_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("raydoctor.agents")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "anyio", None)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert execute(["mcp"]) == 2
+    assert capsys.readouterr() == ("", f"raydoctor: {_WITHOUT}\n  pip install 'raydoctor[mcp]'\n")
+
+
 def test_calls_run_beside_each_other() -> None:
     async def use(client: Client) -> None:
         async with anyio.create_task_group() as group:
@@ -911,6 +959,32 @@ def test_the_skill_names_only_commands_options_and_rules_that_exist(folder: Path
     assert {name for name in rules.names() if f"`{name}`" not in index} == set()
     commands = (folder / "references/commands.md").read_text()
     assert {name for name in names() if f"## raydoctor {name}\n" not in commands} == set()
+
+
+def test_the_skill_s_commands_run_on_a_capture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those for a live cluster have its tests."""
+    log = tmp_path / "driver.log"
+    log.write_text("ray.exceptions.OutOfMemoryError: x\n")
+    places = {
+        "PATH": OOM,
+        "FILE": log,
+        "GOOD": OOM,
+        "BAD": OOM,
+        "ID": "pid:16",
+        "RULE": "node-died",
+    }
+    ran = 0
+    for _, command in skill.QUESTIONS:
+        words = [str(places.get(word, word)) for word in command.split()[1:]]
+        if words == command.split()[1:]:
+            continue
+        ran += 1
+        assert execute(words) in (0, 1, 3), command
+        out, _ = capsys.readouterr()
+        assert json.loads(out)["schema"] if "json" in words else out, command
+    assert ran == 5
 
 
 def test_a_skill_that_cannot_be_written_is_an_error(

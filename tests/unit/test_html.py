@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,16 @@ from raydoctor.case import Case
 from raydoctor.cli import _files, execute
 from raydoctor.cluster.samples import SampledFrame
 from raydoctor.diagnosis import timeline as course
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import printable
 from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, UsageReading
-from raydoctor.model.values import CaptureInfo, Event, Gap, Report, Source
+from raydoctor.model.values import CaptureInfo, Event, Gap, Remedy, Report, Source
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
 from raydoctor.render.html import axis, curves, document, flame, markup, timeline
 from raydoctor.render.html.report import render
+from raydoctor.render.report import gist, telling
 from tests.helpers import hostile_text
 from tests.helpers.hostile_pages import AT, HOSTILE, hostile_report
 from tests.helpers.pages import Page
@@ -310,7 +313,7 @@ def test_a_mark_at_the_right_edge_has_its_words_before_it() -> None:
     marks = [TimelineMark("n", "start", "joins", AT), TimelineMark("n", "kill", words, AT + 20)]
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     assert re.search(
-        rf'class="word before" x="10\d\d[^"]*" y="47">{re.escape(words)}</text>', section
+        rf'class="word before" x="10\d\d[^"]*" y="46">{re.escape(words)}</text>', section
     )
 
 
@@ -321,6 +324,60 @@ def test_marks_that_differ_share_no_count() -> None:
     section, _ = timeline.section(Timeline((lane,), (*marks, end)))
     assert ">worker 0 exits; worker 1 exits</text>" in section
     assert "period" not in section, "moments are no period"
+
+
+def test_words_above_a_bar_overlap_no_other_words() -> None:
+    marks = [TimelineMark("n", "death", f"worker {n} exits for a reason", AT + n) for n in range(9)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    grounds = re.findall(r'"ground" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', section)
+    spans = [(float(x), float(x) + float(width)) for x, width in grounds]
+    assert len(spans) > 3
+    assert all(one[1] <= other[0] + 4 for one, other in pairwise(spans))
+
+
+def test_lanes_that_share_a_row_have_no_bar() -> None:
+    lanes = [Lane("n", "node", "node 10.0.0.2")]
+    lanes += [Lane(f"w{n}", "process", f"worker (pid {n})", "n") for n in range(3)]
+    section, _ = timeline.section(Timeline(tuple(lanes), (TimelineMark("n", "end", "ends", AT),)))
+    assert "3 other processes" in section
+    assert section.count('class="bar') == 1
+
+
+def test_a_reading_close_to_its_limit_has_two_digits_and_names_the_holders() -> None:
+    gib = 1024**3
+    held = (("train (pid 7)", 2.8 * gib), ("python a.py (pid 8)", 0.5 * gib))
+    reading = UsageReading("n", "memory", "", AT, 3.43 * gib, 4 * gib, 3.4 * gib, held)
+    section = curves.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), (), (reading,)), None)
+    assert section is not None
+    assert "at most 3.43 GiB of 4.00 GiB" in section
+    assert "Ray kills at 3.40 GiB" in section
+    assert "train (pid 7) 2.80 GiB and python a.py (pid 8) 512 MiB" in section
+
+
+def test_an_excerpt_has_no_colours_and_a_record_once() -> None:
+    report = hostile_report("\x1b[36m(f pid=3)\x1b[0m \x1eE|||\x1ethe store does not answer")
+    source = render(report)
+    shown = re.findall(r"<mark>(.*?)</mark>", source)
+    assert set(shown) == {"(f pid=3) |E||||the store does not answer"}
+    root = report.diagnoses[0]
+    twice = replace(report, diagnoses=(replace(root, chain=root.chain * 2), *report.diagnoses[1:]))
+    assert Page(render(twice)).text.count("The record is above.") >= len(root.chain)
+
+
+def test_the_result_has_the_headline_once_and_the_first_fix_above_the_rest() -> None:
+    one = hostile_report("train").diagnoses[0]
+    fixes = tuple(
+        Remedy(f"Fix {n}", ("ray status", paste.python("ray.init()")), "disruptive") for n in (1, 2)
+    )
+    root = replace(one, headline="The worker ended", remedies=fixes, consequences=())
+    source = render(Report(CaptureInfo("logs", "tree"), (root,)))
+    assert Page(source).problems == []
+    assert source.count(">The worker ended</") == 1
+    assert source.index("Fix 1") < source.index("1 more fix") < source.index("Fix 2")
+    assert source.index("Fix 2") < source.index('id="findings"')
+    assert '<pre class="code">ray status</pre><pre class="code">ray.init()</pre>' in source
+    assert "The fix interrupts work that is running." in source
+    assert "The fix deletes" not in source
 
 
 # ---------------------------------------------------------------- the command
@@ -446,3 +503,12 @@ def test_thousands_of_findings_are_all_named_on_a_page_of_limited_size(
     assert any(words in page.text for words in shortened)
     headline = report.diagnoses[0].headline
     assert page.text.count(headline) >= 2_000
+
+
+def test_the_quoted_line_is_the_one_that_a_statement_is_about() -> None:
+    crash = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    crash += '  File "ctypes/__init__.py", line 519 in string_at\n  File "a.py", line 33 in decode'
+    event = Event("x", Source("worker.err", "worker-err"), 1, 0, crash, crash)
+    shows = "the Python stack ends in string_at (ctypes/__init__.py:519), called from decode"
+    assert "string_at" in telling(event, shows)
+    assert telling(event, "the worker ended") == gist(event)

@@ -428,3 +428,46 @@ def test_a_value_that_names_a_command_stays_as_it_is() -> None:
     assert paste.at(made, "10.0.0.1:6379") == (
         "raydoctor cancel --address 10.0.0.1:6379 'raydoctor hung'"
     )
+
+
+# ---------------------------------------------------------------- blocks of steps
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ("ray start --head", "shell"),
+        ("RAY_x=1 ray start", "shell"),
+        ("grep -rn 'ray.kill(' .", "shell"),
+        ("if [ -f x ]", "shell"),
+        ("@ray.remote(memory=2e9)", "python"),
+        ("Preprocessor.options(memory=2e9).remote()", "python"),
+        ("ready, pending = ray.wait(refs)", "python"),
+        ("try: ...", "python"),
+        ("# a comment that ends with a full stop.", "shell"),
+        ("Raise the limit", "text"),
+        ("raise it, then try again.", "text"),
+        (shell("Xvfb"), "shell"),
+        (python("@ray.remote\ndef f(): ..."), "python"),
+        (text("on node {node}", node="a"), "text"),
+    ],
+)
+def test_the_language_of_a_step(step: str, kind: str) -> None:
+    assert paste.language(step) == kind
+    assert paste.is_code(step) is (kind != "text")
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [["dmesg -T   # the kernel"], ["sacct -j JOB   # Slurm"]],
+        [["ray start --head"], ["ray.init(address='auto')"]],
+        [["class A:", "    x = 1", "A()"], ["B()   # or another class"]],
+        [["# resumes a process:", shell("kill -CONT {pid:pid}", pid=7)], ["ray status"]],
+        [["Do this."], ["Then that."], ["# a comment", "# and its second line"]],
+        [["available_node_types:", "  big-worker:", python("    max_workers: 2")]],
+        [["ray.init()"], ["# or, instead:", "ray.init(address='auto')"]],
+    ],
+)
+def test_only_lines_that_belong_together_are_pasted_together(blocks: list[list[str]]) -> None:
+    assert list(paste.blocks(step for block in blocks for step in block)) == blocks

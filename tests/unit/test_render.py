@@ -636,23 +636,6 @@ def test_durations(seconds: float, shown: str) -> None:
     assert _text.duration(seconds) == shown
 
 
-@pytest.mark.parametrize(
-    ("step", "code"),
-    [
-        ("ray start --head", True),
-        ("@ray.remote(memory=2e9)", True),
-        ("RAY_x=1 ray start", True),
-        ("Preprocessor.options(memory=2e9).remote()", True),
-        ("  indented", True),
-        ("# a comment", True),
-        ("Raise the limit", False),
-        ("raise it, then try again.", False),
-    ],
-)
-def test_code_is_told_from_prose(step: str, code: bool) -> None:
-    assert _text.is_code(step) is code
-
-
 def test_short_ids_still_tell_who() -> None:
     assert _text.short_ids(f"worker {WORKER} of 01000000") == "worker cd09fc46… of 01000000"
     assert _text.short_id("f" * 16 + WORKER[:32]) == "f" * 16 + "cd09fc46"

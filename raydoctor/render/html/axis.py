@@ -74,8 +74,8 @@ class Axis(NamedTuple):
         for at, form in self._ticks():
             x = self.x(at)
             yield el("path", {"class": "grid", "d": f"M{x:.1f} 20V{bottom:.0f}"})
-            if x - last > 62 and x < WIDTH - 24:
-                yield el("text", {"x": x, "y": 13}, text(moment(at, form)))
+            if x - last > 62:
+                yield el("text", {"x": min(x, WIDTH - 24), "y": 13}, text(moment(at, form)))
                 last = x
 
     def _ticks(self) -> Iterator[tuple[float, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from raydoctor.model.text import cut, moment, plural, size
+from raydoctor.model.text import cut, joined, moment, plural, size
 from raydoctor.model.timeline import Timeline, TimelineMark, UsageReading
 from raydoctor.render.html.axis import LEFT, RIGHT, WIDTH, Axis, axis
 from raydoctor.render.html.markup import Markup, el, folded, join, table
@@ -64,11 +65,19 @@ def _share(reading: UsageReading) -> float:
     return reading.used / reading.limit if reading.limit else 0.0
 
 
+def _exact(reading: UsageReading) -> Callable[[float], str]:
+    """Sizes with one digit, or with two if one would hide on which side of its limit a reading is."""
+    return partial(size, digits=2) if _is_close(reading) else size
+
+
+def _is_close(reading: UsageReading) -> bool:
+    return reading.used >= _CLOSE * (reading.threshold or reading.limit)
+
+
 def _is_telling(curve: _Curve) -> bool:
     """Whether a chart says more than the table: one reading is worth it only close to the limit."""
     fullest = curve.fullest
-    is_close = fullest.used >= _CLOSE * (fullest.threshold or fullest.limit)
-    return _share(fullest) >= _FULL and (len(curve.readings) > 1 or is_close)
+    return _share(fullest) >= _FULL and (len(curve.readings) > 1 or _is_close(fullest))
 
 
 def _curves(timeline: Timeline) -> Iterator[_Curve]:
@@ -98,11 +107,14 @@ def _figure(
 
     peak = max(inside, key=_share)
     outside = len(curve.readings) - len(inside)
-    said = f"{curve.name}: at most {size(peak.used)} of {size(peak.limit)} ({_share(peak):.0%})"
+    shown = _exact(peak)
+    said = f"{curve.name}: at most {shown(peak.used)} of {shown(peak.limit)} ({_share(peak):.0%})"
     said += f"; {plural(outside, 'earlier reading')} in the table" if outside else ""
+    held = joined([f"{name} {shown(amount)}" for name, amount in peak.holders])
     return el(
         "figure", "",
         el("figcaption", {"id": title}, said),
+        el("p", "dim", f"Held most at {moment(peak.at, '%H:%M:%S')}: {held}") if held else None,
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-labelledby": title},
            el("svg", {
                "viewBox": f"0 0 {WIDTH:.0f} {_HEIGHT + 8:.0f}", "role": "img", "aria-labelledby": title,
@@ -122,11 +134,11 @@ def _limits(last: UsageReading, y: _Level) -> Iterator[Markup]:
     levels = [(last.limit, where, "limit"), (0.0, "", "zero")]
     if 0 < last.threshold < last.limit:
         levels.insert(1, (last.threshold, over, "threshold"))
-    lowest = 0.0
+    lowest, shown = 0.0, _exact(last)
     for amount, name, style in levels:
         place = y(amount)
         yield el("path", {"class": style, "d": f"M{LEFT:.0f} {place:.1f}H{WIDTH - RIGHT:.0f}"})
-        label = cut(f"{name} {size(amount)}".strip(), 34)
+        label = cut(f"{name} {shown(amount)}".strip(), 34)
         lowest = max(place + 4, lowest + 14)
         if lowest <= _HEIGHT + 4:
             yield el("text", {"class": f"name {style}-name", "x": 0, "y": lowest}, label)
@@ -142,7 +154,8 @@ def _line(readings: Sequence[UsageReading], scale: Axis, y: _Level) -> Iterator[
     path = " ".join(f"{x:.1f} {level:.1f}" for x, level, _ in kept)
     yield el("path", {"class": "usage", "d": f"M{path}"})
     for x, level, reading in kept:
-        said = f"{moment(reading.at)}: {size(reading.used)} of {size(reading.limit)}"
+        shown = _exact(reading)
+        said = f"{moment(reading.at)}: {shown(reading.used)} of {shown(reading.limit)}"
         yield el(
             "circle", {"class": "reading", "cx": x, "cy": level, "r": 3}, el("title", "", said)
         )
@@ -154,9 +167,9 @@ def _table(curves: Sequence[_Curve]) -> Markup:
         (
             moment(r.at),
             c.name,
-            size(r.used),
-            size(r.limit),
-            size(r.threshold) if r.threshold else "–",
+            _exact(r)(r.used),
+            _exact(r)(r.limit),
+            _exact(r)(r.threshold) if r.threshold else "–",
         )
         for c in curves
         for r in (c.readings if every else dict.fromkeys((c.fullest, c.readings[-1])))

@@ -10,7 +10,7 @@ from raydoctor.model.version import __version__
 from raydoctor.render import hung as words
 from raydoctor.render.html import flame, graph
 from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
-from raydoctor.render.html.report import fix, frame, gaps, remedies, section
+from raydoctor.render.html.report import frame, gaps, remedies, section
 from raydoctor.render.hung import HungView
 from raydoctor.waits.hung import Hung, HungGroup
 from raydoctor.waits.remedies import remedies as remedies_of
@@ -32,7 +32,7 @@ def render(view: HungView, of: str) -> str:
            el("p", "", words.verdict(view)) if groups else None,
            el("p", "", el("time", "", when)) if when else None,
            el("h1", "", title),
-           fix(tuple(remedies_of(groups[0])), "g1-fix") if groups else None,
+           remedies(tuple(remedies_of(groups[0])), 1) if groups else None,
            el("p", "dim", more) if more else None),
         section("groups", "What hangs", *(
             _group(group, number) for number, group in enumerate(groups[:_GROUPS], 1)
@@ -53,13 +53,14 @@ def _is_clear(view: HungView) -> bool:
 
 
 def _group(group: HungGroup, number: int) -> Markup:
+    """A group; the result has the headline and the fixes of the first one."""
     name = f"g{number}"
     first = group.first
     return el(
         "article", {"id": name, "class": "error find", "aria-labelledby": f"{name}-title"},
-        el("h3", {"id": f"{name}-title"}, words.headline(group)),
+        el("h3", {"id": f"{name}-title"}, words.headline(group) if number > 1 else first.work.label),
         el("p", "dim", f"{first.work.label} {first.reason}"),
-        remedies(tuple(remedies_of(group)), f"{name}-fix"),
+        remedies(tuple(remedies_of(group))) if number > 1 else None,
         el("h4", "", "Wait graph"),
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Wait graph"},
            graph.draw(group, f"{name}-graph")),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
+from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.model.values import Diagnosis, Event, Gap, Link, Remedy, Report
 from raydoctor.render import markdown, status
@@ -13,12 +13,14 @@ from raydoctor.render.html import curves, timeline
 from raydoctor.render.html.document import document
 from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
 from raydoctor.render.page import MAX_WIDTH, plain
-from raydoctor.render.report import gist, unlisted_gaps, verdict, zone_of
+from raydoctor.render.report import telling, unlisted_gaps, verdict, zone_of
 
 _FULL = 40
 """Incidents with their evidence; further ones take one row of a table each."""
 _ALIKE = 3
 """Consequences of one rule that are listed one by one; more share a branch."""
+_SHOWN = 1
+"""Fixes in the result, above the fold; further ones are folded."""
 _RECORD_LINES, _RECORD_WIDTH = 60, 500
 _ROOM = 800_000
 """Characters of records and consequences on a page; those beyond have their headlines and places only."""
@@ -34,6 +36,8 @@ class _Page:
     shortened: int = 0
     """Records and consequences without their text, because the page is full."""
     seen: set[str] = field(default_factory=set)
+    records: set[tuple[str, int]] = field(default_factory=set)
+    """Places of the records that the page has already."""
 
 
 def render(report: Report) -> str:
@@ -41,11 +45,14 @@ def render(report: Report) -> str:
     roots = report.roots or report.diagnoses
     page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
+    is_one = len(roots) == 1
     parts = [
         _verdict(report, roots),
-        section("causes", "Cause and consequences", _tree(page, roots)),
+        section("causes", "Consequences" if is_one else "Incidents", _tree(page, roots)),
         *_charts(report),
-        section("findings", "Evidence and fixes", *_shortened(page), *findings),
+        section(
+            "findings", "Evidence" if is_one else "Evidence and fixes", *_shortened(page), *findings
+        ),
         section("also", "Also found", _brief(roots[_FULL:])),
         section("unexplained", "Errors that no rule explains", _symptoms(report)),
         section("gaps", "Missing evidence", gaps(unlisted_gaps(report))),
@@ -53,19 +60,39 @@ def render(report: Report) -> str:
     if report.status is not None:
         shown = plain(status.section(report.status, MAX_WIDTH)).rstrip()
         parts.append(section("state", "State of the cluster", el("pre", "scroll", shown)))
-    return frame(_title(report, roots), markdown.name_of(report.capture.path), parts, _read(report))
+    return frame(_title(report, roots), _of(report), parts, _read(report))
 
 
 def frame(title: str, of: str, parts: Iterable[Child], read: str) -> str:
     """A page with the search field, the landmarks and the foot that every page has."""
+    parts = [part for part in parts if part is not None]
     return document(
         f"{title} – raydoctor",
         timeline.symbols(),
         el("a", {"class": "skip", "href": "#main"}, "Skip to the result"),
         el("header", "", el("b", "", "raydoctor"), el("span", "dim", of), _search()),
         el("main", {"id": "main"}, *parts),
-        el("footer", "", el("p", "", read), el("p", "", _CARE)),
+        el(
+            "footer", "", _meanings("".join(map(str, parts))), el("p", "", read), el("p", "", _CARE)
+        ),
     )
+
+
+_MEANINGS = {
+    "critical": "The whole cluster or job is down, or cannot start.",
+    "error": "Work failed, and the rest of the cluster runs on.",
+    "warning": "Work is slow or at risk, or was repeated.",
+    "info": "Nothing failed.",
+    "disruptive": "The fix interrupts work that is running.",
+    "destructive": "The fix deletes or kills something.",
+}
+
+
+def _meanings(shown: str) -> Markup | None:
+    """The meaning of each severity and risk that the page names."""
+    named = {word: said for word, said in _MEANINGS.items() if f">{word}</" in shown.lower()}
+    items = (el("li", "", _badge(word, word), " ", said) for word, said in named.items())
+    return folded("Severities and risks on this page", el("ul", "plain", *items)) if named else None
 
 
 _CARE = (
@@ -99,7 +126,7 @@ def _title(report: Report, roots: Sequence[Diagnosis]) -> str:
 
 
 def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
-    """What happened in one sentence, and its first fix."""
+    """What happened in one sentence, and its fixes."""
     if not roots:
         state, style, sentence = verdict(report)
         words = el("p", "", _badge(style, state))
@@ -113,18 +140,21 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         "div", f"verdict {root.severity}",
         _headed(root, after=_zone_or_end(report, root)),
         el("h1", "", root.headline),
-        fix(root.remedies, f"{root.id}-fix"),
+        remedies(root.remedies, _SHOWN),
         el("p", "dim", others) if others else None,
     )  # fmt: skip
 
 
-def fix(those: Sequence[Remedy], name: str) -> Markup | None:
-    """The first fix in a line, with a link to all of them."""
-    if not those:
-        return None
-    return el(
-        "p", "fix", el("b", "", "Fix: "), those[0].title, " ", el("a", {"href": f"#{name}"}, "How")
-    )
+def _of(report: Report) -> str:
+    """The capture's name, its driver if there is only one, and the time that its logs cover."""
+    info = report.capture
+    lanes = report.timeline.lanes if report.timeline else ()
+    drivers = [lane.name for lane in lanes if lane.name.startswith("driver of ")]
+    begin, end = (_text.moment(at, "%Y-%m-%d %H:%M") for at in (info.begin, info.end))
+    end = end[11:] if end[:11] == begin[:11] else end
+    span = " to ".join(dict.fromkeys(filter(None, (begin, "" if begin.endswith(end) else end))))
+    parts = (markdown.name_of(info.path), *(drivers if len(drivers) == 1 else ()), span)
+    return ", ".join(filter(None, parts))
 
 
 def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
@@ -163,23 +193,28 @@ def _when(at: float | None, with_date: bool = False) -> Markup | None:
 
 
 def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
-    """What follows from what; None for a single finding, which the verdict already is."""
-    if len(page.report.diagnoses) < 2:
-        return None
+    """What follows from what; of a single incident, which the verdict already names, what is below it."""
     seen = {root.id for root in roots}
-    items = [_branch(page, root, seen) for root in roots[:_FULL]]
-    return el("ul", "tree", *items)
+    if len(roots) == 1:
+        items = _below_in_tree(page, roots[0], seen)
+    else:
+        items = [_branch(page, root, seen) for root in roots[:_FULL]]
+    return el("ul", "tree", *items) if items else None
 
 
 def _branch(page: _Page, diagnosis: Diagnosis, seen: set[str]) -> Markup:
-    below = _below(page, diagnosis, seen)
     head = el(
         "a", {"href": f"#{diagnosis.id}"},
         _badge(diagnosis.severity, diagnosis.severity), " ", el("code", "", diagnosis.rule),
     )  # fmt: skip
-    said = el("span", "", _text.short_ids(diagnosis.headline))
-    items = [item for same in _by_rule(below) for item in _branches(page, same, seen)]
-    return el("li", "find", head, " ", said, el("ul", "", *items) if items else None)
+    when, said = _when(diagnosis.first_at), el("span", "", _text.short_ids(diagnosis.headline))
+    items = _below_in_tree(page, diagnosis, seen)
+    return el("li", "find", head, " ", when, " ", said, el("ul", "", *items) if items else None)
+
+
+def _below_in_tree(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Markup]:
+    below = _below(page, parent, seen)
+    return [item for same in _by_rule(below) for item in _branches(page, same, seen)]
 
 
 def _below(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Diagnosis]:
@@ -218,42 +253,52 @@ def _charts(report: Report) -> Iterator[Markup | None]:
 
 
 def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
+    """An incident; the result has the headline and the fixes of the first one."""
     count = f" {number}/{total}" if total > 1 else ""
+    title = el("h3", {"id": f"{root.id}-title"}, root.headline if number > 1 else _rule(root))
     return el(
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
-        _headed(root, count),
-        el("h3", {"id": f"{root.id}-title"}, root.headline),
-        remedies(root.remedies, f"{root.id}-fix"),
-        *_evidence(page, root),
+        _headed(root, count) if number > 1 else None,
+        title,
+        remedies(root.remedies) if number > 1 else None,
+        None if total == 1 else el("h4", "", "Evidence"),
+        _chain(page, root),
         *_missing(root),
         *_consequences(page, root),
         el("p", "dim", "More: ", el("code", "", f"raydoctor explain {root.rule}")),
     )  # fmt: skip
 
 
-def remedies(those: Sequence[Remedy], name: str = "") -> Markup | None:
-    """Fixes; the page's script adds a button to each block of lines to paste."""
+def remedies(those: Sequence[Remedy], shown: int = 0) -> Markup | None:
+    """Fixes; those after the first `shown`, if any, are folded.
+
+    The page's script adds a button to each block of lines to paste.
+    """
     if not those:
         return None
-    items = []
-    for remedy in those:
-        risk = "" if remedy.risk == "safe" else f" ({remedy.risk})"
-        steps = [
-            el("pre", "code", "\n".join(group)) if is_code else join(el("p", "", s) for s in group)
-            for is_code, group in groupby(remedy.steps, key=_text.is_code)
-        ]
-        link = None
-        if remedy.doc.startswith("https://"):
-            link = el(
-                "p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc)
-            )
-        items.append(el("li", "", el("b", "", remedy.title), risk, *steps, link))
-    return el("div", {"id": name, "class": "remedies"}, el("h4", "", "Fix"), el("ol", "", *items))
+    first = el("ol", "", *map(_remedy, those[: shown or None]))
+    rest = [_remedy(each) for each in those[shown:]] if shown else []
+    more = folded(
+        f"{_text.plural(len(rest), 'more fix', 'more fixes')}",
+        el("ol", {"start": shown + 1}, *rest),
+    )
+    return el("div", "remedies", el("h4", "", "Fix"), first, more if rest else None)
 
 
-def _evidence(page: _Page, diagnosis: Diagnosis) -> Iterator[Markup]:
-    yield el("h4", "", "Evidence")
-    yield el("ol", "chain", *(_link(page, link) for link in diagnosis.chain))
+def _remedy(remedy: Remedy) -> Markup:
+    risk = None if remedy.risk == "safe" else el("span", "badge", remedy.risk)
+    steps = (
+        el("pre", "code", "\n".join(block)) if paste.is_code(block[0]) else el("p", "", *block)
+        for block in paste.blocks(remedy.steps)
+    )
+    link = None
+    if remedy.doc.startswith("https://"):
+        link = el("p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc))
+    return el("li", "", el("b", "", remedy.title), " ", risk, *steps, link)
+
+
+def _chain(page: _Page, diagnosis: Diagnosis) -> Markup:
+    return el("ol", "chain", *(_link(page, link) for link in diagnosis.chain))
 
 
 def _link(page: _Page, link: Link) -> Markup:
@@ -271,6 +316,8 @@ def _link(page: _Page, link: Link) -> Markup:
 def _record(page: _Page, link: Link) -> Markup | None:
     """The record, folded, between its neighbours."""
     event, around = link.event, link.around
+    if (place := (event.source.path, event.line)) in page.records:
+        return el("p", "dim", "The record is above.")
     shown = _trimmed(event.text)
     before, after = (around.before, around.after) if around else ("", "")
     size = len(shown) + len(before) + len(after)
@@ -278,13 +325,15 @@ def _record(page: _Page, link: Link) -> Markup | None:
         page.shortened += 1
         return None
     page.room -= size
+    page.records.add(place)
     block = el(
         "pre", "scroll",
-        el("span", "dim", f"{before}\n") if before else None,
+        el("span", "dim", f"{_text.uncoloured(before)}\n") if before else None,
         el("mark", "", shown),
-        el("span", "dim", f"\n{after}") if after else None,
+        el("span", "dim", f"\n{_text.uncoloured(after)}") if after else None,
     )  # fmt: skip
-    summary = el("code", "", _text.cut(_text.short_ids(gist(event)), 200) or "record")
+    told = _text.short_ids(_text.one_line(_text.uncoloured(telling(event, link.shows))))
+    summary = el("code", "", _text.cut(told, 200) or "record")
     return folded(summary, block, _also(event), name="record")
 
 
@@ -294,7 +343,8 @@ def _also(event: Event) -> Markup | None:
 
 
 def _trimmed(record: str) -> str:
-    rows = [_text.cut(_text.printable(row), _RECORD_WIDTH) for row in record.rstrip().split("\n")]
+    lines = _text.uncoloured(record).rstrip().split("\n")
+    rows = [_text.cut(_text.printable(row), _RECORD_WIDTH) for row in lines]
     if len(rows) > _RECORD_LINES:
         left = len(rows) - _RECORD_LINES
         rows[20 : 20 + left] = [f"… {_text.plural(left, 'line')} left out …"]
@@ -323,7 +373,9 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
             where = el("code", "path", _place(each))
             yield el("div", given, summary, " ", where, *_consequences(page, each))
             continue
-        body = join([remedies(each.remedies), *_evidence(page, each), *_missing(each)])
+        body = join([
+            remedies(each.remedies), el("h4", "", "Evidence"), _chain(page, each), *_missing(each),
+        ])  # fmt: skip
         page.room -= len(body)
         yield el("details", given, el("summary", "", summary), body, *_consequences(page, each))
 
@@ -369,7 +421,7 @@ def _symptoms(report: Report) -> Markup | None:
         return None
     items = (
         el("li", "find", el("code", "path", f"{s.file}:{s.line}"), f" ×{s.count:,} " if s.count > 1 else " ",
-           el("code", "", _text.cut(_text.first_line(s.text), _RECORD_WIDTH)))
+           el("code", "", _text.cut(_text.first_line(_text.uncoloured(s.text)), _RECORD_WIDTH)))
         for s in report.unexplained
     )  # fmt: skip
     return el("ul", "symptoms", *items)

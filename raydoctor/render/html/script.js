@@ -4,6 +4,7 @@
 
   for (const block of all("pre.code")) {
     const lines = block.textContent;
+    if (lines.split("\n").every((line) => line.startsWith("#"))) continue;
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy";
@@ -35,7 +36,7 @@
 
   // On a narrow screen, a chart begins at its first failure.
   for (const chart of all(".chart")) {
-    const first = chart.querySelector(".mark.kill, .mark.death, .mark.silent");
+    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use");
     if (first && chart.scrollWidth > chart.clientWidth) {
       const left = first.getBoundingClientRect().left - chart.getBoundingClientRect().left;
       chart.scrollLeft = left - chart.clientWidth / 2;
@@ -53,6 +54,8 @@
   const search = document.getElementById("search");
   const field = document.getElementById("q");
   const items = all(".find").map((each) => [each, each.textContent.toLowerCase()]);
+  const drawn = all(".chart g > title")
+    .map((each) => [each.parentElement, each.textContent.toLowerCase()]);
   const folds = all("main details").map((each) => [each, each.open]);
   const find = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -61,11 +64,17 @@
     for (const [each, text] of items) {
       const found = words.every((word) => text.includes(word));
       each.hidden = !found;
-      if (found && words.length && !each.querySelector(".find")) {
+      each.classList.toggle("hit", found && words.length > 0 && !each.querySelector(".find"));
+      if (each.classList.contains("hit")) {
         hits += 1;
         unfold(each);
         all("details", each).forEach((fold) => { fold.open = true; });
       }
+    }
+    for (const [each, text] of drawn) {
+      const found = words.length > 0 && words.every((word) => text.includes(word));
+      each.classList.toggle("hit", found);
+      hits += found ? 1 : 0;
     }
     for (const each of all("main section, .chain, article h4")) {
       const part = each.tagName === "H4" ? each.nextElementSibling : each;

@@ -18,6 +18,7 @@ from raydoctor.render.html.markup import Markup, el, folded, join, table
 WORDS: Mapping[MarkKind, str] = {
     "kill": "killed for memory",
     "death": "failed exit",
+    "failure": "failure",
     "silent": "no reply",
     "spill": "spill or full disk",
     "restart": "restart or retry",
@@ -28,6 +29,7 @@ WORDS: Mapping[MarkKind, str] = {
 _SHAPES: Mapping[MarkKind, str] = {
     "kill": "M-6-5H6L0 6Z",
     "death": "M-5-5L5 5M-5 5L5-5",
+    "failure": "M0-6L6 0L0 6L-6 0Z",
     "silent": "M-6-2H-2M2-2H6M-6 2H-2M2 2H6",
     "spill": "M-4.5-4.5h9v9h-9Z",
     "restart": "M4.5-1.5A4.7 4.7 0 1 0 4.5 2M5-5V-1H1",
@@ -35,16 +37,20 @@ _SHAPES: Mapping[MarkKind, str] = {
     "start": "M-3-5L5 0L-3 5Z",
     "end": "M0-6V6",
 }
-_GRAVE: tuple[MarkKind, ...] = ("kill", "death", "silent", "restart", "sign", "spill")
+_GRAVE: tuple[MarkKind, ...] = ("kill", "death", "failure", "silent", "restart", "sign", "spill")
 _NODES, _PROCESSES = 12, 36
 """Nodes and processes with a lane of their own."""
 _TOP, _ROW = 26.0, 22.0
+_ABOVE = 13.0
+"""Height that words above a lane's bar add to it: they hide neither the bar nor the time that it covers."""
 _BEFORE = 600.0
 """Seconds before the first sign that the chart shows: the job's start is often among them."""
 _NEAR = 11.0
 """Distance within which marks of one kind are one mark."""
 _LETTER = 6.1
 """Width of a letter beside a mark, at most."""
+_LEAST = 30
+"""Letters of a text that may be cut anywhere; a shorter one is cut behind its first clause."""
 _CLAUSE = pattern(r"[,:;] ")
 _NAMED = 5
 """Texts that a merged mark lists."""
@@ -133,7 +139,7 @@ def _clock(at: float | None) -> str:
 def _first_shown(marks: Iterable[TimelineMark]) -> float:
     """The begin of the chart: some minutes before the first sign of the incident."""
     marks = list(marks)
-    signs = [m.at for m in marks if m.diagnoses or m.kind in ("kill", "death", "silent")]
+    signs = [m.at for m in marks if m.diagnoses or m.kind in ("kill", "death", "failure", "silent")]
     if not signs:
         return float("-inf")
     last = max(mark.until or mark.at for mark in marks)
@@ -244,10 +250,13 @@ def _spots(marks: Iterable[TimelineMark], scale: Axis) -> list[_Spot]:
 
 
 def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, list[_Spot]]]) -> Markup:
-    bottom = _TOP + _ROW * len(rows) + 10
-    drawn = [
-        _lane(row, spots, _TOP + _ROW * (n + 0.5) + 6, scale) for n, (row, spots) in enumerate(rows)
-    ]
+    bottom, drawn = _TOP + 6, []
+    for row, spots in rows:
+        labels = list(_labels(spots, scale))
+        has_words = bool(row.missing) or any(each.words for each in labels)
+        bottom += _ROW + (_ABOVE if has_words else 0)
+        drawn.append(_lane(row, labels, bottom - _ROW / 2, scale))
+    bottom += 4
     return el(
         "svg",
         {"viewBox": f"0 0 {WIDTH:.0f} {bottom:.0f}", "role": "img", "aria-labelledby": "timeline-title"},
@@ -258,49 +267,63 @@ def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, list[_Spot]]]) -> Markup:
     )  # fmt: skip
 
 
-def _lane(row: _LaneRow, spots: Sequence[_Spot], y: float, scale: Axis) -> Markup:
+def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, scale: Axis) -> Markup:
     indent = 14 if row.is_process else 0
     name = _text.cut(_text.one_line(row.name), 37 - indent // 6)
     begin = scale.x(row.begin) if row.begin is not None else LEFT
     end = scale.x(row.end) if row.end is not None else WIDTH - RIGHT
-    bar = "bar unknown" if row.missing or row.is_shared else "bar"
+    bar = "bar unknown" if row.missing else "bar"
+    line = el("path", {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}"})
     return el(
         "g", "lane process" if row.is_process else "lane",
         el("title", "", row.name + (f": {row.missing}" if row.missing else "")),
         el("text", {"class": "name", "x": indent, "y": y + 4}, name),
-        el("path", {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}"}),
-        el("text", {"class": "word", "x": LEFT + 6, "y": y - 3}, row.missing) if row.missing else None,
-        *_marks(spots, y, scale, LEFT + len(row.missing) * _LETTER),
+        None if row.is_shared else line,
+        join(_words_above(row.missing, LEFT + 6, y, "word")) if row.missing else None,
+        *(_mark(each, y) for each in labels),
     )  # fmt: skip
 
 
-def _marks(spots: Sequence[_Spot], y: float, scale: Axis, edge: float) -> Iterator[Markup]:
-    """The marks, moved apart where kinds overlap, with words after or before them, from `edge` on."""
+class _Label(NamedTuple):
+    """A mark at its place in the chart, and the words above it."""
+
+    spot: _Spot
+    x: float
+    end: float
+    """Where its period ends."""
+    words: str
+    at: float
+    """Where the words begin, or end if they are `before` the mark, for lack of room behind it."""
+    is_before: bool
+
+
+def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
+    """The marks, moved apart where kinds overlap, each with the words for which there is room."""
     taken = LEFT - 20
     placed = []
     for spot in spots:
-        x = min(max(spot.x, taken + 13), WIDTH - 7)
-        placed.append((spot, x))
-        taken = x + (9 + 7 * len(f"{spot.total:,}") if spot.total > 1 else 0)
+        taken = min(max(spot.x, taken + 13), WIDTH - 7)
+        placed.append((spot, taken))
+    free = LEFT
     for n, (spot, x) in enumerate(placed):
         end = max([x, *(scale.x(m.until) for m in spot.marks if m.until)])
-        following = placed[n + 1][1] - 8 if n + 1 < len(placed) else WIDTH
-        after, before = _words(spot, following - end - 10), _words(spot, x - edge - 18)
+        following = placed[n + 1][1] - 12 if n + 1 < len(placed) else WIDTH
+        left = max(x - 6, free)
+        after, before = _words(spot, following - left), _words(spot, x + 6 - free)
         is_before = len(before) > len(after)
-        words, at, style = (before, x - 9, "word before") if is_before else (after, end + 9, "word")
-        label = join(_label(words, at, y, style)) if words else Markup()
-        yield _mark(spot, x, y, end, label)
-        edge = end + 8 if is_before else end + 9 + len(after) * _LETTER
+        free = x + 14 if is_before or not after else left + 8 + len(after) * _LETTER
+        words, at = (before, x + 6) if is_before else (after, left)
+        yield _Label(spot, x, end, words, at, is_before)
 
 
-def _label(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
-    """Words beside a mark, on a ground that hides the bar and the grid."""
+def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
+    """Words above a mark, on a ground that hides the grid."""
     wide = len(words) * _LETTER
     left = x - wide if style.endswith("before") else x
     yield el(
-        "rect", {"class": "ground", "x": left - 2, "y": y - 8, "width": wide + 4, "height": 16}
+        "rect", {"class": "ground", "x": left - 2, "y": y - 21, "width": wide + 4, "height": 13}
     )
-    yield el("text", {"class": style, "x": x, "y": y + 4}, words)
+    yield el("text", {"class": style, "x": x, "y": y - 10}, words)
 
 
 def _words(spot: _Spot, room: float) -> str:
@@ -308,13 +331,14 @@ def _words(spot: _Spot, room: float) -> str:
     count = f"×{spot.total:,}" if spot.total > 1 else ""
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE:
-        choices = [f"{count} {WORDS[spot.kind]}" if count else "", count]
+        choices = [f"{count} {WORDS[spot.kind]}" if count else ""]
     elif len(said) > 1:  # the count is not that of the first text
         more = f" and {len(said) - 1:,} more"
         choices = [spot.text, said[0] + more, _clause(said[0]) + more, count]
     else:
         kind = WORDS[spot.kind] if spot.kind != "sign" else ""
-        several = (said[0], _clause(said[0]), kind, "")
+        fits = _text.cut(said[0], int(room / _LETTER) - len(count) - 1)
+        several = (fits if len(fits) > _LEAST else said[0], _clause(said[0]), kind, "")
         choices = [f"{count} {words}".strip() for words in several]
     return next((each for each in choices if len(each) * _LETTER <= room), "")
 
@@ -325,9 +349,11 @@ def _clause(text: str) -> str:
     return first if first == text else f"{first} …"
 
 
-def _mark(spot: _Spot, x: float, y: float, end: float, label: Markup) -> Markup:
+def _mark(label: _Label, y: float) -> Markup:
+    spot, x, end = label.spot, label.x, label.end
     count = f" ×{spot.total:,}" if spot.total > 1 else ""
     about = f"{spot.when} {WORDS[spot.kind]}{count}"
+    style = "word before" if label.is_before else "word"
     return mark(
         spot.kind,
         x,
@@ -336,7 +362,7 @@ def _mark(spot: _Spot, x: float, y: float, end: float, label: Markup) -> Markup:
         el("path", {"class": "period", "d": f"M{x:.1f} {y:.1f}H{end:.1f}"})
         if end > x + 6
         else Markup(),
-        label,
+        join(_words_above(label.words, label.at, y, style)) if label.words else Markup(),
     )
 
 

@@ -171,6 +171,12 @@ class MemoryUser(NamedTuple):
         return name.partition(".")[0] if self.actor or "." in name else name
 
     @property
+    def program(self) -> str:
+        """The command of a process that is not a worker, without folders: `python train.py`."""
+        words = (w.rpartition("/")[2] if w.startswith("/") else w for w in self.name.split())
+        return " ".join(words)[:60]
+
+    @property
     def label(self) -> str:
         """Its function as sentences name it."""
         return "an idle worker" if self.function == "IDLE" else self.function
