@@ -186,7 +186,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     `sampled_after`: seconds after which work was to be sampled; by default `min_age`.
     """
     scene = edges.read_scene(case)
-    alone = {**pending.unplaced(scene), **edges.paused(scene)}
+    alone = {**pending.unplaced(scene), **edges.paused(scene), **edges.without_process(scene)}
     scene = replace(scene, groups=pending.of_groups(scene))
     verdicts = _verdicts(scene)
     scene = _aged(scene, verdicts)
@@ -651,7 +651,8 @@ def _of_pending(
     scene: Scene, work: UnfinishedTask, min_age: float, placed: Waiting | None
 ) -> _Judged:
     waiting = edges.queued(scene, work) or placed
-    is_hung = waiting is not None and waiting.is_hopeless and work.age >= min_age
+    lasts = waiting is not None and (waiting.at_once or work.age >= min_age)
+    is_hung = waiting is not None and waiting.is_hopeless and lasts
     if waiting is not None and waiting.rested is not None and waiting.rested < min_age:
         is_hung = False
     reason = f"has waited for {duration(work.age)}" if is_hung else ""

@@ -36,7 +36,7 @@ def unplaced(scene: Scene) -> dict[str, Waiting]:
     found = {}
     for request in picture.requests:
         waiting = (
-            _in_group(scene, request, groups.get(request.group))
+            _in_group(scene, picture, groups.get(request.group))
             or _infeasible(scene, picture, request)
             or _starved(scene, request, starved)
             or _taken(scene, picture, request)
@@ -63,7 +63,7 @@ def of_groups(scene: Scene) -> dict[str, Waiting]:
     groups = [each for each in grouping.of(scene.case, picture, {}).values() if each is not None]
     found: dict[str, Waiting] = {}
     for group in sorted(groups, key=lambda each: -each.age):
-        waiting = _of_group(scene, group)._replace(rested=group.age)
+        waiting = _of_group(scene, picture, group)._replace(rested=group.age)
         found.setdefault(group.event["creator_job_id"], waiting)
     return found
 
@@ -81,27 +81,24 @@ def _request(event: Event, request: now.Request) -> Link:
 
 
 def _in_group(
-    scene: Scene, request: now.Request, pending: grouping.Pending | None
+    scene: Scene, picture: now.Picture, pending: grouping.Pending | None
 ) -> Waiting | None:
     """The placement group of the request, which is itself not placed."""
-    return None if pending is None else _of_group(scene, pending)
+    return None if pending is None else _of_group(scene, picture, pending)
 
 
-def _of_group(scene: Scene, pending: grouping.Pending) -> Waiting:
+def _of_group(scene: Scene, picture: now.Picture, pending: grouping.Pending) -> Waiting:
     name = pending.name or short_id(pending.id)
-    reason = (
-        f"no room even in an empty cluster for {grouping.shape(pending.homeless)}"
-        if pending.infeasible
-        else f"no room for {grouping.shape(pending.homeless)}"
-    )
+    strategy = f" ({pending.strategy})" if pending.strategy else ""
     busy = _at_work(scene, [h.id for h in pending.holders]) if pending.at_work else []
     return Waiting(
         "placement-group",
-        f"waits for placement group {name}: {reason}",
+        f"waits for placement group {name}{strategy}: {grouping.lack(picture, pending)}",
         (WaitTarget("placement-group", pending.id, name), *map(target, busy)),
         Needs(frozenset(w.id for w in busy), "any") if busy else None,
         (Link(pending.event, f"placement group {name} is {pending.event['state']}"),),
         is_hopeless=not busy,
+        never_fits=pending.infeasible,
     )
 
 
@@ -121,6 +118,7 @@ def _infeasible(scene: Scene, picture: now.Picture, request: now.Request) -> Wai
         None,
         (Link(largest.event, f"no node has {request.asked}"),),
         is_hopeless=True,
+        never_fits=True,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from raydoctor.model import paste
+from raydoctor.model.text import join_names
 from raydoctor.model.values import Remedy
 from raydoctor.waits.hung import QUEUES, Hung, HungGroup
 from raydoctor.waits.kinds.catalog import Kind, WaitCode
@@ -132,9 +133,10 @@ def remedies(group: HungGroup) -> Iterator[Remedy]:
 
 
 def at_once(group: HungGroup) -> Iterator[Remedy]:
-    """What helps while it hangs: look inside, end it."""
-    yield from _attach(group)
-    yield from _end(group)
+    """What helps while it hangs: look inside, end it; nothing where its process is gone."""
+    if group.first.kind != "process-ended":
+        yield from _attach(group)
+        yield from _end(group)
 
 
 def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
@@ -165,11 +167,39 @@ def _change(first: Hung) -> Iterator[Remedy]:
     elif first.kind == "stopped" and first.work.pid:
         steps = (paste.shell("kill -CONT {pid:pid}", pid=first.work.pid),)
         yield Remedy("Resume the process", steps, risk="disruptive")
+    elif first.kind == "process-ended":
+        yield from _end_forks(first)
     elif first.kind in ("resources", "placement-group"):
+        fits = first.waiting is None or not first.waiting.never_fits
         yield Remedy(
-            "Free the resources that it waits for, or add some to the cluster",
-            ("raydoctor diagnose                       # what holds them, and what would fit",),
+            "Free the resources that it waits for, or add some to the cluster"
+            if fits
+            else "Request what fits, or add nodes: even an empty cluster has no room for it",
+            ("raydoctor                                # what holds them, and what would fit",),
         )
+
+
+def _end_forks(first: Hung) -> Iterator[Remedy]:
+    """End what keeps the connections of the ended process open: then Ray fails or retries its tasks."""
+    gone = first.waiting.ended if first.waiting else None
+    if pids := gone.pids if gone else []:
+        which = join_names(f"pid {pid}" for pid in pids)
+        named = ",".join(map(str, pids))
+        yield Remedy(
+            f"End {which}, unless still needed: Ray then retries the task, or raises an error",
+            (
+                paste.shell("ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}", pids=named),
+                paste.shell("kill {pids:pid}", pids=pids),
+            ),
+            risk="destructive",
+        )
+    yield Remedy(
+        "Start helpers as programs, not with os.fork: a fork inherits the connections of its worker",
+        (
+            "subprocess.Popen(command)                 # not os.fork()",
+            'multiprocessing.get_context("spawn")      # not "fork", for Process and Pool',
+        ),
+    )
 
 
 def _fix(first: Hung) -> _Fix | None:

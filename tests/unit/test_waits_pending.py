@@ -9,8 +9,10 @@ import pytest
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.read import live
+from raydoctor.rules.placement_group_pending import placement_group_pending
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as hang
+from raydoctor.rules.shared.live import processes
 from raydoctor.waits import remedies
 from raydoctor.waits.hung import HungReport, hung
 
@@ -60,3 +62,56 @@ def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
     assert not found.is_conclusive
     found = report(tmp_path, nodes=[sample.node({"CPU": 3})], actors=[replica, *holders], tasks=[])
     assert found.early == ()
+
+
+W = "a" * 56
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUBMITTED_TO_WORKER"])
+def test_a_task_without_a_process_is_hung_at_once(state: str, tmp_path: Path) -> None:
+    """A fork keeps the connections of its worker open; a process that exists, or is not visible, may be alive."""
+    task = sample.running(1, "convert", {"CPU": 1}, worker_id=W, **hang.since(6, state))
+    silent = {
+        "worker_id": W,
+        "pid": 801,
+        "node_id": sample.NODE,
+        "worker_type": "WORKER",
+        "answers": False,
+    }
+    raylet = processes.process(40, "daemon", "raylet", node_id=sample.NODE)
+    fork = processes.process(
+        860, "child", "ray::convert", worker_id=W, worker_pid=801, node_id=sample.NODE
+    )
+    worker = processes.process(
+        801, "worker", "ray::convert", worker_id=W, worker_pid=801, node_id=sample.NODE
+    )
+
+    def found(*rows: sample.Row) -> HungReport:
+        return report(tmp_path, tasks=[task], worker_stats=[silent], processes=list(rows))
+
+    (group,) = found(raylet, fork).groups
+    assert group.first.kind == "process-ended"
+    assert "pid 801, which has ended, but pid 860 (ray::convert)" in group.first.summary
+    assert next(r.steps[-1] for r in remedies.remedies(group)) == "kill 860"
+    assert found(raylet, fork, {**worker, "state": "Z"}).groups
+    assert found(raylet, fork, worker).groups == ()
+    assert (
+        found(raylet, fork, {**worker, "pid": 9, "worker_id": "", "worker_pid": None}).groups == ()
+    )
+    assert found(fork).groups == ()
+
+
+def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -> None:
+    bundles = [{"bundle_id": {}, "node_id": None, "unit_resources": {"CPU": 2}}] * 3
+    pending = {
+        "placement_group_id": "b8ce3c6e15178ae3a2509ec035e001000000", "name": "ranks", "state": "PENDING",
+        "creator_job_id": "01000000", "strategy": "STRICT_SPREAD", "bundles": bundles,
+    }  # fmt: skip
+    task = sample.task(1, "rank", {"CPU": 2}, placement_group_id=pending["placement_group_id"])
+    rows = {"nodes": [sample.node({"CPU": 8})], "placement_groups": [pending], "tasks": [task]}
+    (early,) = report(tmp_path, **rows).early
+    reason = "it needs 3 nodes (one per bundle), but there is only 1"
+    assert early.summary == f"waits for placement group ranks (STRICT_SPREAD): {reason}"
+    with open_capture(str(tmp_path)) as capture:
+        (finding,) = placement_group_pending.judge(Case(live.read(capture.files, [])))
+    assert reason in finding.headline

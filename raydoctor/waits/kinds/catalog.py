@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 Kind = Literal[
     "python-loop", "native-gil", "native", "lock", "sleep", "socket", "disk", "subprocess", "stopped",
     "debugger", "collective", "ray-get", "async-blocked", "actor-queue", "resources", "placement-group",
-    "arguments", "runtime-env", "worker-start", "unknown",
+    "arguments", "runtime-env", "worker-start", "process-ended", "unknown",
 ]  # fmt: skip
 """The group of waits that reports show; part of the JSON contract."""
 
