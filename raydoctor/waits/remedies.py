@@ -68,6 +68,24 @@ _OF_KIND: Mapping[Kind, _Fix] = {
 _AWAIT = _Fix(
     "Set a timeout on what is awaited", ("await asyncio.wait_for(call(...), timeout=60)",)
 )
+_ASYNC = f"{_CORE}actors/async_api.html"
+_IN_LOOP: Mapping[WaitCode, _Fix] = {
+    **dict.fromkeys(
+        ("sleep", "polling"),
+        _Fix(
+            "Await asyncio.sleep in the coroutine: time.sleep blocks all calls of its actor",
+            ("await asyncio.sleep(0.5)                 # not time.sleep(0.5)",),
+            _ASYNC,
+        ),
+    ),
+    "ray-get": _Fix(
+        "Await in the coroutine: ray.get blocks all calls of its actor",
+        ("answer = await other.method.remote(...)  # not ray.get(...)",),
+        _ASYNC,
+    ),
+}
+"""For a coroutine that blocks its event loop, by what it waits in."""
+
 _OF_CODE: Mapping[WaitCode, _Fix] = {
     "coroutines": _AWAIT,
     "asyncio-socket": _AWAIT,
@@ -209,7 +227,9 @@ def _fix(first: Hung) -> _Fix | None:
         return _OF_CODE[QUEUES[first.work.name][0]]
     is_own = verdict is not None and (verdict.in_asyncio or verdict.kind == first.kind)
     own = _OF_CODE.get(verdict.code) if verdict is not None and is_own else None
-    return own or _OF_KIND.get(first.kind)
+    inner = verdict.activity.inner if verdict is not None else None
+    in_loop = _IN_LOOP.get(inner) if inner and first.kind == "async-blocked" else None
+    return own or in_loop or _OF_KIND.get(first.kind)
 
 
 def _attach(group: HungGroup) -> Iterator[Remedy]:

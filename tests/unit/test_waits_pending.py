@@ -115,3 +115,41 @@ def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -
     with open_capture(str(tmp_path)) as capture:
         (finding,) = placement_group_pending.judge(Case(live.read(capture.files, [])))
     assert reason in finding.headline
+
+
+@pytest.mark.parametrize(
+    ("later", "age", "hangs", "waits"),
+    [(200, 300, True, False), (20, 40, False, True), (400, 300, False, False)],
+)
+def test_a_coroutine_that_naps_in_its_event_loop(
+    later: int, age: int, hangs: bool, waits: bool, tmp_path: Path
+) -> None:
+    """It hangs while later calls wait; calls that are older than it may wait for something else."""
+    cache = sample.actor(1, "Cache", {})
+    refresh = sample.call(1, "Cache.refresh", cache, **hang.since(age))
+    put = sample.call(2, "Cache.put", cache, worker_pid=801, **hang.since(later))
+    in_sleep = {"wchan": "hrtimer_nanosleep", "syscall": 230}
+    naps = hang.blocking(refresh, ("refresh", "cache.py", 9))
+    naps = [
+        {
+            **row,
+            "threads": [
+                row["threads"][0],
+                {**row["threads"][1], "voluntary": 60 + 10 * n, **in_sleep},
+            ],
+        }
+        for n, row in enumerate(naps)
+    ]
+    found = report(tmp_path, tasks=[refresh, put], actors=[cache], samples=naps)
+    assert bool(found.groups) is hangs
+    if hangs:
+        (group,) = found.groups
+        assert [h.work.name for h in group.all] == ["Cache.refresh", "Cache.put"]
+        assert (
+            "later calls of its actor (Cache.put) have waited for 3 min 20 s" in group.first.reason
+        )
+        assert next(remedies.remedies(group)).steps == (
+            "await asyncio.sleep(0.5)                 # not time.sleep(0.5)",
+        )
+    assert [each.work.name for each in found.early] == ["Cache.refresh"] * waits
+    assert not found.is_conclusive or hangs

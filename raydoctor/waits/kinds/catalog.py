@@ -128,7 +128,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "network-file-system": WaitType("disk", "waits for a network file system"),
     "kernel": WaitType("disk", "is blocked in the kernel, in {}"),
     "sleep": WaitType("sleep", "sleeps"),
-    "polling": WaitType("sleep", "polls: it sleeps {} times a second"),
+    "polling": WaitType("sleep", "sleeps again and again"),
     # Code that runs, and the interpreter's lock
     "python-loop": WaitType("python-loop", "runs Python code{}"),
     "import": WaitType("python-loop", "imports {}"),
@@ -168,6 +168,8 @@ class Activity(NamedTuple):
     code: WaitCode
     detail: str = ""
     """`10.0.0.9:5432`, `RLock self.lock`."""
+    inner: WaitCode | None = None
+    """What it waits in, if the code says where: in its event loop, while it starts."""
 
     @property
     def type(self) -> WaitType:
