@@ -54,6 +54,8 @@ class Waiting(NamedTuple):
     exact: bool = True
     is_hopeless: bool = False
     """Whether no work in progress can end the wait."""
+    short: tuple[str, ...] = ()
+    """Names of the resources that it waits for, if others hold them."""
     never_fits: bool = False
     """Whether the nodes have no room for it, even if nothing else runs."""
     rested: float | None = None

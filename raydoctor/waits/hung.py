@@ -42,7 +42,7 @@ _LONG_POLL = "ServeController.listen_for_change"
 HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one, or is to resume it: then polling is not progress."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
-_PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
+PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
 """What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""
 QUEUES: Mapping[str, tuple[WaitCode, str]] = {
     "_QueueActor.get": ("queue-item", "waits for an item in its empty queue (ray.util.queue)"),
@@ -174,7 +174,7 @@ class HungReport(NamedTuple):
         """Whether all work that waits is known to hang, or to wait for something that may come."""
         never = any(
             each.kind in (*_NEVER_MEANT, "async-blocked")
-            or (not each.work.runs and each.kind not in _PREPARED)
+            or (not each.work.runs and each.kind not in PREPARED)
             for each in self.early
         )
         is_early = bool(self.early) and (never or self.is_stalled)
@@ -294,7 +294,7 @@ def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
 def _is_early(judged: _Judged) -> bool:
     """Whether it would hang if it had waited for longer."""
     waiting = judged.waiting
-    kinds = (*_PROVIDED, *_PREPARED)
+    kinds = (*_PROVIDED, *PREPARED)
     waits = waiting is not None and waiting.is_hopeless and waiting.kind in kinds
     is_paused = waiting is not None and waiting.kind == "debugger"
     return is_paused or ((waits or judged.soon) and _is_lasting(judged.work))

@@ -15,13 +15,15 @@ from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids
-from raydoctor.model.text import short_id
+from raydoctor.model.text import cut, short_id
 from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, UnfinishedTask
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
 from raydoctor.waits.graph import Needs
 
 _LATELY = 2 * SETTLED
+_CUT = 200
+"""Characters of a command line in the table `processes`: a longer one ends anywhere."""
 _MADE = "/runtime_resources/"
 """The folder in which the node's agent creates runtime environments."""
 
@@ -148,6 +150,7 @@ def _starved(scene: Scene, request: now.Request, starved: list[starving.Starved]
                 for h in one.holders[:3]
             ),
             is_hopeless=not needs,
+            short=tuple(one.short),
         )
     return None
 
@@ -239,6 +242,9 @@ def _no_worker(scene: Scene, though: str) -> Waiting:
 
 
 def _command(process: Event) -> str:
-    """`python -m pip install -r requirements.txt`: without the long folders of Ray's."""
-    words = process["title"].split()
-    return " ".join(w.rpartition("/")[2] if w.startswith("/") else w for w in words)[:80]
+    """`python -m pip install -r requirements.txt`: without long folders, and cut between words."""
+    title = process["title"]
+    words = title.split()
+    if len(title) >= _CUT:
+        words[-1] = "…"
+    return cut(" ".join(w.rpartition("/")[2] if w.startswith("/") else w for w in words), 80)

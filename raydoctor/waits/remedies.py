@@ -160,6 +160,11 @@ def at_once(group: HungGroup) -> Iterator[Remedy]:
 def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     names = list(dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle))
     if any(h.kind == "resources" for h in group.cycle):
+        holders = [h.work.class_name for h in group.cycle if h.work.runs and h.work.class_name]
+        if holders:
+            asked = (name for h in group.cycle if h.waiting for name in h.waiting.short)
+            yield from for_waiting_actors(holders[0], next(asked, "CPU"))
+            return
         yield Remedy(
             "Return the children's references instead of waiting for them in the parent task",
             ("return [child.remote(part) for part in parts]    # in the parent; the caller waits for both",),
@@ -174,6 +179,28 @@ def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
             "answer = await self.other.METHOD.remote(...)             # in an async def method",
         ),
         doc=f"{_CORE}actors/async_api.html",
+    )  # fmt: skip
+
+
+def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
+    """For actors that wait for their children, while they hold what these need.
+
+    An actor keeps its resources until it ends, so it does not help if its method returns references.
+    """
+    without = (
+        "{actor:name}.options(num_cpus=0).remote(...)      # where it is created"
+        if resource == "CPU"
+        else "{actor:name}.options(...).remote(...)             # without {resource}"
+    )
+    yield Remedy(
+        f"Request no {resource} for {name}: it waits for its children, but holds {resource} until it ends",
+        (paste.python(without, actor=name, resource=resource),),
+        doc=f"{_CORE}scheduling/resources.html",
+    )
+    yield Remedy(
+        f"Or give the cluster more {resource} than all {name} actors hold that wait at the same time",
+        ("ray start --address=HEAD:6379                     # on another node",),
+        doc=f"{_CORE}patterns/limit-pending-tasks.html",
     )  # fmt: skip
 
 

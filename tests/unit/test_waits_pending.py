@@ -9,6 +9,8 @@ import pytest
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.read import live
+from raydoctor.render import hung as render
+from raydoctor.rules.nested_get_deadlock import nested_get_deadlock
 from raydoctor.rules.placement_group_pending import placement_group_pending
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as hang
@@ -153,3 +155,47 @@ def test_a_coroutine_that_naps_in_its_event_loop(
         )
     assert [each.work.name for each in found.early] == ["Cache.refresh"] * waits
     assert not found.is_conclusive or hangs
+
+
+def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path) -> None:
+    """An actor holds its CPU until it ends, and its children of the same class are not started by the driver."""
+    parent = sample.actor(1, "Node", {"CPU": 1}, pid=801)
+    child = sample.actor(2, "Node", {"CPU": 1}, state="PENDING_CREATION", pid=0)
+    run = sample.call(1, "Node.run", parent, **hang.since(90))
+    of_run = {"parent_task_id": run["task_id"], "actor_id": child["actor_id"]}
+    creation = sample.task(
+        2, "Node.__init__", {"CPU": 1}, type="ACTOR_CREATION_TASK",
+        **{**of_run, **hang.since(90, "PENDING_NODE_ASSIGNMENT"), "task_id": f"{'f' * 16}{child['actor_id']}"},
+    )  # fmt: skip
+    waits = hang.since(90, "PENDING_NODE_ASSIGNMENT")
+    below = sample.task(3, "Node.run", {}, type="ACTOR_TASK", **of_run, **waits)
+    tables = {
+        "nodes": [sample.node({"CPU": 1})], "actors": [parent, child], "tasks": [run, creation, below],
+        "ray_get": [sample.in_ray_get("Node.run", 1)], "samples": hang.getting(run, ("run", "p.py", 9)),
+        "clues": [hang.clues(run, below)],
+    }  # fmt: skip
+    (group,) = report(tmp_path, **tables).groups
+    fixes = list(remedies.remedies(group))
+    assert fixes[0].steps[0].startswith("Node.options(num_cpus=0).remote(...)")
+    with open_capture(str(tmp_path)) as capture:
+        (finding,) = nested_get_deadlock.judge(Case(live.read(capture.files, [])))
+    steps = [step for fix in (*fixes, *(finding.remedies or ())) for step in fix.steps]
+    assert not any("return [" in step or "range(" in step for step in steps)
+
+
+def test_a_command_that_the_table_cut_off_is_cut_between_words(tmp_path: Path) -> None:
+    made = f"/{'v' * 90}/bin/python -m pip install -r /tmp/ray/session_1/runtime_resources/pip/{'a' * 300}"[
+        :200
+    ]
+    agent = processes.process(627, "child", made, worker_pid=None)
+    task = sample.task(1, "f", {"CPU": 1}, **hang.since(75, "PENDING_NODE_ASSIGNMENT"))
+    free = {"node_id": sample.NODE, "total": {"CPU": 2}, "available": {"CPU": 1}}
+    idle = {"node_id": sample.NODE, "pid": 627, "family_s": 3.0}
+    found = report(
+        tmp_path, nodes=[sample.node({"CPU": 2})], tasks=[task], resources=[free], processes=[agent], rests=[idle]
+    )  # fmt: skip
+    (early,) = found.early
+    assert early.summary.endswith("pid 627 runs `python -m pip install -r …`")
+    assert render.verdict(render.HungView(found)).endswith(
+        "The oldest wait: f, 75 s; what it waits for ran 3.0 s ago."
+    )
