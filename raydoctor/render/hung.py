@@ -17,7 +17,7 @@ from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragrap
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.edges import target
-from raydoctor.waits.hung import HELD, Hung, HungGroup, HungReport, OpenWait
+from raydoctor.waits.hung import HELD, PREPARED, Hung, HungGroup, HungReport, OpenWait
 from raydoctor.waits.rows import row, unseen
 
 SCHEMA = "raydoctor/hung/1"
@@ -124,7 +124,7 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
         oldest = max(found.early, key=_since)
         since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
         stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
-        rested = oldest.waiting.rested if oldest.waiting else None
+        rested = oldest.waiting.rested if oldest.waiting and oldest.kind in PREPARED else None
         moves = "" if rested is None else f"; what it waits for ran {_text.duration(rested)} ago"
         return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.work.label}{since}{moves}."
     if not found.is_conclusive:

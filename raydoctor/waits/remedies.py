@@ -215,13 +215,15 @@ def _change(first: Hung) -> Iterator[Remedy]:
     elif first.kind == "process-ended":
         yield from _end_forks(first)
     elif first.kind in ("resources", "placement-group"):
-        fits = first.waiting is None or not first.waiting.never_fits
-        yield Remedy(
-            "Free the resources that it waits for, or add some to the cluster"
-            if fits
-            else "Request what fits, or add nodes: even an empty cluster has no room for it",
-            ("raydoctor                                # what holds them, and what would fit",),
+        title, shows = (
+            ("Free the resources that it waits for, or add some to the cluster", "what holds them")
+            if first.waiting is None or not first.waiting.never_fits
+            else (
+                "Request what fits, or add nodes: an empty cluster has no room for it",
+                "what fits",
+            )
         )
+        yield Remedy(title, (f"raydoctor                                # {shows}",))
 
 
 def _end_forks(first: Hung) -> Iterator[Remedy]:
