@@ -191,6 +191,7 @@ def _required(gap: Gap) -> Gap:
 
 def _no_tasks(capture: Capture) -> RaydoctorError:
     """The error for a capture without a list of tasks, with its cause and a hint."""
+    from raydoctor.model import paste
     from raydoctor.model.errors import RaydoctorError
 
     if capture.kind == "live":
@@ -200,7 +201,10 @@ def _no_tasks(capture: Capture) -> RaydoctorError:
         return RaydoctorError(f"the cluster did not report its tasks{cause}", hint)
     return RaydoctorError(
         f"{capture.path} holds no list of tasks",
-        "Make a capture during the hang: raydoctor collect. For logs alone: raydoctor PATH",
+        paste.shell(
+            "Make a capture during the hang: raydoctor collect. For its logs: raydoctor {path:path}",
+            path=capture.path,
+        ),
     )
 
 
