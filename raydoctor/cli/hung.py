@@ -14,8 +14,10 @@ from raydoctor.cli import _options as options
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
     from raydoctor.model.errors import RaydoctorError
+    from raydoctor.model.status import EnvironmentBuild
     from raydoctor.model.values import Gap
     from raydoctor.render.hung import HungView
+    from raydoctor.waits.hung import HungReport
 
 FOUND = 1
 INCOMPLETE = 3
@@ -163,7 +165,23 @@ def _view(
     gaps = [_required(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
     at = max((e.at for e in case.of("live.table") if e.at is not None), default=None)
-    return HungView(hung(case, min_age, sampled_after), gaps, looked_at, verbose, at)
+    found = hung(case, min_age, sampled_after)
+    return HungView(found, gaps, looked_at, verbose, at, _builds(capture, found, at))
+
+
+def _builds(capture: Capture, found: HungReport, at: float | None) -> tuple[EnvironmentBuild, ...]:
+    """The runtime environments that are being set up, from their agents' logs, if a task waits for one."""
+    from raydoctor.waits.hung import PREPARED
+
+    waits = (*found.early, *(each for group in found.groups for each in group.culprits))
+    if at is None or not any(each.kind in PREPARED for each in waits):
+        return ()
+    from raydoctor.read import build
+    from raydoctor.redact.report import scrub
+    from raydoctor.rules.shared.setup import builds
+
+    case = build.read(capture, builds.SIGNALS).case
+    return scrub(tuple(each.at(at) for each in builds.builds(case)), capture.secrets)
 
 
 def _required(gap: Gap) -> Gap:
@@ -173,16 +191,20 @@ def _required(gap: Gap) -> Gap:
 
 def _no_tasks(capture: Capture) -> RaydoctorError:
     """The error for a capture without a list of tasks, with its cause and a hint."""
+    from raydoctor.model import paste
     from raydoctor.model.errors import RaydoctorError
 
     if capture.kind == "live":
         causes = [f"{gap.what}: {gap.why}" for gap in capture.gaps if not gap.optional]
         cause = f" ({causes[0]})" if causes else ""
-        hint = "If it is only slow: raydoctor hung --timeout 30. For its logs: raydoctor diagnose"
+        hint = "If it is only slow: raydoctor hung --timeout 30. If it has ended, for its logs: raydoctor"
         return RaydoctorError(f"the cluster did not report its tasks{cause}", hint)
     return RaydoctorError(
         f"{capture.path} holds no list of tasks",
-        "Make a capture during the hang: raydoctor collect. For logs alone: raydoctor diagnose PATH",
+        paste.shell(
+            "Make a capture during the hang: raydoctor collect. For its logs: raydoctor {path:path}",
+            path=capture.path,
+        ),
     )
 
 

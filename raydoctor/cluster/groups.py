@@ -226,3 +226,40 @@ def held(snapshot: now.Picture, pending: Pending) -> str:
     which = f"{homeless} of {bundles}" if len(pending.bundles) > 1 else "it"
     hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
     return f"no node has room for {which}: {hold}"
+
+
+def lack(snapshot: now.Picture, pending: Pending) -> str:
+    """Why a pending group has no room: on these nodes at all, or beside the holders of its resources."""
+    if not pending.infeasible:
+        return held(snapshot, pending)
+    needs = [bundle.needs for bundle in pending.bundles]
+    if reason := misfit(pending.strategy, needs, [node.total for node in snapshot.nodes]):
+        return reason
+    if not pending.strategy:
+        return "the GCS reports it as infeasible on these nodes, and the capture does not show the reason"
+    unplaced = shape(pending.homeless)
+    return f"no node has room for {unplaced} in addition to the other bundles, or the labels that it asks for"
+
+
+def misfit(
+    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+) -> str:
+    """Why even the empty cluster has no room for the group; empty if it has."""
+    largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
+    has = resources.describe(resources.visible(largest))
+    every = total(bundles)
+    if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
+        return (
+            f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
+        )
+    if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
+        are = "is" if len(nodes) == 1 else "are"
+        return f"it needs {len(bundles)} nodes (one per bundle), but there {are} only {len(nodes)}"
+    too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
+    if too_large:
+        return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"
+    cluster = total(nodes)
+    if not resources.fits(cluster, every):
+        there = resources.describe({n: cluster.get(n, 0.0) for n in every})
+        return f"its bundles need {resources.describe(every)} together, and the cluster has {there}"
+    return ""

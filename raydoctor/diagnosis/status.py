@@ -129,7 +129,7 @@ def _tasks(case: Case, found: Sequence[EnvironmentBuild]) -> TaskCounts | None:
         number,
         _oldest(running),
         _oldest(waiting),
-        tuple(_groups(scene, waiting, found)),
+        tuple(_groups(scene, [*waiting, *(w for w in running if w.worker in scene.ended)], found)),
         not is_cut,
     )
 

@@ -80,9 +80,10 @@ mean groups or everything, and 1 is init."""
 
 _LIVE = pattern(
     r"\braydoctor (?:(?:hung|status|watch|stack|attach|cancel|collect)\b(?! --address| PATH)"
-    r"|diagnose(?=$|[.,;)]|  | #))"
+    r"|diagnose(?=$|[.,;)]|  | #))|^raydoctor(?=$| +#)"
 )
-"""Commands of raydoctor on a live cluster; `diagnose` also reads a path, and refuses an address beside it."""
+"""Commands of raydoctor on a live cluster. `diagnose`, also without its name, reads a path as well, and
+refuses an address beside it."""
 
 
 def at(line: str, address: str | None) -> str:

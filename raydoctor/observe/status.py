@@ -27,7 +27,8 @@ def collect(
     try:
         from raydoctor.observe import live
         from raydoctor.observe.gcs import state
-        from raydoctor.observe.processes import discover
+        from raydoctor.observe.processes import discover, processes
+        from raydoctor.observe.stacks.suspects import rows
         from raydoctor.observe.watching import gauges
 
         cluster, notes = live.find(address)
@@ -42,6 +43,11 @@ def collect(
             Collector("Ray's daemons", lambda: discover.tables(cluster), optional=True),
         ]
         collection = run(collectors, timeout, meanwhile)
+        if any(row.get("answers") is False for row in rows(collection.pieces, "worker-stats")):
+            # Its process may have ended. Most clusters have no such worker, and the table takes a while.
+            more = run([Collector("the process table", lambda: processes.tables(cluster))], timeout)
+            collection.pieces |= more.pieces
+            collection.gaps += more.gaps
         return live.redacted(cluster, collection, live.redactor_of(cluster), notes)
     finally:
         child.end()

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 from raydoctor.cluster.samples import SampledFrame, SampledThread
 from raydoctor.model import text as _text
+from raydoctor.model.status import EnvironmentBuild
 from raydoctor.model.values import Gap, Remedy
 from raydoctor.model.version import __version__
 from raydoctor.render import json as plain_json
+from raydoctor.render import status
 from raydoctor.render.machine import prometheus
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.edges import target
-from raydoctor.waits.hung import HELD, Hung, HungGroup, HungReport, OpenWait
+from raydoctor.waits.hung import HELD, PREPARED, Hung, HungGroup, HungReport, OpenWait
 from raydoctor.waits.rows import row, unseen
 
 SCHEMA = "raydoctor/hung/1"
@@ -35,6 +37,8 @@ class HungView(NamedTuple):
     verbose: bool = False
     at: float | None = None
     """Epoch seconds of the collection; None if not recorded."""
+    builds: tuple[EnvironmentBuild, ...] = ()
+    """Runtime environments that are being set up, if a task waits for one."""
 
 
 def render(view: HungView, width: int = MAX_WIDTH) -> Page:
@@ -49,7 +53,7 @@ def render(view: HungView, width: int = MAX_WIDTH) -> Page:
         page.append(
             line((f"… and {len(view.found.groups) - _GROUPS} more: see --format json", "dim"))
         )
-    page += [*_early(view), *_open(view), *_working(view), *_missing(view, width)]
+    page += [*_builds(view), *_early(view), *_open(view), *_working(view), *_missing(view, width)]
     return [*page, line((verdict(view), "strong"))]
 
 
@@ -120,7 +124,9 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
         oldest = max(found.early, key=_since)
         since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
         stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
-        return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.work.label}{since}."
+        rested = oldest.waiting.rested if oldest.waiting and oldest.kind in PREPARED else None
+        moves = "" if rested is None else f"; what it waits for ran {_text.duration(rested)} ago"
+        return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.work.label}{since}{moves}."
     if not found.is_conclusive:
         waits = _text.plural(sum(not each.is_known for each in found.open), "long wait")
         return f"No hang found, but it is not known whether {waits} will end: {count}."
@@ -160,9 +166,14 @@ def _row(hung: Hung) -> list[str | tuple[str, str]]:
     work = hung.work
     where = f"pid {work.pid}" if work.pid else work.state
     return [
-        (hung.kind, "warning"), (work.name, "strong"), "" if work.kind == "driver" else work.id[:16], where,
+        (hung.kind, "warning"), (work.name, "strong"), _short(work), where,
         _text.duration(work.age) if work.age else "", hung.summary,
     ]  # fmt: skip
+
+
+def _short(work: UnfinishedTask) -> str:
+    """The start of its id; that of all creations of actors is the same."""
+    return {"driver": "", "creation": work.actor[:16]}.get(work.kind, work.id[:16])
 
 
 def _row_alone(hung: Hung) -> Page:
@@ -228,12 +239,17 @@ def _remedy(remedy: Remedy, number: int, width: int) -> Page:
     return [*page, *(line((step, "code"), indent=4 + len(lead)) for step in remedy.steps)]
 
 
+def _builds(view: HungView) -> Page:
+    """The runtime environments that are being set up, with their last errors."""
+    page = [each for build in view.builds for each in status.build_lines(build)]
+    return [*page, ()] if page else []
+
+
 def _early(view: HungView) -> Page:
     """Waits that are too young for a hang: a node may still join, a peer still reply."""
     if not view.found.early:
         return []
-    age = _text.duration(view.found.min_age)
-    head = line((f"Waiting, but not stuck for {age} yet:", "warning"))
+    head = line(("Waiting, not known to hang yet:", "warning"))
     return [head, *columns(_counted(view.found.early, _WORKING), indent=2), ()]
 
 

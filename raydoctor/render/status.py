@@ -125,7 +125,7 @@ def _after(status: LiveStatus, builds: int) -> Page:
     more = len(status.builds) - builds
     for number, build in enumerate(status.builds[:builds], 1):
         is_last = number == builds
-        page += _build(build, f" (and {more:,} more)" if more > 0 and is_last else "")
+        page += build_lines(build, f" (and {more:,} more)" if more > 0 and is_last else "")
     return page
 
 
@@ -233,7 +233,8 @@ def users(gauge: Gauge) -> str:
     return ", ".join(f"{each.name} {text.size(each.bytes)}" for each in gauge.users)
 
 
-def _build(build: EnvironmentBuild, more: str) -> Iterator[Line]:
+def build_lines(build: EnvironmentBuild, more: str = "") -> Iterator[Line]:
+    """A runtime environment that is being set up, and its last error or the command that runs."""
     tool = f"{build.tool} " if build.tool else ""
     since = f" for {text.duration(build.age)}" if build.age is not None else ""
     on = f" on {build.node}" if build.node else ""

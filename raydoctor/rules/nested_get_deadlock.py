@@ -19,8 +19,9 @@ counts blocked ones as granted.)
 - A node's metrics port: `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts the tasks in `ray.get`, by function.
 
 ## Fix
-Let the parent return the children's references and have the caller `ray.get` them. Or request the scarce resource
-only in the children. Or start fewer parents, so that resources for children remain.
+Let a parent task return the children's references and have the caller `ray.get` them. Or request the scarce resource
+only in the children. Or start fewer parents, so that resources for children remain. An actor holds its resources until
+it ends, whatever its methods return: create it without the scarce resource (`num_cpus=0`).
 
 ## Not this when
 Actors that do not wait for other tasks hold everything (`cluster-starved`). No node could ever run the child
@@ -29,7 +30,7 @@ Actors that do not wait for other tasks hold everything (`cluster-starved`). No 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -254,7 +255,7 @@ def _live_finding(case: Case, one: starving.Starved) -> Finding:
         subjects=tuple(h.subject for h in one.holders[:10] if h.waits),
         count=len(one.waiters),
         severity="error",
-        remedies=_remedies(held),
+        remedies=_remedies(held, {live_rows.name_of(e) for e in one.children}),
         covers=(*starved, *case.of("request.claimed")),
     )  # fmt: skip
 
@@ -315,9 +316,16 @@ def _subjects(held: _Holders, asking: list[calls.Worker]) -> Iterator[Subject]:
         yield from (Subject("task", None, name) for name in held.names)
 
 
-def _remedies(held: _Holders) -> tuple[Remedy, ...]:
+def _remedies(held: _Holders, children: Collection[str] = ()) -> tuple[Remedy, ...]:
+    """`children`: functions and classes of those that cannot start, where they are known."""
     name = held.names[0]
     room = max(int(held.total / held.each) - 1, 0)
+    if held.actors:
+        from raydoctor.waits.remedies import for_waiting_actors
+
+        # Children that are actors of the same class are not started by the same program.
+        fewer = (_fewer(name, held, room),) if room and name not in children else ()
+        return (*for_waiting_actors(name, held.resource), *fewer)
     without = (
         "@ray.remote(num_cpus=0)"
         if held.resource == "CPU"
@@ -438,6 +446,11 @@ _PARTS = [
 ]
 _COORDINATOR = sample.actor(1, "Coordinator", {"CPU": 1})
 _RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
+_CHILD = sample.actor(2, "Coordinator", {"CPU": 1}, state="PENDING_CREATION", pid=0)
+_CREATION = sample.task(
+    2, "Coordinator.__init__", {"CPU": 1}, type="ACTOR_CREATION_TASK", actor_id=_CHILD["actor_id"],
+    task_id=f"{'f' * 16}{_CHILD['actor_id']}", parent_task_id=sample.task_id(1),
+)  # fmt: skip
 
 
 def _sampled(free: resources.Needs) -> dict[str, str]:
@@ -485,6 +498,16 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
         ),
         says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
+    ),
+    Example(
+        "live: actors that wait for an actor of their own class",
+        sample.tables(
+            nodes=[sample.node({"CPU": 1})],
+            actors=[_COORDINATOR, _CHILD],
+            ray_get=[sample.in_ray_get("Coordinator.run", 1)],
+            tasks=[_RUN, _CREATION],
+        ),
+        says=("1 Coordinator actor waits for 1 CPU", "Coordinator.options(num_cpus=0).remote(...)"),
     ),
     Example(
         "live: the same, from the objects that they wait for, without metrics",

@@ -198,7 +198,7 @@ def _live_finding(
     """A group that is pending now; the GCS's log may add its strategy and when it was registered."""
     shape = live_groups.shape(found.bundles)
     request = ", ".join(part for part in (found.strategy, shape) if part)
-    lack = _Lack(_live_lack(snapshot, found), infeasible=found.infeasible)
+    lack = _Lack(live_groups.lack(snapshot, found), infeasible=found.infeasible)
     many = len(found.waiters) > 1
     awaited = (
         f", and {now.who(found.waiters)} wait{'' if many else 's'} for it" if found.waiters else ""
@@ -249,20 +249,6 @@ def _each(demand: waiting.ListedGroup | None) -> list[resources.Needs]:
 
 def _actors(found: live_groups.Pending) -> bool:
     return any(h.kind == "actor" for h in found.holders)
-
-
-def _live_lack(snapshot: now.Picture, found: live_groups.Pending) -> str:
-    if not found.infeasible:
-        return live_groups.held(snapshot, found)
-    needs = [bundle.needs for bundle in found.bundles]
-    lack = _misfit(found.strategy, needs, [node.total for node in snapshot.nodes])
-    unplaced = live_groups.shape(found.homeless)
-    if not found.strategy and not lack:
-        return "the GCS reports it as infeasible on these nodes, and the capture does not show the reason"
-    return (
-        lack
-        or f"no node has room for {unplaced} in addition to the other bundles, or the labels that it asks for"
-    )
 
 
 def _waiters(found: live_groups.Pending) -> Iterator[Entity]:
@@ -340,7 +326,9 @@ def _of_status(case: Case) -> Iterator[Finding]:
             continue
         bundles = _each(group)
         every = live_groups.total(bundles)
-        reason = _misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
+        reason = (
+            live_groups.misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
+        )
         if not reason and table.lacks(every):
             has = resources.describe({n: table.total.get(n, 0.0) for n in every})
             reason = (
@@ -393,36 +381,13 @@ class _Lack(NamedTuple):
         if demand is None or not nodes:
             return cls("the GCS's log does not show what is missing")
         bundles = _each(demand)
-        if reason := _misfit(group.strategy, bundles, nodes):
+        if reason := live_groups.misfit(group.strategy, bundles, nodes):
             return cls(reason, infeasible=True)
         found, _ = waiting.holders(case)
         wanted = {name for bundle in bundles for name in bundle}
         holders = [h for h in found if any(h.held.get(n) for n in wanted)]
         by = f" by {waiting.held_by(holders)}" if holders else ""
         return cls(f"it would fit, but the resources that it needs are held{by}")
-
-
-def _misfit(
-    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
-) -> str:
-    """Why even the empty cluster has no room for the group; empty if it has."""
-    largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
-    has = resources.describe(resources.visible(largest))
-    every = live_groups.total(bundles)
-    if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
-        return (
-            f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
-        )
-    if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
-        return f"it needs {len(bundles)} nodes (one per bundle), but there {'is' if len(nodes) == 1 else 'are'} only {len(nodes)}"
-    too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
-    if too_large:
-        return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"
-    cluster = live_groups.total(nodes)
-    if not resources.fits(cluster, every):
-        there = resources.describe({n: cluster.get(n, 0.0) for n in every})
-        return f"its bundles need {resources.describe(every)} together, and the cluster has {there}"
-    return ""
 
 
 # ---------------------------------------------------------------- remedies

@@ -19,6 +19,9 @@ far less time. Without finished tasks it may wait on purpose, and is reported as
 directly or through others, are counted with it. A wait that a heartbeat thread or a call of an idle actor may still end
 is reported as information only.
 
+A task whose process has ended is reported at once. Ray notices the end of a worker by its connections, and a process
+that the task forked (`os.fork`, `multiprocessing` with `fork`) keeps them open until it ends itself.
+
 ## Confirm
 - `raydoctor hung`, while it hangs: it takes several samples and shows which process waits for which.
 - `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Save the output next to the logs as
@@ -51,7 +54,7 @@ from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as sampled
-from raydoctor.rules.shared.live import hangs
+from raydoctor.rules.shared.live import hangs, processes
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Hung, HungGroup
@@ -65,7 +68,7 @@ _LONG, _TIMES = 30.0, 10.0
     tier="root",
     severity="error",
     rank=77,
-    explains=("task", "waiting"),
+    explains=("process", "task", "waiting"),
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
@@ -97,7 +100,7 @@ _OF_OTHERS = (
     "worker-start",
 )
 
-_CERTAIN = ("stopped", "disk")
+_CERTAIN = ("stopped", "disk", "process-ended")
 """Never intended by a task, however long its peers took."""
 
 
@@ -111,7 +114,11 @@ def _live_finding(group: HungGroup) -> Finding:
 
     first = group.first
     peers = first.work.peers
-    alone = "" if peers else f", with no finished {first.work.name} to compare with"
+    alone = (
+        ""
+        if peers or first.kind in _CERTAIN
+        else f", with no finished {first.work.name} to compare with"
+    )
     more = (
         f", and {evidence.many(len(group.culprits) - 1, 'more task')} like it"
         if len(group.culprits) > 1
@@ -392,6 +399,24 @@ def _beside_heartbeat() -> dict[str, str]:
     )
 
 
+def _ended(*more: dict[str, object], node: str = sample.NODE) -> dict[str, str]:
+    """A task that has run for 8 s, whose worker does not answer, and a fork of that worker."""
+    task = sample.running(1, "convert", {"CPU": 1}, worker_id=_W, **sampled.since(8))
+    silent = {
+        "worker_id": _W,
+        "pid": 801,
+        "node_id": sample.NODE,
+        "worker_type": "WORKER",
+        "answers": False,
+    }
+    fork = processes.process(
+        860, "child", "ray::convert", outlived="worker", worker_id=_W, worker_pid=801, node_id=node
+    )
+    raylet = processes.process(40, "daemon", "raylet", node_id=node)
+    tables = sample.tables(nodes=[sample.node({"CPU": 4})], tasks=[task], worker_stats=[silent])
+    return {**tables, **processes.machine(raylet, fork, *more)}  # fmt: skip
+
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "seven tasks took half a second each, and the eighth never ends",
@@ -471,6 +496,25 @@ EXAMPLES: tuple[Example, ...] = (
         _beside_heartbeat(),
         says=("thread beat sleeps", "whether that will end is not known"),
         severity="info",
+    ),
+    Example(
+        "live: the process of a young task has ended, and a fork of it keeps its connections open",
+        _ended(),
+        says=(
+            "Task convert (pid 801) was sent to pid 801, which has ended",
+            "pid 860 (ray::convert), forked from it",
+            "kill 860",
+        ),
+    ),
+    Example(
+        "live: the process of a task that does not answer still exists",
+        _ended(processes.process(801, "worker", "ray::convert", node_id=sample.NODE, worker_id=_W)),
+        roots=("leftover-process",),
+    ),
+    Example(
+        "live: the processes of its node are not visible",
+        _ended(node="0" * 56),
+        roots=("leftover-process",),
     ),
     Example(
         "live: finished tasks of the same function took as long",

@@ -13,8 +13,10 @@ from typing import NamedTuple, TypeVar
 
 from raydoctor.case import Case
 from raydoctor.cluster import calls as live_calls
+from raydoctor.cluster import ended
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import tables as live
+from raydoctor.cluster.ended import EndedWorker
 from raydoctor.cluster.samples import Awaited, SampledProcess, processes
 from raydoctor.model import ids
 from raydoctor.model.text import duration, join_names, plural, short_id
@@ -52,8 +54,16 @@ class Waiting(NamedTuple):
     exact: bool = True
     is_hopeless: bool = False
     """Whether no work in progress can end the wait."""
+    short: tuple[str, ...] = ()
+    """Names of the resources that it waits for, if others hold them."""
+    never_fits: bool = False
+    """Whether the nodes have no room for it, even if nothing else runs."""
     rested: float | None = None
     """Seconds since a process that it waits for has run; None where that is unknown, or there is none."""
+    at_once: bool = False
+    """Whether it is a hang however short it is."""
+    ended: EndedWorker | None = None
+    """The worker whose process has ended, if it waits for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,8 @@ class Scene:
     """Job -> the wait for its oldest pending placement group."""
     silent: Mapping[str, Event] = field(default_factory=dict)
     """Worker -> the row of `worker-stats`, where it does not answer."""
+    ended: Mapping[str, EndedWorker] = field(default_factory=dict)
+    """Worker -> what is known of it, where its process has ended and Ray has not noticed."""
 
 
 def read_scene(case: Case) -> Scene:
@@ -93,6 +105,7 @@ def read_scene(case: Case) -> Scene:
         _grouped(((w.node, w.pid or 0), w) for w in running if w.pid),
         _grouped((w.parent, w) for w in found.values() if w.parent),
         silent={e["worker_id"]: e for e in stats if e["answers"] == "false"},
+        ended=ended.workers(case),
     )
 
 
@@ -299,8 +312,11 @@ def _sampled(work: UnfinishedTask, shows: str) -> Link:
 
 def queued(scene: Scene, work: UnfinishedTask) -> Waiting | None:
     """What a pending call waits for, if that is its actor or an argument."""
-    if silent := scene.silent.get(work.event["worker_id"]):
-        return _unanswered(work, silent)
+    worker = work.event["worker_id"]
+    if gone := scene.ended.get(worker):
+        return _of_ended_process(gone)
+    if silent := scene.silent.get(worker):
+        return _unanswered(scene, work, silent)
     if work.state in live_calls.QUEUED and work.actor:
         return _behind(work, scene.of_actor.get(work.actor, []))
     creation = scene.candidates.get("f" * 16 + work.actor) if work.kind == "method" else None
@@ -310,16 +326,52 @@ def queued(scene: Scene, work: UnfinishedTask) -> Waiting | None:
     return _argument(scene, work) if is_argument else None
 
 
-def _unanswered(work: UnfinishedTask, silent: Event) -> Waiting:
+def without_process(scene: Scene) -> dict[str, Waiting]:
+    """Running tasks whose process has ended."""
+    return {
+        work.id: _of_ended_process(gone)
+        for work in scene.candidates.values()
+        if work.runs and (gone := scene.ended.get(work.worker))
+    }
+
+
+def _of_ended_process(gone: EndedWorker) -> Waiting:
+    pid = f"pid {gone.event.pid}"
+    forks, keep = gone.keepers or "another process", "keep" if len(gone.forks) > 1 else "keeps"
+    return Waiting(
+        "process-ended",
+        f"was sent to {pid}, which has ended, but {forks}, forked from it, {keep} "
+        "its connections open, so that Ray has not noticed",
+        tuple(WaitTarget("process", None, f"pid {fork}") for fork in gone.pids),
+        None,
+        (
+            Link(gone.event, f"the port of {pid} accepts connections, and nothing answers"),
+            *(Link(row, f"pid {row['pid']} descends from {pid}, which does not exist") for row in gone.forks),
+        ),
+        is_hopeless=True,
+        at_once=True,
+        ended=gone,
+    )  # fmt: skip
+
+
+def _unanswered(scene: Scene, work: UnfinishedTask, silent: Event) -> Waiting:
     pid = f"pid {silent.pid}"
     return Waiting(
         "actor-queue" if work.actor else "stopped",
-        f"was sent to {pid}, which does not answer: it is stopped, or hangs in the kernel",
+        f"was sent to {pid}, which does not answer: {_of_silence(scene, silent)}",
         (WaitTarget("process", None, pid),),
         None,
         (Link(silent, f"{pid} accepted a connection and did not answer"),),
         is_hopeless=True,
     )
+
+
+def _of_silence(scene: Scene, silent: Event) -> str:
+    """What is known of a process that does not answer: only processes of some nodes are visible."""
+    rows = live.rows(scene.case, "processes")
+    if any(row["worker_id"] == silent["worker_id"] and row["kind"] == "worker" for row in rows):
+        return "it is stopped, hangs in the kernel, or is ending"
+    return "it is stopped, hangs in the kernel, or has ended (not checked on its node)"
 
 
 def _behind(work: UnfinishedTask, running: list[UnfinishedTask]) -> Waiting | None:

@@ -16,7 +16,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.cluster.samples import SampledFrame, SampledProcess, SampledThread
 from raydoctor.model import ids
-from raydoctor.model.text import duration
+from raydoctor.model.text import duration, join_names
 from raydoctor.model.values import Event, Link
 from raydoctor.waits import edges, graph, pending
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, UnfinishedTask, too_long
@@ -42,7 +42,7 @@ _LONG_POLL = "ServeController.listen_for_change"
 HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one, or is to resume it: then polling is not progress."""
 _PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
-_PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
+PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
 """What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""
 QUEUES: Mapping[str, tuple[WaitCode, str]] = {
     "_QueueActor.get": ("queue-item", "waits for an item in its empty queue (ray.util.queue)"),
@@ -173,7 +173,8 @@ class HungReport(NamedTuple):
     def is_conclusive(self) -> bool:
         """Whether all work that waits is known to hang, or to wait for something that may come."""
         never = any(
-            each.kind in _NEVER_MEANT or (not each.work.runs and each.kind not in _PREPARED)
+            each.kind in (*_NEVER_MEANT, "async-blocked")
+            or (not each.work.runs and each.kind not in PREPARED)
             for each in self.early
         )
         is_early = bool(self.early) and (never or self.is_stalled)
@@ -186,7 +187,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     `sampled_after`: seconds after which work was to be sampled; by default `min_age`.
     """
     scene = edges.read_scene(case)
-    alone = {**pending.unplaced(scene), **edges.paused(scene)}
+    alone = {**pending.unplaced(scene), **edges.paused(scene), **edges.without_process(scene)}
     scene = replace(scene, groups=pending.of_groups(scene))
     verdicts = _verdicts(scene)
     scene = _aged(scene, verdicts)
@@ -207,6 +208,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     }
     callers = _callers(scene, judged)
     judged |= _uncalled(judged, waits, callers, min_age)
+    judged |= _blocking(judged, min_age)
     hung_alone = {name for name, each in judged.items() if each.reason}
     found = [_group(each, judged) for each in graph.groups(hung_alone, waits)]
     inside = {h.work.id for group in found for h in group.all}
@@ -292,7 +294,7 @@ def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
 def _is_early(judged: _Judged) -> bool:
     """Whether it would hang if it had waited for longer."""
     waiting = judged.waiting
-    kinds = (*_PROVIDED, *_PREPARED)
+    kinds = (*_PROVIDED, *PREPARED)
     waits = waiting is not None and waiting.is_hopeless and waiting.kind in kinds
     is_paused = waiting is not None and waiting.kind == "debugger"
     return is_paused or ((waits or judged.soon) and _is_lasting(judged.work))
@@ -492,6 +494,35 @@ def _uncalled(
     return found
 
 
+def _blocking(judged: Mapping[str, _Judged], min_age: float) -> dict[str, _Judged]:
+    """The coroutines that every sample shows in their event loop, while later calls of their actor wait.
+
+    Between its naps such a coroutine may await, but an event loop that gets a turn runs the calls that wait.
+    """
+    late: dict[str, list[UnfinishedTask]] = {}
+    for each in judged.values():
+        needs = each.waiting.needs if each.waiting else None
+        for name in needs.nodes if needs else ():
+            blocker = judged[name].work if name in judged else None
+            if blocker and blocker.actor == each.work.actor and each.work.age <= blocker.age:
+                late.setdefault(name, []).append(each.work)
+    found = {}
+    for name, behind in late.items():
+        each = judged[name]
+        verdict, process = each.verdict, each.work.process
+        is_in_loop = verdict is not None and verdict.kind == "async-blocked" and verdict.still
+        is_known = process is not None and len(process.samples) > 1
+        if each.waiting is None and not each.reason and is_in_loop and is_known:
+            lasted = max(work.age for work in behind)
+            names = join_names(dict.fromkeys(work.name for work in behind))
+            reason = (
+                f"every sample shows it there, and later calls of its actor ({names}) have waited for "
+                f"{duration(lasted)}"
+            )
+            found[name] = each._replace(reason=reason if lasted >= min_age else "", soon=True)
+    return found
+
+
 def _awaits_group(verdict: Verdict | None, waiting: Waiting | None) -> bool:
     """Whether it waits for a placement group, if one of its job is pending."""
     if waiting is not None:
@@ -651,7 +682,8 @@ def _of_pending(
     scene: Scene, work: UnfinishedTask, min_age: float, placed: Waiting | None
 ) -> _Judged:
     waiting = edges.queued(scene, work) or placed
-    is_hung = waiting is not None and waiting.is_hopeless and work.age >= min_age
+    lasts = waiting is not None and (waiting.at_once or work.age >= min_age)
+    is_hung = waiting is not None and waiting.is_hopeless and lasts
     if waiting is not None and waiting.rested is not None and waiting.rested < min_age:
         is_hung = False
     reason = f"has waited for {duration(work.age)}" if is_hung else ""

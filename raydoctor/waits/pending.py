@@ -15,13 +15,15 @@ from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids
-from raydoctor.model.text import short_id
+from raydoctor.model.text import cut, short_id
 from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, UnfinishedTask
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
 from raydoctor.waits.graph import Needs
 
 _LATELY = 2 * SETTLED
+_CUT = 200
+"""Characters of a command line in the table `processes`: a longer one ends anywhere."""
 _MADE = "/runtime_resources/"
 """The folder in which the node's agent creates runtime environments."""
 
@@ -36,7 +38,7 @@ def unplaced(scene: Scene) -> dict[str, Waiting]:
     found = {}
     for request in picture.requests:
         waiting = (
-            _in_group(scene, request, groups.get(request.group))
+            _in_group(scene, picture, groups.get(request.group))
             or _infeasible(scene, picture, request)
             or _starved(scene, request, starved)
             or _taken(scene, picture, request)
@@ -63,7 +65,7 @@ def of_groups(scene: Scene) -> dict[str, Waiting]:
     groups = [each for each in grouping.of(scene.case, picture, {}).values() if each is not None]
     found: dict[str, Waiting] = {}
     for group in sorted(groups, key=lambda each: -each.age):
-        waiting = _of_group(scene, group)._replace(rested=group.age)
+        waiting = _of_group(scene, picture, group)._replace(rested=group.age)
         found.setdefault(group.event["creator_job_id"], waiting)
     return found
 
@@ -81,27 +83,24 @@ def _request(event: Event, request: now.Request) -> Link:
 
 
 def _in_group(
-    scene: Scene, request: now.Request, pending: grouping.Pending | None
+    scene: Scene, picture: now.Picture, pending: grouping.Pending | None
 ) -> Waiting | None:
     """The placement group of the request, which is itself not placed."""
-    return None if pending is None else _of_group(scene, pending)
+    return None if pending is None else _of_group(scene, picture, pending)
 
 
-def _of_group(scene: Scene, pending: grouping.Pending) -> Waiting:
+def _of_group(scene: Scene, picture: now.Picture, pending: grouping.Pending) -> Waiting:
     name = pending.name or short_id(pending.id)
-    reason = (
-        f"no room even in an empty cluster for {grouping.shape(pending.homeless)}"
-        if pending.infeasible
-        else f"no room for {grouping.shape(pending.homeless)}"
-    )
+    strategy = f" ({pending.strategy})" if pending.strategy else ""
     busy = _at_work(scene, [h.id for h in pending.holders]) if pending.at_work else []
     return Waiting(
         "placement-group",
-        f"waits for placement group {name}: {reason}",
+        f"waits for placement group {name}{strategy}: {grouping.lack(picture, pending)}",
         (WaitTarget("placement-group", pending.id, name), *map(target, busy)),
         Needs(frozenset(w.id for w in busy), "any") if busy else None,
         (Link(pending.event, f"placement group {name} is {pending.event['state']}"),),
         is_hopeless=not busy,
+        never_fits=pending.infeasible,
     )
 
 
@@ -121,6 +120,7 @@ def _infeasible(scene: Scene, picture: now.Picture, request: now.Request) -> Wai
         None,
         (Link(largest.event, f"no node has {request.asked}"),),
         is_hopeless=True,
+        never_fits=True,
     )
 
 
@@ -150,6 +150,7 @@ def _starved(scene: Scene, request: now.Request, starved: list[starving.Starved]
                 for h in one.holders[:3]
             ),
             is_hopeless=not needs,
+            short=tuple(one.short),
         )
     return None
 
@@ -241,6 +242,9 @@ def _no_worker(scene: Scene, though: str) -> Waiting:
 
 
 def _command(process: Event) -> str:
-    """`python -m pip install -r requirements.txt`: without the long folders of Ray's."""
-    words = process["title"].split()
-    return " ".join(w.rpartition("/")[2] if w.startswith("/") else w for w in words)[:80]
+    """`python -m pip install -r requirements.txt`: without long folders, and cut between words."""
+    title = process["title"]
+    words = title.split()
+    if len(title) >= _CUT:
+        words[-1] = "…"
+    return cut(" ".join(w.rpartition("/")[2] if w.startswith("/") else w for w in words), 80)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from raydoctor.model import paste
+from raydoctor.model.text import join_names
 from raydoctor.model.values import Remedy
 from raydoctor.waits.hung import QUEUES, Hung, HungGroup
 from raydoctor.waits.kinds.catalog import Kind, WaitCode
@@ -67,6 +68,24 @@ _OF_KIND: Mapping[Kind, _Fix] = {
 _AWAIT = _Fix(
     "Set a timeout on what is awaited", ("await asyncio.wait_for(call(...), timeout=60)",)
 )
+_ASYNC = f"{_CORE}actors/async_api.html"
+_IN_LOOP: Mapping[WaitCode, _Fix] = {
+    **dict.fromkeys(
+        ("sleep", "polling"),
+        _Fix(
+            "Await asyncio.sleep in the coroutine: time.sleep blocks all calls of its actor",
+            ("await asyncio.sleep(0.5)                 # not time.sleep(0.5)",),
+            _ASYNC,
+        ),
+    ),
+    "ray-get": _Fix(
+        "Await in the coroutine: ray.get blocks all calls of its actor",
+        ("answer = await other.method.remote(...)  # not ray.get(...)",),
+        _ASYNC,
+    ),
+}
+"""For a coroutine that blocks its event loop, by what it waits in."""
+
 _OF_CODE: Mapping[WaitCode, _Fix] = {
     "coroutines": _AWAIT,
     "asyncio-socket": _AWAIT,
@@ -132,14 +151,20 @@ def remedies(group: HungGroup) -> Iterator[Remedy]:
 
 
 def at_once(group: HungGroup) -> Iterator[Remedy]:
-    """What helps while it hangs: look inside, end it."""
-    yield from _attach(group)
-    yield from _end(group)
+    """What helps while it hangs: look inside, end it; nothing where its process is gone."""
+    if group.first.kind != "process-ended":
+        yield from _attach(group)
+        yield from _end(group)
 
 
 def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     names = list(dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle))
     if any(h.kind == "resources" for h in group.cycle):
+        holders = [h.work.class_name for h in group.cycle if h.work.runs and h.work.class_name]
+        if holders:
+            asked = (name for h in group.cycle if h.waiting for name in h.waiting.short)
+            yield from for_waiting_actors(holders[0], next(asked, "CPU"))
+            return
         yield Remedy(
             "Return the children's references instead of waiting for them in the parent task",
             ("return [child.remote(part) for part in parts]    # in the parent; the caller waits for both",),
@@ -157,6 +182,28 @@ def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     )  # fmt: skip
 
 
+def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
+    """For actors that wait for their children, while they hold what these need.
+
+    An actor keeps its resources until it ends, so it does not help if its method returns references.
+    """
+    without = (
+        "{actor:name}.options(num_cpus=0).remote(...)      # where it is created"
+        if resource == "CPU"
+        else "{actor:name}.options(...).remote(...)             # without {resource}"
+    )
+    yield Remedy(
+        f"Request no {resource} for {name}: it waits for its children, but holds {resource} until it ends",
+        (paste.python(without, actor=name, resource=resource),),
+        doc=f"{_CORE}scheduling/resources.html",
+    )
+    yield Remedy(
+        f"Or give the cluster more {resource} than all {name} actors hold that wait at the same time",
+        ("ray start --address=HEAD:6379                     # on another node",),
+        doc=f"{_CORE}patterns/limit-pending-tasks.html",
+    )  # fmt: skip
+
+
 def _change(first: Hung) -> Iterator[Remedy]:
     fix = _fix(first)
     if fix is not None:
@@ -165,11 +212,41 @@ def _change(first: Hung) -> Iterator[Remedy]:
     elif first.kind == "stopped" and first.work.pid:
         steps = (paste.shell("kill -CONT {pid:pid}", pid=first.work.pid),)
         yield Remedy("Resume the process", steps, risk="disruptive")
+    elif first.kind == "process-ended":
+        yield from _end_forks(first)
     elif first.kind in ("resources", "placement-group"):
-        yield Remedy(
-            "Free the resources that it waits for, or add some to the cluster",
-            ("raydoctor diagnose                       # what holds them, and what would fit",),
+        title, shows = (
+            ("Free the resources that it waits for, or add some to the cluster", "what holds them")
+            if first.waiting is None or not first.waiting.never_fits
+            else (
+                "Request what fits, or add nodes: an empty cluster has no room for it",
+                "what fits",
+            )
         )
+        yield Remedy(title, (f"raydoctor                                # {shows}",))
+
+
+def _end_forks(first: Hung) -> Iterator[Remedy]:
+    """End what keeps the connections of the ended process open: then Ray fails or retries its tasks."""
+    gone = first.waiting.ended if first.waiting else None
+    if pids := gone.pids if gone else []:
+        which = join_names(f"pid {pid}" for pid in pids)
+        named = ",".join(map(str, pids))
+        yield Remedy(
+            f"End {which}, unless still needed: Ray then retries the task, or raises an error",
+            (
+                paste.shell("ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}", pids=named),
+                paste.shell("kill {pids:pid}", pids=pids),
+            ),
+            risk="destructive",
+        )
+    yield Remedy(
+        "Start helpers as programs, not with os.fork: a fork inherits the connections of its worker",
+        (
+            "subprocess.Popen(command)                 # not os.fork()",
+            'multiprocessing.get_context("spawn")      # not "fork", for Process and Pool',
+        ),
+    )
 
 
 def _fix(first: Hung) -> _Fix | None:
@@ -179,7 +256,9 @@ def _fix(first: Hung) -> _Fix | None:
         return _OF_CODE[QUEUES[first.work.name][0]]
     is_own = verdict is not None and (verdict.in_asyncio or verdict.kind == first.kind)
     own = _OF_CODE.get(verdict.code) if verdict is not None and is_own else None
-    return own or _OF_KIND.get(first.kind)
+    inner = verdict.activity.inner if verdict is not None else None
+    in_loop = _IN_LOOP.get(inner) if inner and first.kind == "async-blocked" else None
+    return own or in_loop or _OF_KIND.get(first.kind)
 
 
 def _attach(group: HungGroup) -> Iterator[Remedy]:

@@ -9,8 +9,12 @@ import pytest
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.read import live
+from raydoctor.render import hung as render
+from raydoctor.rules.nested_get_deadlock import nested_get_deadlock
+from raydoctor.rules.placement_group_pending import placement_group_pending
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as hang
+from raydoctor.rules.shared.live import processes
 from raydoctor.waits import remedies
 from raydoctor.waits.hung import HungReport, hung
 
@@ -60,3 +64,138 @@ def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
     assert not found.is_conclusive
     found = report(tmp_path, nodes=[sample.node({"CPU": 3})], actors=[replica, *holders], tasks=[])
     assert found.early == ()
+
+
+W = "a" * 56
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUBMITTED_TO_WORKER"])
+def test_a_task_without_a_process_is_hung_at_once(state: str, tmp_path: Path) -> None:
+    """A fork keeps the connections of its worker open; a process that exists, or is not visible, may be alive."""
+    task = sample.running(1, "convert", {"CPU": 1}, worker_id=W, **hang.since(6, state))
+    silent = {
+        "worker_id": W,
+        "pid": 801,
+        "node_id": sample.NODE,
+        "worker_type": "WORKER",
+        "answers": False,
+    }
+    raylet = processes.process(40, "daemon", "raylet", node_id=sample.NODE)
+    fork = processes.process(
+        860, "child", "ray::convert", worker_id=W, worker_pid=801, node_id=sample.NODE
+    )
+    worker = processes.process(
+        801, "worker", "ray::convert", worker_id=W, worker_pid=801, node_id=sample.NODE
+    )
+
+    def found(*rows: sample.Row) -> HungReport:
+        return report(tmp_path, tasks=[task], worker_stats=[silent], processes=list(rows))
+
+    (group,) = found(raylet, fork).groups
+    assert group.first.kind == "process-ended"
+    assert "pid 801, which has ended, but pid 860 (ray::convert)" in group.first.summary
+    assert next(r.steps[-1] for r in remedies.remedies(group)) == "kill 860"
+    assert found(raylet, fork, {**worker, "state": "Z"}).groups
+    assert found(raylet, fork, worker).groups == ()
+    assert (
+        found(raylet, fork, {**worker, "pid": 9, "worker_id": "", "worker_pid": None}).groups == ()
+    )
+    assert found(fork).groups == ()
+
+
+def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -> None:
+    bundles = [{"bundle_id": {}, "node_id": None, "unit_resources": {"CPU": 2}}] * 3
+    pending = {
+        "placement_group_id": "b8ce3c6e15178ae3a2509ec035e001000000", "name": "ranks", "state": "PENDING",
+        "creator_job_id": "01000000", "strategy": "STRICT_SPREAD", "bundles": bundles,
+    }  # fmt: skip
+    task = sample.task(1, "rank", {"CPU": 2}, placement_group_id=pending["placement_group_id"])
+    rows = {"nodes": [sample.node({"CPU": 8})], "placement_groups": [pending], "tasks": [task]}
+    (early,) = report(tmp_path, **rows).early
+    reason = "it needs 3 nodes (one per bundle), but there is only 1"
+    assert early.summary == f"waits for placement group ranks (STRICT_SPREAD): {reason}"
+    with open_capture(str(tmp_path)) as capture:
+        (finding,) = placement_group_pending.judge(Case(live.read(capture.files, [])))
+    assert reason in finding.headline
+
+
+@pytest.mark.parametrize(
+    ("later", "age", "hangs", "waits"),
+    [(200, 300, True, False), (20, 40, False, True), (400, 300, False, False)],
+)
+def test_a_coroutine_that_naps_in_its_event_loop(
+    later: int, age: int, hangs: bool, waits: bool, tmp_path: Path
+) -> None:
+    """It hangs while later calls wait; calls that are older than it may wait for something else."""
+    cache = sample.actor(1, "Cache", {})
+    refresh = sample.call(1, "Cache.refresh", cache, **hang.since(age))
+    put = sample.call(2, "Cache.put", cache, worker_pid=801, **hang.since(later))
+    in_sleep = {"wchan": "hrtimer_nanosleep", "syscall": 230}
+    naps = hang.blocking(refresh, ("refresh", "cache.py", 9))
+    naps = [
+        {
+            **row,
+            "threads": [
+                row["threads"][0],
+                {**row["threads"][1], "voluntary": 60 + 10 * n, **in_sleep},
+            ],
+        }
+        for n, row in enumerate(naps)
+    ]
+    found = report(tmp_path, tasks=[refresh, put], actors=[cache], samples=naps)
+    assert bool(found.groups) is hangs
+    if hangs:
+        (group,) = found.groups
+        assert [h.work.name for h in group.all] == ["Cache.refresh", "Cache.put"]
+        assert (
+            "later calls of its actor (Cache.put) have waited for 3 min 20 s" in group.first.reason
+        )
+        assert next(remedies.remedies(group)).steps == (
+            "await asyncio.sleep(0.5)                 # not time.sleep(0.5)",
+        )
+    assert [each.work.name for each in found.early] == ["Cache.refresh"] * waits
+    assert not found.is_conclusive or hangs
+
+
+def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path) -> None:
+    """An actor holds its CPU until it ends, and its children of the same class are not started by the driver."""
+    parent = sample.actor(1, "Node", {"CPU": 1}, pid=801)
+    child = sample.actor(2, "Node", {"CPU": 1}, state="PENDING_CREATION", pid=0)
+    run = sample.call(1, "Node.run", parent, **hang.since(90))
+    of_run = {"parent_task_id": run["task_id"], "actor_id": child["actor_id"]}
+    creation = sample.task(
+        2, "Node.__init__", {"CPU": 1}, type="ACTOR_CREATION_TASK",
+        **{**of_run, **hang.since(90, "PENDING_NODE_ASSIGNMENT"), "task_id": f"{'f' * 16}{child['actor_id']}"},
+    )  # fmt: skip
+    waits = hang.since(90, "PENDING_NODE_ASSIGNMENT")
+    below = sample.task(3, "Node.run", {}, type="ACTOR_TASK", **of_run, **waits)
+    tables = {
+        "nodes": [sample.node({"CPU": 1})], "actors": [parent, child], "tasks": [run, creation, below],
+        "ray_get": [sample.in_ray_get("Node.run", 1)], "samples": hang.getting(run, ("run", "p.py", 9)),
+        "clues": [hang.clues(run, below)],
+    }  # fmt: skip
+    (group,) = report(tmp_path, **tables).groups
+    fixes = list(remedies.remedies(group))
+    assert fixes[0].steps[0].startswith("Node.options(num_cpus=0).remote(...)")
+    with open_capture(str(tmp_path)) as capture:
+        (finding,) = nested_get_deadlock.judge(Case(live.read(capture.files, [])))
+    steps = [step for fix in (*fixes, *(finding.remedies or ())) for step in fix.steps]
+    assert not any("return [" in step or "range(" in step for step in steps)
+
+
+def test_a_command_that_the_table_cut_off_is_cut_between_words(tmp_path: Path) -> None:
+    made = f"/{'v' * 90}/bin/python -m pip install -r /tmp/ray/session_1/runtime_resources/pip/{'a' * 300}"[
+        :200
+    ]
+    agent = processes.process(627, "child", made, worker_pid=None)
+    task = sample.task(1, "f", {"CPU": 1}, **hang.since(75, "PENDING_NODE_ASSIGNMENT"))
+    free = {"node_id": sample.NODE, "total": {"CPU": 2}, "available": {"CPU": 1}}
+    idle = {"node_id": sample.NODE, "pid": 627, "family_s": 3.0}
+    found = report(
+        tmp_path, nodes=[sample.node({"CPU": 2})], tasks=[task], resources=[free], processes=[agent], rests=[idle]
+    )  # fmt: skip
+    (early,) = found.early
+    assert early.summary.endswith("pid 627 runs `python -m pip install -r …`")
+    assert render.verdict(render.HungView(found)).endswith(
+        "The oldest wait: f, 75 s; what it waits for ran 3.0 s ago."
+    )

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 Kind = Literal[
     "python-loop", "native-gil", "native", "lock", "sleep", "socket", "disk", "subprocess", "stopped",
     "debugger", "collective", "ray-get", "async-blocked", "actor-queue", "resources", "placement-group",
-    "arguments", "runtime-env", "worker-start", "unknown",
+    "arguments", "runtime-env", "worker-start", "process-ended", "unknown",
 ]  # fmt: skip
 """The group of waits that reports show; part of the JSON contract."""
 
@@ -128,7 +128,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "network-file-system": WaitType("disk", "waits for a network file system"),
     "kernel": WaitType("disk", "is blocked in the kernel, in {}"),
     "sleep": WaitType("sleep", "sleeps"),
-    "polling": WaitType("sleep", "polls: it sleeps {} times a second"),
+    "polling": WaitType("sleep", "sleeps again and again"),
     # Code that runs, and the interpreter's lock
     "python-loop": WaitType("python-loop", "runs Python code{}"),
     "import": WaitType("python-loop", "imports {}"),
@@ -168,6 +168,8 @@ class Activity(NamedTuple):
     code: WaitCode
     detail: str = ""
     """`10.0.0.9:5432`, `RLock self.lock`."""
+    inner: WaitCode | None = None
+    """What it waits in, if the code says where: in its event loop, while it starts."""
 
     @property
     def type(self) -> WaitType:

@@ -357,9 +357,9 @@ def _activity(history: ThreadHistory, exact: Specifics) -> Activity:
     """What the thread does; of an event loop and of a starting worker, that it does so there."""
     thread, activity = history.last, exact.activity
     if _is_loop(thread) and activity.kind != "debugger":
-        return Activity("event-loop", activity.summary)
+        return Activity("event-loop", activity.summary, activity.code)
     if _frames.is_starting(thread):
-        return Activity("worker-start", activity.summary)
+        return Activity("worker-start", activity.summary, activity.code)
     return activity
 
 

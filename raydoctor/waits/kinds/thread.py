@@ -199,8 +199,8 @@ def _by_call(history: ThreadHistory) -> Activity:
         return Activity("collective")
     if call in ("futex", None):
         return _locked(history, call is not None, native)
-    if call == "sleep" and (often := _wakes(history)) is not None:
-        return Activity("polling", f"{often:.0f}")
+    if call == "sleep" and _polls(history):
+        return Activity("polling")
     if call == "select" and frames.has_classes(history.last):
         # Before Python 3.11, `time.sleep` is a `select` of nothing; only from there on frames have classes.
         call = "poll"
@@ -235,11 +235,10 @@ def _holder(history: ThreadHistory) -> str:
     return f", which thread {holder.name or holder.tid} holds" if holder is not None else ""
 
 
-def _wakes(history: ThreadHistory) -> float | None:
-    """Times a second that it wakes up; None where sampling alone accounts for as many."""
-    often = _woken(history)
+def _polls(history: ThreadHistory) -> bool:
+    """Whether it wakes up more often than sampling alone accounts for."""
     sampling = _POLLS * (history.seconds + len(history.samples))
-    return often if often * history.seconds > sampling else None
+    return _woken(history) * history.seconds > sampling
 
 
 def _woken(history: ThreadHistory) -> float:

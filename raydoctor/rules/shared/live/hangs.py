@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
+from raydoctor.cluster import ended
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity
@@ -20,8 +21,8 @@ _SUBJECTS = 10
 
 @lru_cache(maxsize=1)  # four rules need the same report
 def _report(case: Case) -> HungReport | None:
-    """What hangs; None if no process was sampled."""
-    if live.looked(case, "samples") is None:
+    """What hangs; None if no process was sampled, unless one of them has ended without a sample."""
+    if live.looked(case, "samples") is None and not ended.workers(case):
         return None
     from raydoctor.waits.hung import hung  # most captures hold no samples
 
@@ -31,7 +32,9 @@ def _report(case: Case) -> HungReport | None:
 def groups(case: Case) -> tuple[HungGroup, ...]:
     """Groups of processes that hang together."""
     report = _report(case)
-    return report.groups if report else ()
+    is_sampled = live.looked(case, "samples") is not None
+    found = report.groups if report else ()
+    return tuple(each for each in found if is_sampled or each.first.kind == "process-ended")
 
 
 def open_waits(case: Case) -> list[Hung]:
@@ -85,6 +88,8 @@ def entities(group: HungGroup) -> Iterator[Entity]:
     for hung in group.culprits:
         if hung.kind == "async-blocked" and hung.work.pid:
             yield Entity("event-loop", str(hung.work.pid))
+        if hung.waiting and (gone := hung.waiting.ended):
+            yield from (Entity("process", f"{gone.event.source.node}/{pid}") for pid in gone.pids)
 
 
 def waiting(group: HungGroup) -> str:
