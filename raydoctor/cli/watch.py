@@ -89,7 +89,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
 @click.command(
     "watch",
     help=_HELP,
-    short_help="Watch a cluster, and limit its tasks' time.",
+    short_help="Watch a cluster; on request, end tasks that run too long.",
     **options.SETTINGS,
 )
 @click.option(

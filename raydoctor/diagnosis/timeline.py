@@ -189,7 +189,7 @@ def _mark_exits(draft: _Draft) -> None:
         kind, text = _how(exit_)
         near = (abs((at or 0) - exit_.at) for pid, at in killed if pid == exit_.pid)
         if kind == "death" and min(near, default=_SILENCE) < _SILENCE:
-            kind, text = "kill", "killed by the kernel for memory"
+            kind, text = "kill", "killed by the kernel (out of memory)"
         if lane != exit_.worker:
             text = f"{exit_.label}: {text}"
         draft.by_event |= {id(e): len(draft.marks) for e in exit_.events}
@@ -200,7 +200,7 @@ def _how(exit_: WorkerExit) -> tuple[MarkKind, str]:
     if exit_.expected:
         return "end", f"exits as expected ({exit_.expected})"
     if exit_.exit_type == "NODE_OUT_OF_MEMORY":
-        return "kill", "killed by Ray for memory"
+        return "kill", "killed by Ray (out of memory)"
     detail = one_line(exit_.detail).partition(". ")[0][:120]
     return "death", f"exits ({exit_.exit_type})" + (f": {detail}" if detail else "")
 
