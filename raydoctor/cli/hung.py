@@ -48,7 +48,7 @@ collect`, made during the hang; the default is the live cluster.
 Examples:
   raydoctor hung
   raydoctor hung --min-age 10m --format json
-  raydoctor hung --save flame.svg   # a flame graph of the culprit; *.json is for speedscope
+  raydoctor hung --save flame.svg   # a flame graph of the culprit, or *.json for speedscope
   raydoctor hung capture.tar.gz --format html -o hung.html
 
 \b

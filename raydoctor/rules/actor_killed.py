@@ -295,7 +295,7 @@ def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
             f"Keep the handle that created {cls} in a variable that lives as long as the actor is in use",
             (
                 paste.python(
-                    "{handle:name} = {create}   # at the top level of the driver's module: a handle from ray.get_actor does not count",
+                    "{handle:name} = {create}   # at the top level of the module of the driver: a handle from ray.get_actor does not count",
                     handle=handle,
                     create=create,
                 ),
