@@ -523,5 +523,7 @@ def _next(view: _View) -> list[str]:
         explained = f"{command}   # every line about this {kind}"
         commands.append(explained if len(explained) <= view.width - len("Next: ") else command)
     if report.capture.kind == "live":
-        commands.append("raydoctor collect   # keeps this evidence, also the files named live/…")
+        commands.append(
+            "raydoctor collect   # keeps this evidence, including the files named live/…"
+        )
     return commands

@@ -144,7 +144,7 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
 
 _KILLED = (
     Remedy(
-        "Wait for calls on an actor before ray.kill ends it, also with no_restart=False",
+        "Wait for calls on an actor before ray.kill ends it, even with no_restart=False",
         ("ray.get(pending)   # all calls on the actor", "ray.kill(actor, no_restart=False)"),
         doc="https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html",
     ),
