@@ -143,12 +143,16 @@ _VARIES = pattern(r"(?:[-_](?:raysubmit_x1|JobHead|[0-9a-f]{8,64}|\d+)(?=[-_.])|
 """The part of a sample's name that differs between files of one role."""
 
 
+DRIVER_OUTPUT = "driver output"
+"""What the program printed: a file that Ray does not write."""
+
+
 def files_of(role: str) -> str:
     """The files of a role: `worker*.err`; other roles are read from a driver's output."""
     if role == "serve":
         return "serve/*.log"
     sample = next((each.sample for each in SHAPES if each.role == role), "driver.log")
-    return "driver output" if sample == "driver.log" else _VARIES.sub("*", sample)
+    return DRIVER_OUTPUT if sample == "driver.log" else _VARIES.sub("*", sample)
 
 
 _INITIALS = {"kernel": "dkj", "serve": "cpr", "stack": "rps"}

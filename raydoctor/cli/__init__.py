@@ -30,7 +30,7 @@ SECTIONS = {
     "Look live": ("status", "hung", "stack", "attach", "watch"),
     "Clean up": ("zombies", "cancel"),
     "Prepare": ("check", "run", "demo"),
-    "For agents": ("mcp", "skill"),
+    "For AI agents": ("mcp", "skill"),
 }
 """The commands in the order of the general help."""
 _OTHERS = ("help", "version", "completion")
@@ -53,11 +53,11 @@ Examples:
   raydoctor hung                             which tasks are hung, and what blocks them
   raydoctor attach TASK                      attach a debugger to a running task
   raydoctor zombies --kill                   end leftovers of Ray, and nothing else
-  raydoctor demo                             break a real Ray, and diagnose it
+  raydoctor demo                             start a throwaway cluster, break it and diagnose it
 
 `raydoctor PATH` is short for `raydoctor diagnose PATH`. `raydoctor help COMMAND` shows the
-options of a command. `eval "$(raydoctor completion bash)"` completes commands, rules and
-running tasks (also zsh and fish).
+options of a command. `eval "$(raydoctor completion bash)"` turns on Tab completion of commands,
+rule names and the names of running tasks (also for zsh and fish).
 """
 
 

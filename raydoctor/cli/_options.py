@@ -46,8 +46,8 @@ def driver_log_option(command: _Command) -> _Command:
         "--driver-log",
         metavar="FILE",
         shell_complete=complete_path,
-        help="A file with the driver's output; - reads standard input. Without PATH and "
-        "--address, only this file is read.",
+        help="A file with the driver's output; - reads standard input. If neither "
+        "PATH nor --address is given, only this file is read.",
     )(command)
 
 
@@ -192,8 +192,8 @@ def verbose_option(command: _Command) -> _Command:
 
 
 def address_option(
-    text: str = "The cluster's GCS as host:port, needed if several clusters run here or it runs "
-    "elsewhere; auto is this machine's.",
+    text: str = "Address of the cluster's GCS (host:port). Needed if the cluster runs elsewhere, or "
+    "if several run here. auto: the cluster on this machine.",
 ) -> Callable[[_Command], _Command]:
     """`--address`."""
     return click.option("--address", metavar="ADDRESS", help=text)
@@ -262,7 +262,7 @@ def live_options(command: _Command) -> _Command:
             "--all-nodes/--this-node",
             "all_nodes",
             default=True,
-            help="Read the logs of the cluster's other nodes as well.  [default: all nodes]",
+            help="Include the cluster's other nodes, or only this machine.  [default: all nodes]",
         ),
         timeout_option("Time limit of each query to a live cluster."),
         address_option(),

@@ -26,7 +26,7 @@ the task still runs 5 s (--grace) after the previous one, and verifies each resu
 
 \b
   cancel      its owner cancels it, as ray.cancel does
-  interrupt   KeyboardInterrupt in its main thread, also in a sleep, a lock or a
+  interrupt   KeyboardInterrupt in its main thread, even in a sleep, on a lock or a
               socket; the worker keeps running and an actor keeps its state
   force       its owner cancels it by force: Ray ends the worker
   kill        SIGKILL to its worker, for native code that holds the GIL
@@ -34,7 +34,7 @@ the task still runs 5 s (--grace) after the previous one, and verifies each resu
   kill-actor  only with --kill-actor: ends the method's actor and loses its state
   job-stop    only with --job-stop: ends the whole job
 
-The subprocesses of the task end with it, also those in sessions of their own. Ray does
+The subprocesses of the task end with it, including those in sessions of their own. Ray does
 not retry the task. On another node, raydoctor submits a small task that takes the steps.
 
 \b

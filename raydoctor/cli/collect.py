@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _HELP = """Collect the logs and state of a running cluster and its machines into one archive.
 
 Secrets are replaced (`<secret:aws-key-1>`), and only the owner can read the archive.
-raydoctor.json in it lists what could not be collected. Nothing in the cluster changes;
-raydoctor reads the logs of other nodes with tasks of its own that reserve no CPU.
+raydoctor.json in it lists what could not be collected. To read the logs of other nodes,
+raydoctor runs short Ray tasks there that reserve no CPU; it changes nothing else in the cluster.
 
 \b
 Examples:
@@ -55,7 +55,9 @@ INCOMPLETE = 3
 @options.live_options
 @options.since_option("Leave out older files")
 @click.option(
-    "--anonymize", is_flag=True, help="Replace IP addresses and this host's name as well."
+    "--anonymize",
+    is_flag=True,
+    help="Replace IP addresses and this host's name as well (not the names of other hosts).",
 )
 @click.option(
     "--slurm",

@@ -1,4 +1,4 @@
-"""`raydoctor demo`: break a real Ray, and diagnose it."""
+"""`raydoctor demo`: start a throwaway Ray cluster, break it and diagnose it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ATTEMPTS = 2
 _ECHOED = 40
 """Lines of the program's output that are shown while it runs: Ray may print several pages."""
 
-_HELP = """Break a real Ray on this machine, and diagnose it.
+_HELP = """Start a throwaway Ray cluster on this machine, break it and diagnose it.
 
-A small program fails in a temporary Ray of its own (loopback only, in its own folder),
+A small program fails in a temporary Ray cluster of its own (loopback only, in its own folder),
 and raydoctor diagnoses its logs as it would yours. Afterwards Ray and its files are
 removed. Takes about half a minute.
 
@@ -45,7 +45,7 @@ Exit code:
 
 
 @click.command(
-    "demo", help=_HELP, short_help="Break a real Ray, and diagnose it.", **options.SETTINGS
+    "demo", help=_HELP, short_help="Break a throwaway cluster, and diagnose it.", **options.SETTINGS
 )
 @click.argument("scenario", required=False)
 @click.option("--list", "list_", is_flag=True, help="List the scenarios and exit.")

@@ -36,19 +36,21 @@ A task is reported as hung if its stack does not change and finished tasks of th
 function took far less time. A task without finished peers counts as hung after --min-age
 of idle time. Other long waits are listed with what may end them: a message, a timer, a call.
 
-raydoctor samples the stacks of all tasks that run for more than a few seconds, without
-pausing them, and reads which objects each process waits for. Cycles are deadlocks; a
-chain ends at the process that blocks all others, which is listed first.
+raydoctor samples the stacks of all tasks that have been running for more than a few seconds,
+without pausing them, and reads which objects each process waits for. A cycle of waits is a
+deadlock. Otherwise the waits form a chain, and the process at its end blocks all the others:
+it is listed first.
 
-A CPU-bound task is listed as busy, not hung, unless finished peers took far less time.
-A coroutine at an await is judged by its actor's pending calls: it is on no thread's stack.
-PATH is an archive of `raydoctor collect`, made during the hang; the default is the live cluster.
+A CPU-bound task whose stack does not change counts as hung only if finished peers took far
+less time; otherwise it is listed as busy. A coroutine suspended at an await is on no thread's
+stack, so raydoctor judges it by its actor's pending calls. PATH is an archive of `raydoctor
+collect`, made during the hang; the default is the live cluster.
 
 \b
 Examples:
   raydoctor hung
   raydoctor hung --min-age 10m --format json
-  raydoctor hung --save flame.svg   # a profile of the culprit, as .json for speedscope
+  raydoctor hung --save flame.svg   # a flame graph of the culprit, or *.json for speedscope
   raydoctor hung capture.tar.gz --format html -o hung.html
 
 \b

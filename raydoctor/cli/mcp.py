@@ -6,9 +6,9 @@ import click
 
 from raydoctor.cli import _options as options
 
-_HELP = """Serve diagnoses to agents, over the Model Context Protocol (MCP).
+_HELP = """Serve diagnoses to AI agents, over the Model Context Protocol (MCP).
 
-An agent starts it, or is given its address. Its eight tools only read: diagnose,
+An agent starts the server, or gets its address. Its eight tools only read: diagnose,
 finding, evidence, story, hung, stacks, explain, check. A reply has at most 8,000
 characters, and marks text of logs as data. Install it with: pip install 'raydoctor[mcp]'
 
@@ -24,7 +24,7 @@ in a task's process: only what a plan has shown, once, and recorded in the audit
 """
 
 
-@click.command("mcp", help=_HELP, short_help="Serve diagnoses to agents.", **options.SETTINGS)
+@click.command("mcp", help=_HELP, short_help="Serve diagnoses to AI agents.", **options.SETTINGS)
 @click.option(
     "--http",
     "port",

@@ -101,7 +101,7 @@ class _RunOptions(NamedTuple):
     "--all-nodes/--this-node",
     "all_nodes",
     default=True,
-    help="Read the logs of the cluster's other nodes as well.  [default: all nodes]",
+    help="Include the cluster's other nodes, or only this machine.  [default: all nodes]",
 )
 @options.rules_option
 @options.verbose_option

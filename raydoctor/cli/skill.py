@@ -8,7 +8,7 @@ import click
 
 from raydoctor.cli import _options as options
 
-_HELP = """Write a skill for agents: which command answers which question, and what never to do.
+_HELP = """Write a skill for AI agents: which command answers which question, and what never to do.
 
 DIR is the folder for skills; the default is the working folder. The skill is in
 DIR/raydoctor: SKILL.md and references/, made from this version's own help and rules.
@@ -22,7 +22,7 @@ Examples:
 """
 
 
-@click.command("skill", help=_HELP, short_help="Write a skill for agents.", **options.SETTINGS)
+@click.command("skill", help=_HELP, short_help="Write a skill for AI agents.", **options.SETTINGS)
 @click.argument("folder", metavar="[DIR]", default=".")
 @options.verbose_option
 def command(*, folder: str, verbose: bool) -> int:

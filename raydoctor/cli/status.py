@@ -17,7 +17,7 @@ INCOMPLETE = 3
 
 _HELP = """Show the state of the running cluster: tasks, actors, nodes, resources, memory, disks.
 
-Pending tasks are listed with the reason for which they wait, and runtime environments
+Pending tasks are listed with the reason why they wait, and runtime environments
 with the step that is being executed. `raydoctor status` needs no dashboard and changes
 nothing; a live `raydoctor diagnose` ends with the same overview.
 

@@ -89,7 +89,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
 @click.command(
     "watch",
     help=_HELP,
-    short_help="Watch a cluster, and limit its tasks' time.",
+    short_help="Watch a cluster; on request, end tasks that run too long.",
     **options.SETTINGS,
 )
 @click.option(
@@ -160,7 +160,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     help="Time without a matching line that is reported.",
 )
 @options.address_option()
-@options.format_option("text", "json", text="json writes JSON lines, also on a terminal.")
+@options.format_option("text", "json", text="json writes JSON lines, even on a terminal.")
 @options.verbose_option
 def command(
     *, every: float, span: float | None, address: str | None, form: str, **rest: Any

@@ -26,7 +26,7 @@ By default raydoctor searches only this machine. --node and --all-nodes start a 
 Ray task on each of those nodes to search there and, with --kill, to end leftovers there.
 
 raydoctor establishes ownership from what a process inherited or holds open: environment,
-output, log, object store, process group, session. The plan shows this for each process.
+output, log, object store, process group, POSIX session. The plan shows this for each process.
 
 A process that only inherited Ray's environment variables may be a tmux session or a
 server that a job started. Ending it needs a second confirmation, or --inherited.
@@ -94,7 +94,8 @@ Exit code:
 )
 @click.option("--all-nodes", is_flag=True, help="Search all nodes of the cluster and this machine.")
 @options.address_option(
-    "For --node and --all-nodes: the cluster's GCS as host:port, if several run here or it runs elsewhere."
+    "For --node and --all-nodes: address of the cluster's GCS (host:port). Needed if the cluster runs "
+    "elsewhere, or if several run here."
 )
 @options.only_option()
 @options.format_option("text", "json", "prometheus")

@@ -35,7 +35,9 @@ def _with_caller(case: Case, link: Link) -> Link:
     frame = caller(case, event)
     if frame is None or frame.place in link.shows:
         return link
-    return replace(link, shows=f"{link.shows}; the program was {at(frame)}")
+    # The rule may have quoted the same line of code.
+    shows = link.shows.removesuffix(f" at: {frame.code}")
+    return replace(link, shows=f"{shows}; the program was {at(frame)}")
 
 
 def caller(case: Case, exception: Event) -> TracebackFrame | None:

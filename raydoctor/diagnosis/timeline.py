@@ -208,7 +208,7 @@ def _mark_exits(draft: _Draft) -> None:
         kind, text = _how(exit_)
         near = (abs((at or 0) - exit_.at) for pid, at in killed if pid == exit_.pid)
         if kind == "death" and min(near, default=_SILENCE) < _SILENCE:
-            kind, text = "kill", "killed by the kernel for memory"
+            kind, text = "kill", "killed by the kernel (out of memory)"
         if lane != exit_.worker:
             text = f"{exit_.label}: {text}"
         draft.by_event |= {id(e): len(draft.marks) for e in exit_.events}
@@ -219,7 +219,7 @@ def _how(exit_: WorkerExit) -> tuple[MarkKind, str]:
     if exit_.expected:
         return "end", f"exits as expected ({exit_.expected})"
     if exit_.exit_type == "NODE_OUT_OF_MEMORY":
-        return "kill", "killed by Ray for memory"
+        return "kill", "killed by Ray (out of memory)"
     detail = one_line(exit_.detail).partition(". ")[0][:120]
     return "death", f"exits ({exit_.exit_type})" + (f": {detail}" if detail else "")
 
@@ -313,14 +313,12 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
     for link in diagnosis.chain:
         event = link.event
         number = draft.by_event.get(id(event))
-        # What precedes the failure is cited for what the log lacks later; the GCS ends with its last record.
+        # What precedes the failure is cited for what the log lacks later.
         precedes = (event.at or 0.0) < (diagnosis.first_at or 0.0)
-        is_gcs = diagnosis.rule == "gcs-died" and event.source.role.startswith("gcs")
-        if number is None and (is_gcs or not precedes):
-            lane = CLUSTER if is_gcs else _lane_of(draft, event)
+        if number is None and not precedes:
             kind: MarkKind = "death" if event.kind == AGENT_FAILED.kind else "sign"
             kind = "kill" if event["reason"] == "OOMKilled" else kind
-            draft.mark(lane, kind, one_line(link.shows), event, count=event.count)
+            draft.mark(_lane_of(draft, event), kind, one_line(link.shows), event, count=event.count)
             number = draft.by_event.get(id(event))
         if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
             mark = draft.marks[number]

@@ -226,14 +226,34 @@ def place(path: str, number: int, verbose: bool = False) -> str:
 
 def _consequences(view: _View, root: Diagnosis) -> Page:
     seen = {root.id}
-    tree = _branches(view, root, view.width - 2, seen)
-    return [*_section("Consequences"), *prefixed(tree, "  ", "  ")] if tree else []
+    below = [view.by_id[i] for i in root.consequences if i in view.by_id and i != root.id]
+    parts = [each for each in below if _is_same_event(root, each)]
+    seen.update(d.id for d in below)
+    page: Page = []
+    for title, group in (
+        ("Part of it", parts),
+        ("Consequences", [each for each in below if each not in parts]),
+    ):
+        tree = _grouped(view, group, view.width - 2, seen)
+        page += [*_section(title), *prefixed(tree, "  ", "  ")] if tree else []
+    return page
+
+
+def _is_same_event(root: Diagnosis, below: Diagnosis) -> bool:
+    """Whether a rule that finds roots itself begins with the record that the root begins with."""
+    first = [_spot(each.chain[0].event) for each in (root, below) if each.chain]
+    return below.tier == "root" and len(first) == 2 and first[0] == first[1]
 
 
 def _branches(view: _View, parent: Diagnosis, width: int, seen: set[str]) -> Page:
-    """The consequences of a diagnosis, grouped by rule; each diagnosis appears once."""
+    """The consequences of a diagnosis; each diagnosis appears once."""
     below = [view.by_id[i] for i in parent.consequences if i in view.by_id and i not in seen]
     seen.update(d.id for d in below)
+    return _grouped(view, below, width, seen)
+
+
+def _grouped(view: _View, below: list[Diagnosis], width: int, seen: set[str]) -> Page:
+    """The branches of these diagnoses, grouped by rule."""
     groups: dict[object, list[Diagnosis]] = {}
     for diagnosis in below:
         key = diagnosis.id if view.verbose or diagnosis.consequences else diagnosis.rule
@@ -515,5 +535,7 @@ def _next(view: _View) -> list[str]:
         explained = f"{command}   # every line about this {kind}"
         commands.append(explained if len(explained) <= view.width - len("Next: ") else command)
     if report.capture.kind == "live":
-        commands.append("raydoctor collect   # keeps this evidence, also the files named live/…")
+        commands.append(
+            "raydoctor collect   # keeps this evidence, including the files named live/…"
+        )
     return commands

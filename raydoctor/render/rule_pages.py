@@ -79,7 +79,7 @@ causes: `raydoctor diagnose` decides between them by evidence.
 
 ## By name
 
-Tiers: a *root* is where an incident starts. A *cause* explains symptoms, and may itself have a root.
+Tiers: a *root* is where an incident starts. A *cause* explains symptoms, and may itself have a root cause.
 A *symptom* is what the program saw.
 
 {rules}"""
@@ -142,10 +142,13 @@ def _with_links(text: str, names: set[str]) -> str:
 
 def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
     """Commands that search the logs by hand."""
-    lines = [f"{command}   # {files}" for command, files in render.commands(searched(rule, users))]
-    if not lines:
-        return []
-    return ["## Search the logs by hand", markdown.fence("\n".join(lines), language="bash")]
+    parts: list[str] = []
+    for title, signals in render.sorted_signals(rule, searched(rule, users)):
+        lines = [f"{command}   # {files}" for command, files in render.commands(signals)]
+        parts += [f"## {title}", markdown.fence("\n".join(lines), language="bash")]
+    if any("DRIVER_OUTPUT" in part for part in parts):
+        parts.append("`DRIVER_OUTPUT` stands for a file with what the program printed.")
+    return parts
 
 
 def searched(rule: Rule, users: Mapping[str, int]) -> list[Signal]:
@@ -193,7 +196,9 @@ def _example(rule: Rule) -> list[str]:
             _text.short_ids(_text.printable(text)) for text in content.rstrip("\n").split("\n")
         ]
         shown = [text[:_EXAMPLE_WIDTH] + "…" * (len(text) > _EXAMPLE_WIDTH) for text in lines]
-        more = [f"… {len(lines) - _EXAMPLE_LINES} more lines"] * (len(lines) > _EXAMPLE_LINES)
+        more = [f"… {_text.plural(len(lines) - _EXAMPLE_LINES, 'more line')}"] * (
+            len(lines) > _EXAMPLE_LINES
+        )
         if content.strip():
             parts += [f"`{path}`", markdown.fence("\n".join([*shown[:_EXAMPLE_LINES], *more]))]
     return parts

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from raydoctor.capture.layout import files_of
+from raydoctor.capture.layout import DRIVER_OUTPUT, files_of
 from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
-from raydoctor.render.page import Page, line, paragraph
+from raydoctor.render.page import Page, line, paragraph, plain_line
 
 if TYPE_CHECKING:
     from raydoctor.case.rule import Example, Rule, Signal
@@ -34,6 +34,7 @@ _ORDINARY = (
     "submission.started",
 )
 """Records of healthy sessions, and the beginnings of all exceptions: searches for them find everything."""
+_PLACEHOLDER = "DRIVER_OUTPUT"
 _LETTERS = 8
 """Letters that a literal must have, unless it reports a failure: ` MiB, ` is in too many lines."""
 
@@ -65,7 +66,7 @@ def catalogue(rules: Sequence[Rule], width: int) -> Page:
 
 TIERS = {
     "root": "where an incident starts",
-    "cause": "explains symptoms, and may itself have a root",
+    "cause": "explains symptoms, and may itself have a root cause",
     "symptom": "what the program saw",
 }
 
@@ -113,11 +114,11 @@ def _heading(rule: Rule) -> dict[str, Any]:
 def rule_page(rule: Rule, width: int) -> Page:
     """A rule's page: its text, literals to search for, remedies and an example."""
     head = line(
-        *((rule.name, "rule"), "  ", (rule.severity, rule.severity)),
-        (f", {rule.tier}: {TIERS[rule.tier]}", "dim"),
+        *((rule.name, "rule"), "  severity: ", (rule.severity, rule.severity)),
+        (f"; tier: {rule.tier} ({TIERS[rule.tier]})", "dim"),
     )
     page = [head, (), *_prose(rule.doc, width)]
-    page += _signals([s for s in rule.looks_for if is_specific(s)])
+    page += _signals(rule)
     page += _remedies(rule, width)
     page += _example(rule)
     return page
@@ -164,12 +165,33 @@ def items(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def _signals(signals: Sequence[Signal]) -> Page:
-    searches = list(commands(signals))
-    page = [
-        line((command, "code"), (f"   # {files}", "dim"), indent=2) for command, files in searches
-    ]
-    return [line(("Search the logs by hand", "strong")), *page, ()] if page else []
+def _signals(rule: Rule) -> Page:
+    page: Page = []
+    for title, signals in sorted_signals(rule, filter(is_specific, rule.looks_for)):
+        page += [line((title, "strong"))]
+        page += [
+            line((command, "code"), (f"   # {files}", "dim"), indent=2)
+            for command, files in commands(signals)
+        ]
+        page.append(())
+    if any(_PLACEHOLDER in plain_line(each) for each in page):
+        page[-1:] = [line(f"{_PLACEHOLDER} stands for a file with what the program printed."), ()]
+    return page
+
+
+def sorted_signals(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, list[Signal]]]:
+    """The signals under two titles: those in examples in which the rule finds something, and the others."""
+    found = "\n".join(
+        content
+        for example in rule.examples
+        if rule.name in (*example.roots, *example.consequences)
+        for content in example.files.values()
+    )
+    listed = list(signals)
+    if speaking := [s for s in listed if s.find in found]:
+        yield "Search the logs by hand: lines that speak for it", speaking
+    if others := [s for s in listed if s.find not in found]:
+        yield "Lines that give context, or speak against it", others
 
 
 def is_specific(signal: Signal) -> bool:
@@ -185,10 +207,12 @@ def commands(signals: Iterable[Signal]) -> Iterator[tuple[str, str]]:
         files = dict.fromkeys(map(files_of, signal.roles))
         by_literal.setdefault(signal.find, {}).update(files)
     for literal, files in by_literal.items():
-        shown = [*files][:_FILES]
+        of_program = files.pop(DRIVER_OUTPUT, True) is None
+        shown = [*files][:_FILES] or ["what the program printed"]
+        places = ["/tmp/ray/session_latest/logs/"] * bool(files) + [_PLACEHOLDER] * of_program
         yield (
-            f"grep -rF -e {shlex.quote(literal)} /tmp/ray/session_latest/logs/",
-            ", ".join([*shown, *(["…"] if len(files) > len(shown) else [])]),
+            f"grep -{'r' * bool(files)}F -e {shlex.quote(literal)} {' '.join(places)}",
+            ", ".join([*shown, *(["…"] if len(files) > _FILES else [])]),
         )
 
 
@@ -223,7 +247,8 @@ def _example(rule: Rule) -> Page:
         page.append(line((path, "path"), indent=2))
         page += [line((_text.short_ids(text), "dim"), indent=4) for text in lines[:_EXAMPLE_LINES]]
         if len(lines) > _EXAMPLE_LINES:
-            page.append(line((f"… {len(lines) - _EXAMPLE_LINES} more lines", "dim"), indent=4))
+            left = _text.plural(len(lines) - _EXAMPLE_LINES, "more line")
+            page.append(line((f"… {left}", "dim"), indent=4))
     return page
 
 

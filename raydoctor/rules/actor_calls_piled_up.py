@@ -99,7 +99,7 @@ def _queued_now(case: Case) -> Iterator[Finding]:
         ]
         of = class_name if len(actors) == 1 else f"{len(actors)} {class_name} actors"
         yield Finding(
-            f"Calls of {name} are submitted faster than {of} can execute them: {count} calls wait now",
+            f"Calls to {name} are submitted faster than {of} can execute them: {count} calls wait now",
             (
                 *(
                     Link(row, f"Ray counts {row['count']} calls in state {row['state']}")
@@ -126,7 +126,7 @@ def _limited(case: Case, name: str, method: str, events: list[Event]) -> Finding
     limit = events[0]["limit"]
     covered = [e for e in case.of("driver.exception") if e["type"] == "PendingCallsLimitExceeded"]
     return Finding(
-        f"Calls of {name}.{method} were submitted faster than the actor executes them: {limit} calls waited, the limit of max_pending_calls",
+        f"Calls to {name}.{method} were submitted faster than the actor executes them: {limit} calls waited, the limit of max_pending_calls",
         (Link(events[0], f"Ray refused the call because {limit} calls were waiting"),),
         explains=(Entity("actor-queue", name),),
         subjects=(Subject("actor", None, name),),
@@ -140,7 +140,7 @@ def _warned(actor: str, events: list[Event]) -> Finding:
     last = max(events, key=lambda e: int(e["pending"]))
     name = last["class_name"]
     return Finding(
-        f"Calls of {name} are submitted faster than the actor executes them: more than {last['pending']} calls wait in the caller's memory",
+        f"Calls to {name} are submitted faster than the actor executes them: more than {last['pending']} calls wait in the caller's memory",
         (Link(last, f"Ray reports more than {last['pending']} calls that wait to be sent"),),
         explains=(Entity("actor-queue", actor),),
         subjects=(Subject("actor", last["actor"] or None, name),),

@@ -1,8 +1,8 @@
 """Actors wait for each other in a cycle, so that none of their calls can ever return.
 
 ## What you see
-Nothing moves and nothing fails, or `GetTimeoutError` if the program has a time limit. Every actor of the cycle is in the
-middle of a method, and further calls wait in its queue.
+Nothing moves and nothing fails, except with `GetTimeoutError` if the program sets a timeout. Every actor of the cycle
+is in the middle of a method, and further calls wait in its queue.
 
 ## Why
 An actor runs one method at a time (without `max_concurrency`, threads or `async`). In a deadlock, a method waits in
@@ -11,9 +11,9 @@ wait stays in the queue of an actor that waits. The shortest such cycle is an ac
 
 Ray does not log deadlocks. But every core worker logs once a minute how many calls it serves
 (`CoreWorkerService.grpc_server.PushTask … active`), how many it waits for (`grpc_client.PushTask … active`), and which
-actors it has handles of (`received notification on actor`). raydoctor reports a deadlock if all of a group of actors serve
-and wait, hold handles of no other busy actor, and do not change from one table to the next. (Read with Ray 2.9.3, 2.40,
-2.50 and 2.60.)
+actors it has handles of (`received notification on actor`). raydoctor reports a deadlock if all of a group of actors
+serve and wait, hold handles of no other busy actor, and do not change from one table to the next. (Measured with Ray
+2.9.3, 2.40, 2.50 and 2.60.)
 
 ## Confirm
 - `ray stack` on the nodes: each actor is in `get_objects (ray/_private/worker.py)`, below its own method.

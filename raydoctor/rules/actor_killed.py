@@ -13,8 +13,9 @@
 None of these is a crash: Ray ended the process as requested. The order is wrong: the program cleans up too early, a loop
 calls the actor once more after its end, or the only handle was a local variable of a function that has returned.
 
-Which handles keep an actor alive depends on the version. A handle from `ray.get_actor` does with 2.9.3 and 2.20, but not
-with 2.40, 2.50 and 2.60 (measured). There only the handle that `.remote()` returned, and its copies, keep it alive.
+Which handles keep an actor alive depends on the version. A handle from `ray.get_actor` keeps it alive with 2.9.3 and
+2.20, but not with 2.40, 2.50 and 2.60 (measured). With these, only the handle that `.remote()` returned and its copies
+keep the actor alive.
 
 ## Confirm
 - The actor's own core log (`python-core-worker-*.log`) records the reason and the time beside `exit_detail=`.
@@ -30,8 +31,8 @@ with 2.40, 2.50 and 2.60 (measured). There only the handle that `.remote()` retu
 ## Not this when
 The process that created the actor died (`actor-owner-died`), or the actor's own process was killed or crashed
 (`worker-vanished`, `worker-native-crash`). An actor that ended on purpose is not reported if no call failed, or if the
-program caught the error. The exception is a capture that contains only this actor's log, without any
-record of its callers: there, the last reference's end is a warning.
+program caught the error. If the capture contains this actor's log but no record of its callers, the removal of the last
+reference is reported as a warning.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _of_its_own_log(case: Case) -> Iterator[Finding]:
     names = [n for e in ends[0].entities if e.kind == "worker" for n in case.names.get(e.value, ())]
     actor = Death("", class_name=names[-1] if names else "", pid=ends[0].pid)
     yield Finding(
-        f"{_subject(actor)} was ended by Ray, out of scope (no handle was left): calls and ray.get on it fail or never return",
+        f"{_subject(actor)} was ended by Ray because no handle was left: calls to it fail or never return",
         (Link(ends[0], f"{actor.label} records why it exits: {ends[0]['detail']}"),),
         subjects=(Subject("actor", None, actor.class_name or None, actor.pid),),
         severity="warning",
@@ -179,7 +180,7 @@ def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
     end = {
         actors.BY_KILL: f"{subject} {was} killed by ray.kill",
         actors.BY_EXIT: f"{subject} called exit_actor()",
-        actors.BY_SCOPE: f"{subject} {was} ended by Ray, out of scope (no handle was left)",
+        actors.BY_SCOPE: f"{subject} {was} ended by Ray because no handle was left",
         actors.BY_GROUP: f"{subject} {was} ended by Ray because the placement group had been removed",
     }[kind]
     they = "they were" if many else "it was"
@@ -405,7 +406,7 @@ EXAMPLES: tuple[Example, ...] = (
         "only the log of an actor whose last handle is gone, of Ray 2.40",
         {_OWN_LOG: _OWN_SCOPE},
         says=(
-            "(pid 386) was ended by Ray, out of scope (no handle was left)",
+            "(pid 386) was ended by Ray because no handle was left",
             "at the top level of",
         ),
         severity="warning",

@@ -15,7 +15,7 @@ ended, the report lists this finding as its consequence.
 ## Confirm
 - `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID
   followed by 48 `f` belongs to a driver.
-- The owner's raylet logs `Killing leased worker because its owner died` (2.52+), or before that `The leased worker … is
+- The owner's raylet logs `Killing leased worker because its owner died` (2.52 and later) or `The leased worker … is
   killed because the owner process … died`.
 
 ## Fix

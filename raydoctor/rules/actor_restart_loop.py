@@ -14,7 +14,7 @@ repeat the failure and hide it.
 - `gcs_server.out` has `Actor is failed on worker … need_reschedule = 1, … remaining_restarts = <n>` once per death, and
   `<n>` counts down (`-1`: infinite).
 - `ray list actors --detail` of a live cluster shows `num_restarts`.
-- The report lists the cause of the single deaths as the root, if the logs record it.
+- The report lists the cause of the individual deaths as the root, if the logs record it.
 
 ## Fix
 Fix the cause of the deaths. Until then, let the call that kills the actor fail instead of being repeated: `max_task_retries=0`. A limit

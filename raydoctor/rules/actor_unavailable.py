@@ -1,4 +1,4 @@
-"""A call of an actor failed because the caller could not reach the actor at that moment.
+"""A call to an actor failed because the caller could not reach the actor at that moment.
 
 ## What you see
 `ray.exceptions.ActorUnavailableError: The actor … is unavailable: The actor is temporarily unavailable: RpcError: … The
@@ -9,8 +9,8 @@ The connection between caller and actor broke while the GCS counts the actor as 
 process is frozen or restarts after a crash, its machine is overloaded, or the network fails. Ray cannot determine whether
 the actor executed the call, so it does not repeat the call by itself.
 
-The class exists since Ray 2.12. Ray 2.9.3 raises a `RayActorError` that names the actor but no cause. The caller's core log
-has the `RPC Error message`.
+`ActorUnavailableError` exists since Ray 2.12. Ray 2.9.3 raises a `RayActorError` that names the actor but no cause. The
+caller's core log has the `RPC Error message`.
 
 ## Confirm
 - `ray list actors --detail` shows the actor's state and number of restarts.
@@ -144,7 +144,7 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
 
 _KILLED = (
     Remedy(
-        "Wait for calls on an actor before ray.kill ends it, also with no_restart=False",
+        "Wait for calls on an actor before ray.kill ends it, even with no_restart=False",
         ("ray.get(pending)   # all calls on the actor", "ray.kill(actor, no_restart=False)"),
         doc="https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html",
     ),

@@ -37,7 +37,7 @@ from raydoctor.case.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STAR
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared import cluster, kernel
 from raydoctor.rules.shared.cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
 from raydoctor.rules.shared.traceback import parse
 
@@ -190,7 +190,8 @@ def _links(agent: _Agent) -> Iterator[Link]:
     for event in agent.sigterm[-1:]:
         yield Link(event, f"the {agent.name} received SIGTERM")
     for event in agent.exited[:1]:
-        yield Link(event, f"the raylet reports that the {agent.name} exited")
+        zero = " (Ray logs exit code 0 even if it was killed)" if event["code"] == "0" else ""
+        yield Link(event, f"the raylet reports that the {agent.name} exited{zero}")
     yield Link(agent.failed, "the raylet ends itself and its node because its agent died")
 
 
@@ -210,7 +211,7 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
         Gap(
             f"kernel log{f' of {ip}' if ip else ''}",
             f"not in the capture: it records whether the kernel killed the {agent.name} (memory, SIGSEGV)",
-            "On that node: dmesg -T > dmesg.txt, then copy the file next to the logs.",
+            kernel.SAVE_LOG,
         ),
     )
 
@@ -231,7 +232,10 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     find = Remedy(
         f"Find out what ended the {agent.name}",
         (
-            paste.shell("tail -50 logs/{agent}.log logs/{agent}.err", agent=agent.name),
+            paste.shell(
+                "tail -50 /tmp/ray/session_latest/logs/{agent}.log /tmp/ray/session_latest/logs/{agent}.err   # on that node",
+                agent=agent.name,
+            ),
             "dmesg -T | grep -iE 'killed process|segfault'   # on that node",
             "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # compare with a working environment",
         ),

@@ -1,8 +1,8 @@
 """A coroutine of an async actor blocks the event loop, so that no other call of the actor can proceed.
 
 ## What you see
-Every call of one async actor hangs, even trivial ones, or `GetTimeoutError`. If a coroutine blocks in `ray.get`, the worker
-prints once `Using blocking ray.get inside async actor. This blocks the event loop.`
+Every call to one async actor hangs, even a trivial one, or ends with `GetTimeoutError`. If a coroutine blocks in
+`ray.get`, the worker prints once `Using blocking ray.get inside async actor. This blocks the event loop.`
 
 ## Why
 All coroutines of an async actor share one thread. While one of them is in `ray.get`, `time.sleep`, a request without `await`
@@ -15,7 +15,8 @@ Ray logs only a blocking `ray.get`. Other blocking calls appear in the logs only
 
 ## Confirm
 - `ray stack` on its node: in `AsyncIO Thread: default` the innermost frame should be `select`. A frame of your own code
-  there is the blocking call. Save the output next to the logs as `ray-stack.txt` and diagnose again.
+  there is the blocking call. Save the output as `ray-stack.txt` in the folder of the logs, and diagnose that folder
+  again.
 - `runtime_env={"env_vars": {"PYTHONASYNCIODEBUG": "1"}}` logs every step longer than 0.1 s.
 
 ## Fix

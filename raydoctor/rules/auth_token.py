@@ -17,8 +17,8 @@ With `RAY_AUTH_MODE=token` (Ray 2.52 and later) all processes of a cluster must 
 - `sha256sum ~/.ray/auth_token` on both sides: equal tokens have equal sums, and the output does not reveal the token.
 
 ## Fix
-Give the process the head's token (a file with mode 600, or a Kubernetes Secret). If the network keeps strangers out, set
-`RAY_AUTH_MODE=disabled` on both sides instead.
+Give the process the head's token (a file with mode 600, or a Kubernetes Secret). If only trusted machines can reach the
+cluster, set `RAY_AUTH_MODE=disabled` on both sides instead.
 
 ## Not this when
 The only record is `Missing authorization header in request!`: the GCS of a healthy cluster logs it about once a minute.
@@ -205,8 +205,10 @@ def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Or disable tokens on both sides, if the network keeps strangers out",
-            ("export RAY_AUTH_MODE=disabled   # for ray start on every node, and for the driver",),
+            "Or disable tokens on both sides, if only trusted machines can reach the cluster",
+            (
+                "export RAY_AUTH_MODE=disabled   # on every node before ray start, and for the driver",
+            ),
             risk="disruptive",
             since=(2, 52),
             doc=_DOC,

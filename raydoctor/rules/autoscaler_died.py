@@ -1,8 +1,8 @@
 """The autoscaler ended with an exception: no node is added or removed any more.
 
 ## What you see
-The driver prints `The autoscaler failed with the following error:` and a traceback. `monitor.log` has the same traceback
-after `Error in monitor loop`. The autoscaler v2 writes only `monitor.log`.
+The driver prints `The autoscaler failed with the following error:` and a traceback. `monitor.log` has the same
+traceback after `Error in monitor loop`. Version 2 of the autoscaler writes only to `monitor.log`.
 
 ## Why
 The autoscaler is the process `monitor.py` on the head. Running tasks continue, but requests that need another node wait

@@ -1,25 +1,26 @@
 """`ray.cancel` reached a running task, and the task kept running.
 
 ## What you see
-`ray.cancel(ref)` returns at once, as always. `ray.get(ref)` still waits, and the worker still holds its CPU. The worker's
-core log has `Cancelling a running task` or `Cancel an actor task`, and no end of the task after it.
+`ray.cancel(ref)` returns at once, as always. `ray.get(ref)` still waits, and the worker still holds its CPU. The
+worker's `python-core-worker-*.log` contains `Cancelling a running task` or `Cancel an actor task`, and nothing after it
+says that the task ended.
 
 ## Why
-Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. Python handles it only between two steps of
-Python code: not in `time.sleep`, a lock, a socket, a subprocess or native code until these return (measured with Ray 2.60:
-none of them within six seconds). `except BaseException:` or a bare `except:` swallows it. Ray does not interrupt actor
-methods that are not coroutines.
+Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. Python handles it only between two
+steps of Python code: not in `time.sleep`, a lock, a socket, a subprocess or native code until these return (measured
+with Ray 2.60: none was interrupted within six seconds). `except BaseException:` or a bare `except:` swallows it. Ray
+cancels a coroutine of an async actor at its next `await`, and does not interrupt other actor methods.
 
 ## Confirm
 - `ray list tasks --detail --filter state=RUNNING` still lists the task.
 - `py-spy dump --pid PID` on its node shows its call stack.
 
 ## Fix
-- Run `raydoctor cancel TASK_ID`. It interrupts the task, also in a sleep or a lock, then ends its worker if necessary, and
-  prevents a retry.
+- Run `raydoctor cancel TASK_ID`. It interrupts the task, even in a sleep or while it waits for a lock, then ends its
+  worker if necessary, and prevents a retry.
 - `ray.cancel(ref, force=True)` kills the worker at once.
-- A method that is a coroutine, or that runs in one of several threads, ends only with its actor. The actor's state is then
-  lost: `raydoctor cancel TASK_ID --kill-actor`.
+- If a coroutine blocks between awaits or swallows `CancelledError`, or if a method runs in one of several threads, only
+  the end of its actor ends it: `raydoctor cancel TASK_ID --kill-actor`. The actor's state is then lost.
 - In the task: catch `Exception`, not `BaseException`; wait in small steps; check
   `ray.get_runtime_context().is_canceled()` in loops (2.54 has it, 2.50 does not).
 

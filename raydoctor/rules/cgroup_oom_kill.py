@@ -1,4 +1,4 @@
-"""A worker was killed, its cgroup recorded a kill for lack of memory, and the kernel log is not readable.
+"""A worker was killed, its cgroup counted an OOM kill, and the kernel log is not readable.
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a container

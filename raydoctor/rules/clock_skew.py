@@ -259,7 +259,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=CORES   # plus your other options, on that node, one less than its number of cores",
+                    "ray start --num-cpus=CORES   # plus your other options. On that node: CORES is one less than its number of cores",
 "ray.init(num_cpus=CORES)   # if the program starts Ray",
                     "vmstat 1 5; dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),
@@ -268,7 +268,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             ),
             Remedy(
                 "Or allow 10 failed health checks of 30 s each (set on the head, before ray start)",
-                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before the program that calls ray.init()",),
+                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start. If the program starts Ray: before the program",),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),

@@ -1,20 +1,21 @@
-"""Requests that an idle cluster could place wait forever: actors, or tasks that are waiting too, hold the resources.
+"""Requests wait forever although the cluster is large enough: actors, or tasks that wait themselves, hold the resources.
 
 ## What you see
-Nothing moves, or `GetTimeoutError`. raylet.out contains once: `… cannot be scheduled right now. You can ignore this message if
-this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all cluster resources being claimed by actors`.
-Drivers print a warning of the autoscaler up to Ray 2.50, and nothing in 2.60.
+Nothing moves, or `GetTimeoutError`. raylet.out contains once: `… cannot be scheduled right now. You can ignore this
+message if this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all cluster resources being
+claimed by actors`. Up to Ray 2.50 the driver prints a warning of the autoscaler; with 2.60 it prints nothing.
 
 ## Why
-An actor holds the resources that it requested as long as it is alive, busy or not. (An actor that requests none needs a
-CPU to be placed and holds none.) If actors hold all of a resource, tasks wait until an actor ends. A task that waits in
-`ray.get` for a child releases its CPUs, but not its GPUs, memory or custom resources.
+An actor holds the resources that it requested as long as it is alive, busy or not. (An actor that requests no resources
+needs one free CPU to be placed, but does not keep it.) If actors hold all of a resource, tasks wait until an actor
+ends. A task that waits in `ray.get` for a child releases its CPUs, but not its GPUs, memory or custom resources.
 
 ## Confirm
-- `ray status` shows that everything is used, and lists `Pending Demands`.
-- `ray list actors --filter state=ALIVE --detail` shows which actors are alive, also those of other jobs.
+- `ray status` shows that everything is used, and lists `Pending Demands` (older Ray: `Demands`).
+- `ray list actors --filter state=ALIVE --detail` shows which actors are alive, including those of other jobs.
 - `Resource usage {` in debug_state.txt, and in raylet.out right after the message, lists the holders and their amounts.
-- On a live cluster, `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows which tasks wait for what.
+- On a live cluster, `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows which tasks wait, and for
+  which resources.
 
 ## Fix
 Start fewer actors, make them smaller (`num_cpus=0.5`, or `num_cpus=0` for actors that only coordinate), end them when their
@@ -309,7 +310,7 @@ def _remedies(holders: list[waiting.DumpedHolder], demand: _Demand) -> tuple[Rem
         *(_fewer(actors, demand) if actors else ()),
         *((_NESTED_GET,) if holders and not actors else ()),
         Remedy(
-            "List all actors that hold resources, those of other jobs included, and end the ones no longer needed",
+            "List all actors that hold resources, including those of other jobs, and end those that are no longer needed",
             waiting.END_ACTORS,
             risk="destructive",
         ),

@@ -23,8 +23,8 @@ GPU ends its process after each call, which frees torch's cache; for a task that
 
 ## Not this when
 - The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
-- A program catches the exception and continues with smaller batches. A printed line alone is only a warning,
-  and none if the GCS's log is in the capture and records no failure.
+- A program catches the exception and continues with smaller batches. A printed line alone is reported as a warning, or
+  not at all if the GCS's log is in the capture and records no failure.
 """
 
 from __future__ import annotations

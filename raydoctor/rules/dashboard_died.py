@@ -42,7 +42,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live import examples as sample
@@ -211,9 +211,9 @@ def _exit_code(code: int) -> str:
 _READ_ERROR = Remedy(
     "Read why the dashboard ended, and check the packages that it needs",
     (
-        "tail -50 logs/dashboard.err logs/dashboard.log",
+        "tail -50 /tmp/ray/session_latest/logs/dashboard.err /tmp/ray/session_latest/logs/dashboard.log",
         "pip check; pip install -U 'ray[default]'   # the version that the cluster runs",
-        "ray start --head --include-dashboard=false   # plus your other options, or run without it",
+        "ray start --head --include-dashboard=false   # plus your other options. Or run without the dashboard",
         "ray.init(include_dashboard=False)   # if the program starts Ray",
     ),
     doc=_DOC,
@@ -325,7 +325,7 @@ def _same_failure(case: Case) -> Iterator[Event]:
 _KERNEL = Gap(
     "kernel log of the head",
     "not in the capture: it records whether the kernel's OOM killer ended the dashboard",
-    "On the head: dmesg -T > dmesg.txt, and add this file to the logs.",
+    kernel.SAVE_LOG,
 )
 
 
@@ -338,7 +338,7 @@ def _inspect(pid: int | None) -> Remedy:
     steps = (
         paste.shell("py-spy dump --pid {pid:pid}   # on the head", pid=pid or ""),
         paste.shell("top -p {pid:pid}", pid=pid or ""),
-        "tail -50 logs/dashboard*.log",
+        "tail -50 /tmp/ray/session_latest/logs/dashboard*.log",
     )
     return Remedy("Find out what the dashboard is doing", steps, doc=_DOC)
 
@@ -348,7 +348,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
         Remedy(
             title,
             (
-                "tail -50 logs/dashboard.log logs/dashboard.err; dmesg -T | grep -i 'killed process'",
+                "tail -50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err; dmesg -T | grep -i 'killed process'",
                 "ray stop && ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
             ),
             risk="destructive",

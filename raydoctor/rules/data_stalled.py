@@ -33,9 +33,9 @@ function needs that long, raise the timeout (Ray 2.58 and later).
     ds = ds.map_batches(f, num_cpus=0.5, concurrency=2)                                        # requests less
 
 ## Not this when
-A function of the pipeline raised an exception (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
-`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average. It
-becomes a warning if the driver's output repeats the message until it ends.
+A function of the pipeline raised an exception (`task-exception`), or Ray's memory monitor killed its workers
+(`ray-oom-kill`, `oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than
+the average. It becomes a warning if the driver's output repeats the message until it ends.
 """
 
 from __future__ import annotations

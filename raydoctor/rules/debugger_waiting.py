@@ -236,7 +236,7 @@ def _by_debugpy(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     if not host:
         return (first,)
     is_open = not host.startswith("127.")
-    warning = ". Whoever reaches this port can run code in the worker: Ray asks for no password"
+    warning = ". Every process that reaches this port can run code in the worker: Ray asks for no password"
     launch = paste.python(
         '{{"type": "debugpy", "request": "attach", "connect": {{"host": {host}, "port": {port:number}}}}}',
         host=host,

@@ -412,7 +412,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start, or before the program that calls ray.init(), default: 512 MB and 5",
+            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start (default: 512 MB and 5). If the program starts Ray: before the program",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,
@@ -436,10 +436,10 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
     """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
         title = f"Restore Ray's default threshold: it was set to {room.percent:g}%"
-        step = "unset RAY_local_fs_capacity_threshold        # default: 0.95, before ray start, on every node"
+        step = "unset RAY_local_fs_capacity_threshold   # on every node, before ray start. The default is 0.95"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
-        step = "export RAY_local_fs_capacity_threshold=0.99   # before ray start, or before the program that calls ray.init(), on every node"
+        step = "export RAY_local_fs_capacity_threshold=0.99   # on every node, before ray start. If the program starts Ray: before the program"
     else:
         return ()
     return (Remedy(title, (step,), risk="disruptive", doc=store.SPILLING_DOC),)

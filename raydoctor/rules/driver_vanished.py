@@ -45,7 +45,7 @@ from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared import cluster, kernel
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 
 _DRIVERS = (*DRIVER, "core-driver")
@@ -174,8 +174,8 @@ def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -
 def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
     code = Gap(
         "the driver's exit code",
-        "not in any log: 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an exception of Python, another number sys.exit or os._exit",
-        "Run echo $? after the command, or read the exit code from the scheduler or container.",
+        "not in any log: 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an uncaught Python exception, any other number sys.exit or os._exit",
+        "Read the exit code from the scheduler or the container. For the next run: python PROGRAM, then echo $?",
     )
     if "kernel" in case.roles:
         return (code,)
@@ -187,7 +187,7 @@ def _kernel_gap(pid: int | None) -> Gap:
     return Gap(
         "kernel log of the driver's machine",
         f"not in the capture: it records whether the kernel's OOM killer ended {driver}",
-        "Run dmesg -T > dmesg.txt there, and add this file to the logs.",
+        kernel.SAVE_LOG,
     )
 
 
@@ -197,7 +197,7 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
             "Find out what ended the driver",
             (
                 paste.shell(
-                    "dmesg -T | grep -iw 'killed process {pid:pid}'   # for a container, the kernel logs another pid",
+                    "dmesg -T | grep -iw 'killed process {pid:pid}'   # a container has pids of its own: then search without the pid, and compare the time",
                     pid=job.driver_pid,
                 )
                 if job and job.driver_pid

@@ -376,7 +376,7 @@ def _remedies() -> tuple[Remedy, ...]:
             f"Allow {_ENOUGH} open files where Ray is started, on every node, and start Ray again",
             (
                 paste.shell(
-                    "ulimit -n {enough}; ray start   # plus your other options, in the same shell. Hard limit: /etc/security/limits.conf",
+                    "ulimit -n {enough}; ray start   # plus your other options. In the same shell. Hard limit: /etc/security/limits.conf",
                     enough=_ENOUGH,
                 ),
                 paste.shell(
@@ -395,7 +395,7 @@ def _remedies() -> tuple[Remedy, ...]:
         Remedy(
             "Until then run fewer workers on each node",
             (
-                "ray start --num-cpus=FEWER   # plus your other options, or larger num_cpus= for the actors",
+                "ray start --num-cpus=FEWER   # plus your other options. Or give the actors a larger num_cpus=",
                 "ray.init(num_cpus=FEWER)   # if the program starts Ray",
             ),
             doc=_DOC,

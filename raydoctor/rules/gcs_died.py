@@ -36,6 +36,7 @@ from raydoctor.cluster import hosts, tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import kernel
 from raydoctor.rules.shared.cluster import (
     CHECK_FAILED,
     DAEMON_CRASH,
@@ -274,7 +275,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
             Gap(
                 "kernel log of the head",
                 "not in the capture: it records whether the kernel's OOM killer ended gcs_server",
-                "On the head: dmesg -T > dmesg.txt",
+                kernel.SAVE_LOG,
             )
         )
     return tuple(gaps)
@@ -323,7 +324,7 @@ def _keep_state() -> Remedy:
     return Remedy(
         "Keep the state of the GCS in Redis, so that a new GCS can take over",
         (
-            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start, or before the program that calls ray.init(). KubeRay: gcsFaultToleranceOptions",
+            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start. If the program starts Ray: before the program. KubeRay: gcsFaultToleranceOptions",
         ),
         risk="disruptive",
         doc=GCS_DOC,

@@ -10,10 +10,10 @@ then `Failed to get cluster ID from GCS server: TimedOut`. On a worker node of `
 for head node to start.` On its head: `Waiting for nodes to start... 1/2 nodes started` again and again.
 
 ## Why
-Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s`
-(60 s). If one node or driver lost it, the cause is the network between: a firewall, a VPN, a changed address, a lost
-link. If even the raylet on the head lost it, the network is not the cause: the GCS was paused (no CPU left on the head,
-swapping, a paused machine) or answered too slowly.
+Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
+s). If one node or driver lost it, the cause is the network between it and the head: a firewall, a VPN, a changed
+address, a lost link. If even the raylet on the head lost it, the network is not the cause: the GCS was paused (no CPU
+left on the head, swapping, a paused machine) or answered too slowly.
 
 A driver that never reached the GCS often has a wrong address. `:6379` has no host, because the variable for it was empty.
 8265 is the dashboard's port, and 10001 that of Ray Client; the GCS listens on 6379. Without an address, Ray takes it from
@@ -448,7 +448,7 @@ def _nodes_missing(case: Case, waits: list[Event], gave_up: list[Event]) -> Find
             ),
             Remedy(
                 "Wait longer than 30 s for nodes that start slowly",
-                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options, on every node",),
+                ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options. On every node",),
                 since=(2, 50),
             ),
         ),
@@ -531,7 +531,7 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         yield Remedy(
             "Wait longer than 30 s for a head that starts slowly",
             (
-                "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options, on every node",
+                "RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=180 ray symmetric-run   # plus your other options. On every node",
             ),
             since=(2, 50),
         )
@@ -577,7 +577,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (
             paste.shell(
-                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # before ray start, or before the program that calls ray.init()",
+                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # before ray start. If the program starts Ray: before the program",
                 seconds=4 * waited,
             ),
         ),

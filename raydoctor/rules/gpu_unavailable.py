@@ -397,7 +397,7 @@ def _own_group() -> Remedy:
 
 
 _DECLARED = (
-    "ray start --num-gpus=8   # plus your other options, the number that nvidia-smi -L lists",
+    "ray start --num-gpus=8   # plus your other options. 8: the number of GPUs that nvidia-smi -L lists",
     "ray.init(num_gpus=8)   # if the program starts Ray",
 )
 
@@ -441,7 +441,7 @@ def _address(ip: str) -> Remedy:
         (
             "ray list nodes   # the addresses that Ray registered",
             paste.shell(
-                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options, with the address of the node",
+                "export VLLM_HOST_IP={ip:address}; ray start --node-ip-address={ip:address}   # plus your other options. With the address of the node",
                 ip=ip,
             ),
         ),

@@ -106,13 +106,18 @@ def _finding(case: Case, limit: int, reports: list[Event], exits: list[WorkerExi
     failed = [e for e in case.of("task.failed") if _SIZES.search(e["status"])]
     names = evidence.join_names(e["name"] for e in failed)
     errors = [e for e in case.of("driver.exception") if _SIZES.search(e["what"])]
-    shown = failed[:1] or reports[:1]
+    # The line with the largest size, which the headline names.
+    shown = sorted([*failed, *reports], key=_size, reverse=True)[:1]
     actors = {e for x in (*failed, *errors) for e in x.entities if e.kind == "actor"}
+    several = len({e["name"] for e in failed}) > 1
+    subject = (
+        f"Messages of up to {size(max(sizes))}" if several else f"A message of {size(max(sizes))}"
+    )
     return Finding(
-        f"A message of {size(max(sizes))}{f' for {names}' if names else ''} exceeds the gRPC limit "
+        f"{subject}{f' (calls of {names})' if names else ''} {'exceed' if several else 'exceeds'} the gRPC limit "
         f"of {size(limit)}{_consequence(exits)}{_repeated(reports)}",
         (
-            *(Link(e, f"the message has {size(int(m['size']))}, and the limit is {size(limit)}") for e in shown if (m := _SIZES.search(e.text))),
+            *(Link(e, f"the message{_of(e)} is {size(_size(e))}, and the limit is {size(limit)}") for e in shown),
             *(evidence.exit_links(exits[0], most=1) if exits else ()),
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1] if e.line != (shown[0].line if shown else 0)),
         ),
@@ -124,6 +129,16 @@ def _finding(case: Case, limit: int, reports: list[Event], exits: list[WorkerExi
         remedies=_remedies(case, limit),
         covers=(*reports, *failed, *errors, *evidence.exit_events(exits), *(evidence.attempts_covered(case, exits) if exits else ())),
     )  # fmt: skip
+
+
+def _size(event: Event) -> int:
+    """Bytes of the message that an event is about; 0 if its text has lost them."""
+    found = _SIZES.search(event.text)
+    return int(found["size"]) if found else 0
+
+
+def _of(event: Event) -> str:
+    return f" for {event['name']}" if event["name"] else ""
 
 
 def _consequence(exits: list[WorkerExit]) -> str:
@@ -177,7 +192,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         "To gain time, set a higher limit on every node and for the driver (gRPC allows less than 2 GiB)",
         (
             paste.shell(
-                "export RAY_max_grpc_message_size={size}   # before ray start, or before the program that calls ray.init(), in bytes, on every node and for the driver",
+                "export RAY_max_grpc_message_size={size}   # bytes. On every node before ray start, and for the driver. If the program starts Ray: before the program",
                 size=min(limit * 2, 2**31 - 1),
             ),
         ),

@@ -5,17 +5,17 @@
 - Ray reports `Failed to connect to GCS`, `WrongClusterID`, raylets that end themselves, drivers and jobs that vanish.
 
 ## Why
-The GCS runs in the head. Without GCS fault tolerance its state is gone with it: jobs, actors and placement groups do not
-survive, and all workers register again with an empty cluster. The head ends if it exceeds its memory limit, if `ray start`
-fails, if its probes fail (a machine without CPU left is enough), or if the pod is deleted or taken away.
+The GCS runs in the head. Without GCS fault tolerance its state is gone with it: jobs, actors and placement groups do
+not survive, and all workers register again with an empty cluster. The head ends if it exceeds its memory limit, if `ray
+start` fails, if its probes fail (too little CPU is enough), or if the pod is deleted or taken away.
 
 ## Confirm
 - `kubectl get pod HEAD -o jsonpath='{.status.containerStatuses[*].lastState}'`; `kubectl logs HEAD -c ray-head --previous`.
 - `kubectl get events --field-selector involvedObject.name=HEAD`: `Unhealthy`, `Killing`.
 
 ## Fix
-Remove the reason of the restart. With GCS fault tolerance (`gcsFaultToleranceOptions` and a Redis), detached actors and the
-cluster survive the next one.
+Remove the reason for the restart. With GCS fault tolerance (`gcsFaultToleranceOptions` and a Redis), detached actors
+and the cluster survive the next one.
 
 ## Not this when
 The head ended because the whole cluster was deleted, or a RayJob with `shutdownAfterJobFinishes` was done.

@@ -6,9 +6,9 @@
 - Ray waits for the node, or the head never comes up and the RayJob stays in `Initializing`.
 
 ## Why
-The name or tag does not exist (a Ray version without an image for this Python or CUDA, a typing mistake), the registry requires a
-secret that the pod does not name, it limits anonymous pulls, or the machine cannot reach it. `no matching manifest` means that
-the image does not exist for the machine's processor.
+The name or tag does not exist (a Ray version without an image for this Python or CUDA, a typing mistake), the registry
+requires a secret that the pod does not name, the registry limits anonymous pulls, or the machine cannot reach it. `no
+matching manifest` means that the image does not exist for the machine's processor.
 
 ## Confirm
 - `kubectl describe pod POD`: the event `Failed`; `docker pull IMAGE` or `crane manifest IMAGE` elsewhere.

@@ -17,7 +17,7 @@ amounts. The usual causes:
   `TaskUnschedulableError`.
 
 ## Confirm
-- `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` what is requested.
+- `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` (older Ray: `Demands`) what is requested.
 - `ray list nodes --detail`: what each node has. A request must fit on one node.
 - `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`, `label_selector`.
 
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
@@ -239,7 +240,7 @@ def _finding(
     many = count > 1 and request.live is not None
     fate = (
         f"{'they wait' if many else 'it waits'} forever"
-        if severity == "error" and not over
+        if severity == "error" and not (over or cancelled)
         else "it was never scheduled"
     )
     lack = _lack(request, nodes, short)
@@ -251,16 +252,24 @@ def _finding(
             *(Link(e, _shows(e, request.needs)) for e in reports),
             *(Link(e, "the autoscaler reports it again") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
             *(Link(e, f"{live_rows.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
-            *(Link(e, f"{e['name']} was cancelled while it waited, before it was created") for e in cancelled[:1]),
+            *(Link(e, _cancelled(e)) for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
         caused_by=(*_lost_nodes(case, request, seen.lost if seen else ()), *_not_provided(request)),
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
-        remedies=_remedies(request, nodes, short, seen, is_replica=is_replica),
+        remedies=_remedies(request, nodes, short, seen, _Waiter(_names(request, cancelled), is_replica)),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip
+
+
+def _cancelled(event: Event) -> str:
+    """What ended the wait, for a task or the creation of an actor."""
+    if not event["class_name"]:
+        return f"task {event['name']} was cancelled while it waited for resources"
+    actor = event["name"].removesuffix(".__init__")
+    return f"the creation of actor {actor} was cancelled while it waited for resources"
 
 
 def _since(request: _Request) -> str:
@@ -308,10 +317,9 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
         for e in case.of("task.failed")
         if "SchedulingCancelled" in e["status"] and _asked(e.message) == wanted
     ]
-    names = dict.fromkeys(e["class_name"].rpartition(".")[2] or e["function"] for e in cancelled)
-    if names:
+    if names := _names(request, cancelled):
         kind = "Actor" if cancelled[0]["class_name"] else "Task"
-        return f"{kind} {evidence.join_names(names)}", cancelled
+        return f"{kind} {evidence.join_names(sorted(names))}", cancelled
     if again := waiting.retries(case, request.needs):
         return f"Task {evidence.join_names(e['function'] for e in again)}", []
     kinds = {_kind(event) for event in request.raylets}
@@ -433,25 +441,23 @@ def _remedies(
     nodes: list[resources.Needs],
     short: list[str],
     seen: now.Picture | None,
-    *,
-    is_replica: bool,
+    waiter: _Waiter,
 ) -> tuple[Remedy, ...]:
     needs = request.needs
     if seen and request.live and request.live.selectors and not short:
         return _label_remedies(request.live, seen)
-    given = _given(needs, nodes)
+    # Without a node to compare with, the request itself is all that is known.
+    less = [_less(waiter, _given(needs, nodes))] if nodes else []
+    # The supervisor of a submitted job: that program does not start Ray.
+    own = {n: needs[n] for n in short} if len(nodes) == 1 and waiter.names != _SUPERVISOR else None
     return (
         *_spelling(short or list(needs), nodes, needs),
-        _less(request, given, is_replica=is_replica),
-        waiting.add(
-            "Or add a node that has the resources",
-            needs,
-            {n: needs[n] for n in short} if len(nodes) == 1 else None,
-        ),
+        *less,
+        waiting.add(f"{'Or add' if less else 'Add'} a node that has the resources", needs, own),
         Remedy(
             "Let such requests fail instead of waiting",
             (
-                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start, or before the program that calls ray.init()",
+                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start. If the program starts Ray: before the program",
             ),
             risk="disruptive",
             since=(2, 44),
@@ -459,14 +465,32 @@ def _remedies(
     )
 
 
-def _less(request: _Request, given: resources.Needs, *, is_replica: bool) -> Remedy:
+_SUPERVISOR = {"JobSupervisor"}
+
+
+class _Waiter(NamedTuple):
+    """What waits for the resources."""
+
+    names: set[str]
+    is_replica: bool
+
+
+def _names(request: _Request, cancelled: list[Event]) -> set[str]:
+    """The functions and classes that wait, or were cancelled while they waited."""
+    if request.live:
+        return set(filter(None, map(live_rows.named, request.live.waiters)))
+    return {e["class_name"].rpartition(".")[2] or e["function"] for e in cancelled}
+
+
+def _less(waiter: _Waiter, given: resources.Needs) -> Remedy:
     """The request, limited to what a node has, in the words of what made it."""
-    if is_replica:
+    if waiter.is_replica:
         return serve.request(_LESS, given)
-    if request.live and {live_rows.named(e) for e in request.live.waiters} == {"JobSupervisor"}:
+    if waiter.names == _SUPERVISOR:
         return jobs.entrypoint(given)
-    names = {live_rows.named(e) for e in request.live.waiters} if request.live else set()
-    return waiting.request(_LESS, given, evidence.join_names(filter(None, names)) or "what waits")
+    return waiting.request(
+        _LESS, given, evidence.join_names(sorted(waiter.names)) or "on the task or actor that waits"
+    )
 
 
 def _label_remedies(request: now.Request, seen: now.Picture) -> tuple[Remedy, ...]:

@@ -1,16 +1,17 @@
-"""A job ended with an error: its exit code, and the exception or the last line of its program.
+"""A job ended with an error: the report shows its exit code and its exception, or the last line that it printed.
 
 ## What you see
-`ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a driver
-that you ran yourself ends with a Python traceback. In a console it may have a prefix (`(main_task pid=12) `, `[rank0]: `);
-vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.` A pasted excerpt that ends with a traceback
-counts as well, if it shows no other failure.
+`ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a
+driver that you ran yourself ends with a Python traceback. In a console it may have a prefix (`(main_task pid=12) `,
+`[rank0]: `); vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.` raydoctor also reports
+this for an excerpt of output (`--driver-log`) that ends with a traceback and shows no other failure.
 
 ## Why
 The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
 means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
 it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output contains
-several tracebacks, only the last one ended the program: the program caught the others and continued.
+several tracebacks, the last one ended the program. The program caught the earlier ones, they are chained to the last
+one, or they come from workers or threads.
 
 If no output of a driver is in the capture, its traceback is in the GCS of a running cluster, without the exception's type
 and message. The report then names the place, and the type if the last line is `raise X(…)`. Python sends Ctrl-C the same
@@ -45,7 +46,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut, join_names
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
-from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.failures import exception_at_end, is_certain_end, program
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
@@ -62,8 +63,8 @@ _CODE_MEANINGS = {
 }
 _KERNEL = Gap(
     "kernel log of the job's node",
-    "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
-    "On the head (or the entrypoint's node): dmesg -T > dmesg.txt, and add this file to the logs.",
+    "missing from the capture; only this log shows whether the kernel's OOM killer sent the SIGKILL",
+    kernel.SAVE_LOG,
 )
 
 

@@ -7,19 +7,21 @@ log contains only `Runtime env is setting up.` Or `ray job submit` fails with `N
 
 ## Why
 A `JobSupervisor` actor starts the job's program. Ray places that actor on the head, unless the entrypoint requests
-resources (`--entrypoint-num-cpus`, `-num-gpus`, `-memory`, `-resources`). Then it waits for a node that has them, like
-any actor. It keeps waiting if the head is full or gone, if no node can meet the request, or while a long `runtime_env`
-is created. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s). Ray 2.9 and 2.40 were observed to wait longer.
+resources (`--entrypoint-num-cpus`, `--entrypoint-num-gpus`, …). With such a request it waits for a node that has the
+resources, like any actor. It keeps waiting if no node can meet the request, if the head is gone, or while a long
+`runtime_env` is created. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s). Ray 2.9 and 2.40 were observed to wait
+longer.
 
-The dashboard passes each job to a dashboard agent, normally the head's, and waits 10 s for one. An agent is missing while
-the head starts, if its port (52365) belongs to an earlier Ray, or if it ended.
+The dashboard passes each job to a dashboard agent, normally the head's, and waits 10 s for one. There is no agent while
+the head is starting, if an earlier Ray still holds its port (52365), or if the agent has died.
 
 ## Confirm
 - `ray list actors --filter class_name=JobSupervisor`: `PENDING_CREATION`.
-- `ray status`: the request is listed under `Demands`.
+- `ray status`: the request is listed under `Pending Demands` (older Ray: `Demands`).
 
 ## Fix
-Request resources that a node has, or none. Free the head, or make the runtime environment smaller.
+Request resources that a node has, or none, or make the runtime environment smaller. For `No available agent`: wait
+until the head has started, end the earlier Ray that holds port 52365, or restart the head (`agent-died`).
 
 ## Not this when
 The program started and failed (`job-failed`), or its runtime environment could not be created (`runtime-env-failed`).
@@ -215,7 +217,7 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
         yield Remedy(
             "Raise the time limit to 1800 s, if a large environment or a cluster that scales up needs longer",
             (
-                "export RAY_JOB_START_TIMEOUT_SECONDS=1800   # before ray start, or before the program that calls ray.init()",
+                "export RAY_JOB_START_TIMEOUT_SECONDS=1800   # before ray start. If the program starts Ray: before the program",
             ),
             risk="disruptive",
             since=(2, 5),

@@ -426,7 +426,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
         yield Remedy(
             "Switch Ray's memory monitor on: this session ran without it",
             (
-                "unset RAY_memory_monitor_refresh_ms   # before ray start on every node, 0 means off",
+                "unset RAY_memory_monitor_refresh_ms   # on every node, before ray start. The value 0 switched it off",
             ),
             risk="disruptive",
             doc=DOC,
@@ -439,11 +439,11 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
             f"{size(kill.limit)}",
             (
                 paste.shell(
-                    "ray start --memory={size}   # plus your other options, and start Ray inside the limited cgroup",
+                    "ray start --memory={size}   # plus your other options. Start Ray inside the limited cgroup",
                     size=int(kill.limit * 0.7),
                 ),
                 paste.shell(
-                    "export RAY_memory_usage_threshold={share:.2f}   # before ray start, or before the program that calls ray.init()",
+                    "export RAY_memory_usage_threshold={share:.2f}   # before ray start. If the program starts Ray: before the program",
                     share=0.9 * kill.limit / max(seen),
                 ),
             ),

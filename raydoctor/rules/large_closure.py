@@ -5,9 +5,9 @@
 large (114 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB)` from 100 MB on.
 
 ## Why
-Ray pickles a function or a class once, with every global and local variable that it uses, and stores the pickle in
-the GCS. Each worker that runs the function loads all of it, and the pickle takes up the head node's memory until the
-job ends.
+Ray pickles a function or a class once, with every global variable, and every variable of an enclosing function, that it
+uses, and stores the pickle in the GCS. Each worker that runs the function loads all of it, and the pickle takes up the
+head node's memory until the job ends.
 
 ## Confirm
 - `inspect.getclosurevars(function._function)` lists the nonlocals and globals that a remote function uses.

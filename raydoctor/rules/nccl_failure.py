@@ -383,7 +383,7 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
         yield Remedy(
             f"Find out what {rank} did while the others waited",
             (
-                "less logs/worker-*.err   # of the rank that reports no timeout",
+                "less /tmp/ray/session_latest/logs/worker-*.err   # of the rank that reports no timeout",
                 'ray.init(runtime_env={"env_vars": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}})',
             ),
             doc=_TORCH_DOC,
@@ -511,7 +511,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("nccl-failure",),
     ),
     console(
-        "a rank killed for memory, and a peer that waits for it",
+        "an OOM-killed rank, and a peer that waits for it",
         f"(raylet) {WORKER_DIED.sample.replace('SYSTEM_ERROR', 'NODE_OUT_OF_MEMORY')}\n"
         f"(Trainer pid=381, ip=10.0.0.3) {_report(0)}",
         roots=("ray-oom-kill",),

@@ -7,10 +7,10 @@ cluster to resolve this issue.` (v2: `… resource requests {…}*N`), while the
 ## Why
 The autoscaler starts only the node types of its configuration (`available_node_types`, KubeRay's worker groups), each
 with its declared resources. A request must fit on *one* node of *one* type. A type counts as missing if its
-`max_workers` is 0, or if its resources or labels are declared too small.
+`max_workers` is 0, if its declared resources are too small, or if its declared labels do not match.
 
 ## Confirm
-- `ray status` lists the request under `Demands`, and nothing under `Pending`.
+- `ray status` lists the request under `Pending Demands` (older Ray: `Demands`), and no node under `Pending`.
 - The types' `resources` in the cluster's configuration (KubeRay: the limits of each worker group, `num-gpus` in
   `rayStartParams`).
 
@@ -18,8 +18,8 @@ with its declared resources. A request must fit on *one* node of *one* type. A t
 Add a type that holds the request, correct the declared resources of a type, or ask for less.
 
 ## Not this when
-A type fits and cannot be started (`node-launch-failed`). Without an autoscaler `ray start` prints the same message;
-`infeasible-request` then reports which resource is missing.
+A type fits and cannot be started (`node-launch-failed`). A cluster of `ray start` without an autoscaler configuration
+logs the same message (`monitor.log`, the driver's output): then `infeasible-request` reports which resource is missing.
 """
 
 from __future__ import annotations

@@ -269,9 +269,9 @@ def _remedies(checks: list[Event]) -> tuple[Remedy, ...]:
             Remedy(
                 "Leave CPU for the raylet, or give its health checks more time (set on the head, before ray start)",
                 (
-                    "ray start --num-cpus=CORES   # plus your other options, on the stalled node, one CPU fewer than it has",
+                    "ray start --num-cpus=CORES   # plus your other options. On the stalled node: CORES is one less than it has",
                     "ray.init(num_cpus=CORES)   # if the program starts Ray",
-                    "export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before the program that calls ray.init()",
+                    "export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start. If the program starts Ray: before the program",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,

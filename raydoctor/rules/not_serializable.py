@@ -1,16 +1,17 @@
 """An object had to be sent to another process, but cannot be pickled.
 
 ## What you see
-`TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or
-`… the put value …`, with a block `Checking Serializability of …` that ends in `FailTuple(…)`; for a task's result
-`RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt
-appears as `RaySystemError: System error: Failed to unpickle serialized exception`. A `PicklingError: Can't pickle
-<…>: it's not the same object as …` reaches the program unchanged.
+`TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or `…
+the put value …`, with a block `Checking Serializability of …` that contains `FailTuple(…)`; for a task's result
+`RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt appears
+as `RaySystemError: System error: Failed to unpickle serialized exception`. A `PicklingError: Can't pickle <…>: it's not
+the same object as …` reaches the program unchanged.
 
 ## Why
-Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks,
-sockets, database and GPU handles, open files, generators and running frames cannot be pickled. Pickling a
-function includes every global and local variable that it uses; pickling a method includes its whole object.
+Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks, sockets,
+database and GPU handles, open files, generators and running frames cannot be pickled. Pickling a function includes
+every global variable, and every variable of an enclosing function, that it uses. Pickling a method includes its whole
+object.
 
 ## Confirm
 - `FailTuple(name [path=…, obj=…, parent=…])`: the object that cannot be pickled, and the object that holds it.

@@ -6,9 +6,10 @@ system-level bug.` Before that, once a second from the 60th second on, in the lo
 are still not local after 60s. If this message continues to print, ray.get() is likely hung.`
 
 ## Why
-To read an object of another node, Ray asks the owner (the process that created the reference) where the copies are,
-and gives up after 600 s without a location. Typically the last copy was lost with a node, and the owner, which would
-make the object again, does not answer: it is stopped, too busy to run its own threads, or the network drops messages.
+To read an object of another node, Ray asks the owner (the process that created the reference) where the copies are, and
+gives up after 600 s without a location. Typically the last copy was lost with a node, and the owner, which would rerun
+the task that created the object, does not answer: it is stopped, too busy to run its own threads, or the network drops
+messages.
 
 ## Confirm
 - `ray stack` on the owner's node: what does the owner do? `ps -o pid,stat,cmd -p PID`: `T` means stopped.
@@ -21,9 +22,8 @@ with fewer references each. If the network or a long recovery is slow, give the 
 `RAY_fetch_fail_timeout_milliseconds` (default 600000) for `ray start` and for the driver.
 
 ## Not this when
-Ray reports that all copies are lost (`object-lost`), or why it cannot make the object again
-(`object-unreconstructable`), or the owner exited (`owner-died`). A `ray.get` whose `timeout` passed before the object
-was made is `get-timeout`.
+Ray reports that all copies are lost (`object-lost`), or why it cannot recreate the object (`object-unreconstructable`),
+or the owner exited (`owner-died`). A `ray.get` whose `timeout` passed before the object was created is `get-timeout`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ _OWNER = Remedy(
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "export RAY_fetch_fail_timeout_milliseconds=1800000   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
+        "export RAY_fetch_fail_timeout_milliseconds=1800000   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
     ),
     risk="disruptive",
 )

@@ -1,27 +1,29 @@
-"""All copies of an object were lost with a node, and Ray did not make the object again.
+"""All copies of an object were lost with a node, and Ray did not recreate the object.
 
 ## What you see
 `ray.exceptions.ObjectLostError: … All copies of … have been lost due to node failure.`
 
 ## Why
-Objects are stored in the memory of nodes. When a node dies, the objects with their only copy on it are lost. Ray
-runs the task that made such an object again, unless the object came from `ray.put` or from an actor's method, or the
-task has `max_retries=0`. Up to Ray 2.53 the error does not say which of these it was (measured: 2.9.3 to 2.50); the
-object's id distinguishes a `ray.put`, an actor's result and a task's result. `Attempting to recover … lost objects`
-alone is the attempt, not a failure.
+Objects are stored in the memory of nodes. When a node dies, objects whose only copy was on that node are lost. Ray
+reruns the task that created such an object, unless the object came from `ray.put` or from an actor's method, or the
+task has `max_retries=0`. The error does not say which of these it was (measured with 2.9.3 to 2.50; from 2.54 on Ray
+prints the reason). The object's id distinguishes a `ray.put`, an actor's result and a task's result. `Attempting to
+recover … lost objects` alone is the attempt, not a failure.
 
 ## Confirm
 - `ray list nodes --filter state=DEAD` lists the node that held the object.
-- The object's id names its creator: its first 48 digits are the task, an index from `01e1f505` on means `ray.put`.
+- The object's id names its creator: the first 48 digits are the id of the task. Its digits 17 to 40 are all `f` for a
+  task, and otherwise the id of an actor. The last 8 digits are `01e1f505`, `02e1f505`, … for a `ray.put`, and
+  `01000000`, `02000000`, … for a result.
 - The core-worker log of the owner: `Node failure. All objects pinned on that node will be lost …`.
 
 ## Fix
-Let Ray make the object again: `max_retries` on its task, returned values instead of `ray.put`, `max_restarts` and
+Let Ray recreate the object: `max_retries` on its task, returned values instead of `ray.put`, `max_restarts` and
 `max_task_retries` for actors. Or keep data that must not be lost outside the object store. And fix the cause of the
 node's death.
 
 ## Not this when
-Ray prints why it cannot make the object again (`object-unreconstructable`). The object's owner exited (`owner-died`):
+Ray prints why it cannot recreate the object (`object-unreconstructable`). The object's owner exited (`owner-died`):
 then a copy does not help. Ray could not find a copy in time (`object-fetch-timeout`). The object was freed, or its
 references were deleted (`object-owner-unknown`).
 """
@@ -92,11 +94,11 @@ def object_lost(case: Case) -> Iterator[Finding]:
 
 
 _WHY = {
-    "PUT": "no task can make a ray.put value again",
+    "PUT": "no task can recreate a ray.put value",
     "ACTOR": "Ray may not run its actor's method again (max_task_retries is 0 or used up)",
     "TASK": "Ray may not run the task again (max_retries is 0 or used up)",
-    "UNKNOWN": "Ray could not make it again",
-    "EVICTED": "it was evicted or deleted, or its id came from another program, and Ray could not make it again",
+    "UNKNOWN": "Ray could not recreate it",
+    "EVICTED": "it was evicted or deleted, or its id came from another program, and Ray could not recreate it",
 }
 
 
@@ -112,7 +114,7 @@ _RAISED = "ray.exceptions.ObjectLostError: "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a task's result, and Ray 2.9 does not print why it was not made again",
+        "a task's result, and Ray 2.9 does not print why it was not recreated",
         {
             **QUIET_LOGS,
             "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}",

@@ -17,7 +17,8 @@ arguments, returned, or kept in a variable. Ray does not count:
 `free` deletes the value even if Ray still counts references.
 
 ## Confirm
-- The id names its creator: digits 41 to 48 are the job, the first 48 the task, an index from `01e1f505` on means `ray.put`.
+- The object's id names its creator: the first 48 digits are the id of the task, and the last 8 of these are the job.
+  The id ends in `01e1f505`, `02e1f505`, … for a `ray.put`, and in `01000000`, `02000000`, … for a result.
 - Search the program for `ray.shutdown`, `.binary()`, `.hex()`, `ObjectRef(`, `pickle.dumps` of something that holds
   references.
 - Set `RAY_record_ref_creation_sites=1` for `ray start` and for the driver, and run the program again: errors then contain

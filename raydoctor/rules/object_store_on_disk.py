@@ -4,18 +4,17 @@
 Ray works, but slowly, and one of these messages appears:
 
 - When Ray starts: `The object store is using /tmp/ray instead of /dev/shm because /dev/shm has only 67108864 bytes
-  available. This will harm performance!` If the store is larger than 10 GB, Ray
-  does not start then: `The configured object store
-  size (… GB) exceeds /dev/shm size`.
+  available. This will harm performance!` In this case a store larger than 10 GB keeps Ray from starting: `The
+  configured object store size (… GB) exceeds /dev/shm size`.
 - When the raylet starts: `System memory request exceeds memory available in /dev/shm`. The raylet then makes the store
   smaller.
 - While Ray runs, only in raylet.out: `Shared memory store full, falling back to allocating from filesystem: 20971774`.
 
 ## Why
-Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MB. Ray then
-puts a larger store into its temporary directory. A full store that cannot spill (spilling is switched off, or all its
-objects are in use) creates further objects in files. Every read and write of these files goes through the page cache
-to the disk.
+Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MB. If the
+store does not fit there, Ray puts it into its temporary directory instead. A full store that cannot spill (spilling is
+switched off, or all its objects are in use) creates further objects in files. Every read and write of these files goes
+through the page cache to the disk.
 
 ## Confirm
 - `df -h /dev/shm` on the node, or in the container.
@@ -31,8 +30,8 @@ fewer objects in scope, or give the store more memory.
     ray start --head --object-store-memory=$((4 * 1024**3))   # bytes; other nodes: --address instead of --head
 
 ## Not this when
-Some objects go to files while spilling catches up: raydoctor reports them only if they exceed the store's size. The files
-did not fit on the disk either (`object-store-full`). The disk is full (`disk-full`).
+Some objects go to files while spilling catches up: raydoctor reports them only if they exceed the store's size. The
+program got `ObjectStoreFullError` (`object-store-full`), or a file system was over Ray's threshold (`disk-full`).
 """
 
 from __future__ import annotations
@@ -197,7 +196,7 @@ _ROOM = Remedy(
     "Free space in the store's directory, or put the store into /dev/shm",
     (
         "df -h /tmp /dev/shm",
-        "docker run --shm-size=SIZE   # plus your other options, a third of the memory. Kubernetes: an emptyDir with medium: Memory",
+        "docker run --shm-size=SIZE   # plus your other options. SIZE: a third of the memory. Kubernetes: an emptyDir with medium: Memory",
     ),
     risk="disruptive",
     doc=store.MEMORY_DOC,
@@ -271,8 +270,8 @@ _IN_SHM = (
     Remedy(
         "Let Ray put the store into /dev/shm, which has enough room",
         (
-            "ray start   # plus your other options, without --plasma-directory",
-            "ray.init()               # plus your other options, without _plasma_directory",
+            "ray start   # plus your other options. Without --plasma-directory",
+            "ray.init()               # plus your other options. Without _plasma_directory",
         ),
         risk="disruptive",
         doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
@@ -297,7 +296,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         Remedy(
             "Or request a smaller store that fits into the present /dev/shm",
             (
-                "ray start --object-store-memory=BYTES   # plus your other options, less than df reports",
+                "ray start --object-store-memory=BYTES   # plus your other options. BYTES: less than df reports",
                 "ray.init(object_store_memory=BYTES)   # if the program starts Ray",
             ),
             risk="disruptive",

@@ -1,4 +1,4 @@
-"""An object was lost with its node, and Ray prints why it cannot make the object again.
+"""An object was lost with its node, and Ray prints why it cannot recreate the object.
 
 ## What you see
 `ray.exceptions.ObjectReconstructionFailedError: Failed to retrieve object …`, from Ray 2.54 on with the reason in brackets:
@@ -7,18 +7,18 @@
 2.57 also `StreamingGeneratorReplayInconsistentError: … was re-executed and produced 4 objects, expected 6`.
 
 ## Why
-To replace a lost object, its owner runs the task that made it again. The owner cannot do that in these cases:
+To replace a lost object, its owner reruns the task that created it. The owner cannot do that in these cases:
 
-- no task made the object (`ray.put`);
+- no task created the object (`ray.put`);
 - the task may not run again: `max_retries=0`, retries used up, or an actor without `max_task_retries`;
-- the owner discarded how the object was made (it keeps 1 GB of task descriptions, `RAY_max_lineage_bytes`);
-- another process owns the object;
+- the owner discarded the description of the task (it keeps 1 GB of them, `RAY_max_lineage_bytes`); - another process
+  owns the object;
 - the second run of a generator yields a different number of objects than the first.
 
 ## Confirm
 - The reason in brackets; in the owner's core-worker log `Cannot recover object: … object_id=…` (Ray 2.54 and later).
 - `ray list nodes --filter state=DEAD` lists the node that held the object.
-- The object's id names its creator: its first 48 digits are the task.
+- The object's id names its creator: the first 48 digits are the id of the task.
 
 ## Fix
 Fix the printed reason: allow retries of the task or actor, return values instead of `ray.put`, keep more lineage, or
@@ -114,12 +114,12 @@ def _loss(event: Event) -> objects.Loss:
 
 
 _WHY = {
-    "PUT": "no task can make a ray.put value again",
+    "PUT": "no task can recreate a ray.put value",
     "RETRIES_DISABLED": "the task has max_retries=0",
     "ACTOR": "Ray may not run the actor's method again (max_task_retries=0)",
     "MAX_ATTEMPTS_EXCEEDED": "the task has used up its retries",
     "LINEAGE_EVICTED": "the owner discarded the record of the task (RAY_max_lineage_bytes)",
-    "BORROWED": "the process that needed it only borrows it, and only the owner can make it again",
+    "BORROWED": "the process that needed it only borrows it, and only the owner can recreate it",
     "TASK_CANCELLED": "the task was cancelled",
     "LINEAGE_DISABLED": "reconstruction is switched off",
     "REF_NOT_FOUND": "the owner has no record of it",
@@ -127,7 +127,7 @@ _WHY = {
 
 
 def _finding(case: Case, reason: str, losses: list[objects.Loss]) -> Finding:
-    why = _WHY.get(reason, "Ray could not make it again")
+    why = _WHY.get(reason, "Ray could not recreate it")
     found = objects.finding(case, losses, why, _remedies(case, reason, losses[0].object))
     lost = {loss.object for loss in losses}
     logged = [e for e in case.of("object.cannot_recover") if e["object_id"] in lost]
@@ -190,7 +190,7 @@ _SAME_OUTPUT = Remedy(
 _LINEAGE = Remedy(
     "Let owners keep 4 GiB of lineage instead of the default 1 GB per process",
     (
-        "export RAY_max_lineage_bytes=4294967296   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
+        "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
     ),
     risk="disruptive",
     doc=objects.DOC,

@@ -1,11 +1,11 @@
-"""Ray kills the same task for memory on every attempt and retries it without limit.
+"""Ray's memory monitor kills the same task on every attempt, and Ray retries it without limit.
 
 ## What you see
 No error and no progress. The driver repeats `Task … failed due to oom. There are infinite oom retries remaining`,
 `ray.get` hangs or times out, and `retries left` does not go down.
 
 ## Why
-Ray counts retries after an out-of-memory kill apart from `max_retries`, and they are infinite by default
+Ray counts retries after an out-of-memory kill separately from `max_retries`, and they are unlimited by default
 (`RAY_task_oom_retries=-1`). If the task itself needs too much memory, or another process on the node leaves too
 little, every attempt ends the same way.
 
@@ -14,11 +14,12 @@ little, every attempt ends the same way.
 - Each report in `raylet.out` shows the same top memory users.
 
 ## Fix
-Give the task more memory than the report shows for it. Limit the retries with `RAY_task_oom_retries=3` for `ray start` on
-every node and for the driver, so that the task fails instead of looping.
+Reduce the memory of the task, or of the process at the top of the report. Or run the task on a node with more memory, or
+run fewer tasks at once (`num_cpus`, `memory=`). Limit the retries with `RAY_task_oom_retries=3` for `ray start` on every node
+and for the driver, so that the task fails instead of looping.
 
 ## Not this when
-Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt succeeded in the end.
+Several *different* tasks of one function were killed once each (`ray-oom-kill`), or a later attempt succeeded.
 """
 
 from __future__ import annotations
@@ -108,15 +109,9 @@ def _finding(
     kills = sum(e.count for e in attempts)
     mine = [s for s in strikes if any(v.function == name.partition(".")[0] for v in s.victims)]
     label = f"task {name}" if name else "a task"
-    held = ""
-    if mine:
-        worst = fullest(mine)
-        top, holders = hungriest(worst)
-        each = f"{len(holders)} × {top} held up to" if len(holders) > 1 else f"{top} held"
-        held = f", and {each} {gib(largest(mine, top))} where {gib(worst.threshold_gb)} is the threshold"
     chain = [
-        Link(attempts[0], f"an attempt of {label} was killed for memory"),
-        Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries it"),
+        Link(attempts[0], f"Ray's memory monitor killed an attempt of {label}"),
+        Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries the task"),
     ]
     if mine:
         chain.insert(
@@ -127,10 +122,10 @@ def _finding(
             ),
         )
     retries = (
-        "retries are infinite" if infinite else f"{attempts[-1]['oom_left']} retries were left"
+        "retries are unlimited" if infinite else f"{attempts[-1]['oom_left']} retries were left"
     )
     return Finding(
-        f"{label[0].upper()}{label[1:]} was killed for memory {kills} times and never finished: {retries}{held}",
+        f"Ray's memory monitor killed {label} {kills} times, and the task never finished: {retries}{_held(mine)}",
         tuple(chain),
         explains=(Entity("oom-loop", name.partition(".")[0]), Entity("waiting", "cluster")),
         subjects=(Subject("task", attempts[0]["task"] or None, name or None),),
@@ -140,13 +135,26 @@ def _finding(
             Remedy(
                 "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
                 (
-                    "export RAY_task_oom_retries=3   # before ray start, or before the program that calls ray.init(), on every node, and for the driver",
+                    "export RAY_task_oom_retries=3   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
                 ),
                 doc=DOC,
             ),
         ),
         covers=(*attempts, *case.of("oom.retry")),
     )
+
+
+def _held(mine: list[OomReport]) -> str:
+    """What the largest processes held, beside the sum that crossed the threshold."""
+    if not mine:
+        return ""
+    worst = fullest(mine)
+    top, holders = hungriest(worst)
+    if not holders:
+        return ""
+    each = f"{len(holders)} × {top} held up to" if len(holders) > 1 else f"{top} held"
+    total = f"{gib(worst.used_gb)} were in use (threshold {gib(worst.threshold_gb)})"
+    return f", and of the node's memory {total}, of which {each} {gib(largest(mine, top))}"
 
 
 # ------------------------------------------------------------------ examples

@@ -4,14 +4,14 @@
 `ray.exceptions.OwnerDiedError: Failed to retrieve object …: The object's owner has exited`.
 
 ## Why
-Every object has one owner: the worker or driver that called `.remote()` or `ray.put()`. The owner records where
-the copies are and how to make the object again. When the owner exits, Ray can neither find nor rebuild the
-object, even if a copy still exists. The root cause is whatever ended the owner. If the logs record it, the report
-lists `owner-died` as a consequence of that cause.
+Every object has one owner: the worker or driver that called `.remote()` or `ray.put()`. The owner records where the
+copies are and how to recreate the object. When the owner exits, Ray can neither find nor recreate the object, even if a
+copy still exists. The root cause is whatever ended the owner. If the logs record it, the report lists `owner-died` as a
+consequence of that cause.
 
 ## Confirm
-- The object's id names its creator: the first 48 digits are the task, the last 8 an index (little-endian).
-  100000001 (`01e1f505`) or more means `ray.put`.
+- The object's id names its creator: the first 48 digits are the id of the task. The last 8 digits are `01e1f505`,
+  `02e1f505`, … for a `ray.put`, and `01000000`, `02000000`, … for a result.
 - The message has the owner's WorkerID; `raydoctor story OWNER_ID` shows how the owner ended.
 - A WorkerID made of a JobID followed by 48 `f` belongs to a driver: the script that created the object had ended.
 
@@ -284,7 +284,7 @@ _OOM = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the owner was killed for memory",
+        "Ray's memory monitor killed the owner",
         {
             "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n\nOwner worker ID: {_W}, owner node ID: {_N}, owner "
             "address: 10.0.0.2:38433.\n",

@@ -1,4 +1,4 @@
-"""The kubelet evicted a pod of Ray because its machine, or its share of a disk, ran out.
+"""The kubelet evicted a pod of Ray: its machine ran short of memory or disk, or the pod exceeded its own disk limit.
 
 ## What you see
 - `kubectl get pods`: `Evicted`. `kubectl describe pod`: `Status: Failed`, `Reason: Evicted`, and a message such as
@@ -7,9 +7,9 @@
 - Ray reports only that a node stopped or died, and what was lost with it.
 
 ## Why
-When a machine runs low on memory, disk, inodes or process ids, its kubelet evicts pods: those that use more than they request
-first. A pod is also evicted if it writes more to its own disk than its limit allows: Ray's logs, spilled objects and
-runtime environments all go to `/tmp/ray` in the container unless a volume is mounted there.
+When a machine runs low on memory, disk, inodes or process ids, its kubelet evicts pods, first those that use more than
+they request. A pod is also evicted if it writes more to its own disk than its limit allows: Ray's logs, spilled objects
+and runtime environments all go to `/tmp/ray` in the container unless a volume is mounted there.
 
 ## Confirm
 - `kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'`; `kubectl get events --field-selector reason=Evicted`.

@@ -157,7 +157,7 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
         "Let Ray's memory monitor act earlier than the kernel",
         (
             paste.python(
-                'env: [{{name: RAY_memory_usage_threshold, value: "0.85"}}]   # {place}, container {container}, default 0.95',
+                'env: [{{name: RAY_memory_usage_threshold, value: "0.85"}}]   # {place}, container {container}. The default is 0.95',
                 place=kubernetes.place(end),
                 container=end["container"] or "ray",
             ),

@@ -21,9 +21,9 @@ unrelated program on the same host holds the port. torch's rank 0 listens on `MA
 - `Port information:` below Ray's error lists the port or range of each component.
 
 ## Fix
-Give each component a fixed port outside the worker range (`ray start` with `--node-manager-port`, `--object-manager-port`,
-`--dashboard-agent-listen-port`, `--metrics-export-port`), and each cluster or job on a host ports of its own. End leftover
-processes.
+Give each component a fixed port outside the worker range (`ray start` with `--node-manager-port`,
+`--object-manager-port`, `--dashboard-agent-listen-port`, `--metrics-export-port`), and give each cluster or job on a
+host ports of its own. End leftover processes.
 
 ## Not this when
 Every port of the worker range is in use (`ports-exhausted`). torch only warns that it cannot bind to `[::]`: it then
@@ -284,7 +284,7 @@ def _separate(component: str, other: str, port: str) -> Iterator[Remedy]:
             else f"Give {other or component} a port other than {port}",
             (
                 paste.shell(
-                    "ray start --{option:id}=FREE_PORT   # plus your other options, below 10002 if the worker range is the default",
+                    "ray start --{option:id}=FREE_PORT   # plus your other options. FREE_PORT: below 10002 if the worker range is the default",
                     option=option,
                 ),
             ),
@@ -427,7 +427,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
     yield Remedy(
         f"Give each cluster on the host a worker range of its own, without port {port}",
         (
-            "ray start --min-worker-port=20000 --max-worker-port=29999   # plus your other options, a range that nothing else uses",
+            "ray start --min-worker-port=20000 --max-worker-port=29999   # plus your other options. Choose a range that nothing else uses",
         ),
         risk="disruptive",
         doc=_DOC,

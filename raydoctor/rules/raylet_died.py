@@ -19,14 +19,14 @@ cause. All workers of the node exit with their raylet.
 
 ## Fix
 Find what killed it. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start
---address=HEAD:6379`. Tasks
-survive with `max_retries`, actors with `max_restarts`.
+--address=HEAD:6379`. Tasks survive with `max_retries`, actors with `max_restarts`.
 
 ## Not this when
 - Ray was stopped on purpose (`ray-stopped`), or the raylet exited because the GCS was gone (`gcs-died`), because its
   agent died (`agent-died`), or because it could open no more files (`file-descriptor-limit`).
-- Only an agent calls the end `unexpected`: since Ray 2.24 agents do so for every raylet. The report of a running driver
-  counts without the raylet's log, unless the log's last lines, which the agent appends, show a request to stop.
+- Only an agent calls the end `unexpected`: since Ray 2.24, agents print this for every raylet that ends. Without the
+  raylet's log, a running driver's message about its end is enough evidence, unless the log's last lines, which the
+  agent quotes, show a request to stop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import ended
+from raydoctor.rules.shared import ended, kernel
 from raydoctor.rules.shared.cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
@@ -343,7 +343,7 @@ def _kernel(raylet: DeadRaylet) -> Gap:
     return Gap(
         f"kernel log of {raylet.ip}",
         f"not in the capture: it shows whether the kernel's OOM killer ended pid {raylet.pid}",
-        "On that node: dmesg -T > dmesg.txt, then put the file next to the logs.",
+        kernel.SAVE_LOG,
     )
 
 
@@ -354,7 +354,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             f"Find what killed the raylet on {where}",
             (
                 paste.shell(
-                    "dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # for a container, the kernel logs another pid",
+                    "dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # a container has pids of its own: compare the time instead",
                     pid=raylet.pid,
                 )
                 if raylet and raylet.pid

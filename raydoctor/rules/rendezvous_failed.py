@@ -362,7 +362,7 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
                 "Find out why the peer exited: its last log lines contain the cause",
                 (
                     paste.shell("ray list workers --detail --filter is_alive=False --filter ip={peer:address}", peer=peer),
-                    "less logs/worker-*.err   # of the process that ended first",
+                    "less /tmp/ray/session_latest/logs/worker-*.err   # of the process that ended first",
                 ),
                 doc=_DOC,
             ),
@@ -411,7 +411,7 @@ def _remedies(event: Event, host: str) -> Iterator[Remedy]:
     yield Remedy(
         "Set the interface between the nodes, and restart Ray",
         (
-            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # before ray start, on each node",
+            "export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # on every node, before ray start",
             'ray.init(runtime_env={"env_vars": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}})   # or per job',
         ),
         risk="disruptive",

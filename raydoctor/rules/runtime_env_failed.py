@@ -9,8 +9,9 @@
 
 ## Why
 Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
-installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it caches the failure for ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
-A cause that was fixed in the meantime (network, index) does not help until then.
+installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it caches the failure for
+ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
+Until then requests fail even if the cause (network, index) has been fixed.
 
 The driver itself checks the environment and uploads local directories. If a directory is missing or an entry is
 invalid, `ray.init` fails before anything starts.

@@ -3,8 +3,8 @@
 ## What you see
 - `RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
   timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`).
-- The error arrives after three attempts, so after three times the limit. A setup that has not ended for a minute is
-  reported as a warning: nothing has failed yet, or the driver left before it could.
+- The error arrives after three attempts, so after three times the limit. A setup that has been running for more than a
+  minute is reported as a warning: it has not failed yet, or the driver ended first.
 
 ## Why
 The node's agent cancels an attempt after `setup_timeout_seconds` (600) and starts again. The second and third attempt
@@ -192,7 +192,7 @@ def _remedies(is_kept: bool, seconds: int, step: str) -> Iterator[Remedy]:
     yield Remedy(
         f"Find why {step or 'the setup'} takes so long on that node",
         (
-            "grep 'Run cmd' logs/runtime_env_setup-*.log   # run the last one by hand: time …",
+            "grep 'Run cmd' /tmp/ray/session_latest/logs/runtime_env_setup-*.log   # run the last one by hand: time …",
             "curl -sSI https://pypi.org/simple/   # or your index: does it answer, and through which proxy?",
         ),
         doc=f"{DOC}#debugging",

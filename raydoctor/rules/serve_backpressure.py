@@ -94,7 +94,7 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
     longer = max(2 * limit, min(limit + count, 10 * limit + 100))
     return (
         Remedy(
-            "Add replicas with the load: set autoscaling_config",
+            "Let Serve add replicas when the load grows: set autoscaling_config",
             (
                 '@serve.deployment(autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 2})',
                 "serve status   # are all replicas running?",
@@ -102,7 +102,7 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            f"Let {longer} instead of {limit} requests wait if the load came in a burst",
+            f"Let {longer} requests wait instead of {limit}, if the load came in a burst",
             (
                 paste.python(
                     "@serve.deployment(max_queued_requests={longer})   # per handle and proxy; -1: no limit",

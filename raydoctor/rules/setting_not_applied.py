@@ -5,11 +5,11 @@ Nothing: Ray runs as if the setting were not there. The memory monitor still kil
 at 95 %, nodes are still declared dead after five health checks. No process reports a setting that it does not read.
 
 ## Why
-Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The raylet
-runs the memory monitor, spilling, the object store's disk check and the worker pool. The GCS runs health checks and keeps
-the list of tasks. A driver that joins a running cluster runs neither, so `export RAY_memory_usage_threshold=0.8; python
-train.py` changes nothing, and a `runtime_env` with the setting changes nothing. Only a driver that starts its own Ray passes
-its environment on to it.
+Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The
+raylet runs the memory monitor, spilling, the object store's disk check and the worker pool. The GCS runs health checks
+and keeps the list of tasks. A driver that joins a running cluster runs none of these, so `export
+RAY_memory_usage_threshold=0.8; python train.py` changes nothing, and a `runtime_env` with the setting changes nothing.
+Only a driver that starts its own Ray passes its environment on to it.
 
 ## Confirm
 - `tr '\\0' '\\n' < /proc/$(pgrep -o raylet)/environ | grep ^RAY_`, and the same for `gcs_server` and for the driver's pid.
@@ -53,11 +53,15 @@ class _Setting(NamedTuple):
 
 
 _SETTINGS = {
-    "memory_usage_threshold": _Setting("raylet", "0.95", "when the memory monitor kills"),
+    "memory_usage_threshold": _Setting(
+        "raylet", "0.95", "the usage at which the memory monitor kills"
+    ),
     "memory_monitor_refresh_ms": _Setting("raylet", "250", "how often the memory monitor checks"),
-    "min_memory_free_bytes": _Setting("raylet", "-1", "when the memory monitor kills"),
+    "min_memory_free_bytes": _Setting(
+        "raylet", "-1", "the usage at which the memory monitor kills"
+    ),
     "local_fs_capacity_threshold": _Setting(
-        "raylet", "0.95", "at which usage a disk counts as full"
+        "raylet", "0.95", "the usage at which a disk counts as full"
     ),
     "automatic_object_spilling_enabled": _Setting("raylet", "true", "whether objects are spilled"),
     "object_spilling_config": _Setting("raylet", "", "where objects are spilled to"),
@@ -218,7 +222,7 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
                 settings=assigned,
             ),
             paste.shell(
-                "{start}   # plus your other options, or once on the head, for all nodes",
+                "{start}   # plus your other options. Or once on the head, for all nodes",
                 start=at_head,
             ),
         )

@@ -1,8 +1,8 @@
 """More than one job ran on the cluster at the same time: they share its memory, CPUs and disk.
 
 ## What you see
-Two or more drivers at once in `ray list jobs`. Each waits for resources that the others hold. A memory kill in one job can
-end a worker of another.
+Two or more drivers at once in `ray list jobs`. Each waits for resources that the others hold. When one job fills the
+memory, Ray may kill a worker of another job.
 
 ## Why
 Ray gives every job the whole cluster, without quotas or isolation. The memory monitor chooses among all workers of a

@@ -6,14 +6,15 @@
 - Ray reports a node that died, and what was lost with it.
 
 ## Why
-slurmctld lost a machine (crash, network, a health check that drained it), and ends the jobs on it unless they allow to go on
-(`--no-kill`). A job in a preemptible partition or QOS ends, or is requeued, when a more important one needs its machines.
+slurmctld lost a machine (crash, network, a health check that drained it), and ends the jobs on it unless they were
+submitted with `--no-kill`. A job in a preemptible partition or QOS ends, or is requeued, when a more important one
+needs its machines.
 
 ## Confirm
 - `sacct -j JOB --format=JobID,State,FailedNode,NodeList,End`; `scontrol show node NODE`: `State`, `Reason`.
 
 ## Fix
-Exclude the machine and submit again; report it. Let the job be requeued, and go on from a checkpoint.
+Exclude the machine and submit again; report it. Let the job be requeued, and continue from a checkpoint.
 
 ## Not this when
 The job ended at its time limit (`slurm-time-limit`), for lack of memory (`slurm-oom-kill`), or by `scancel`.

@@ -14,8 +14,8 @@ and then starts more than fits.
 - `sacct -j JOB --format=JobID,State,MaxRSS,ReqMem,NodeList,ExitCode`. `MaxRSS` is sampled every 30 s: it can miss the peak.
 
 ## Fix
-Request more memory, or start less at once: `--num-cpus`, `--object-store-memory` and `--memory` for `ray start`. The last one limits
-only tasks that declare `memory=`.
+Request more memory, or limit Ray: `--num-cpus`, `--object-store-memory` and `--memory` for `ray start`. The last one
+limits only tasks that declare `memory=`.
 
 ## Not this when
 Ray's memory monitor killed a worker, and the step is still running (`ray-oom-kill`). The job ended at its time limit (`slurm-time-limit`).
@@ -96,7 +96,7 @@ def _remedies(wanted: tuple[float, str], held: float) -> Iterator[Remedy]:
         "Tell Ray how much memory the job really has, so that it starts only what fits",
         (
             paste.shell(
-                "ray start --memory={total} --object-store-memory={store}   # plus your other options, on every node",
+                "ray start --memory={total} --object-store-memory={store}   # plus your other options. On every node",
                 total=total,
                 store=store,
             ),

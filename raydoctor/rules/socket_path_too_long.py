@@ -83,7 +83,7 @@ def _remedies(fits: str, now: int) -> Iterator[Remedy]:
     yield Remedy(
         f"Use a temporary directory{fits}{have}",
         (
-            "ray start --head --temp-dir=/tmp/r   # plus your other options, up to 2.54 for all nodes, later set it on every node",
+            "ray start --head --temp-dir=/tmp/r   # plus your other options. Since Ray 2.55 every node needs the option, before only the head",
             "ray.init(_temp_dir='/tmp/r')   # a cluster that the driver starts",
             "export RAY_TMPDIR=/tmp   # if a framework starts Ray",
         ),

@@ -139,7 +139,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
         Remedy(
             "Spill to a faster disk (a local SSD instead of a network volume)",
             (
-                "ray start --object-spilling-directory=/fast_disk/spill   # plus your other options, every node",
+                "ray start --object-spilling-directory=/fast_disk/spill   # plus your other options. On every node",
                 'ray.init(object_spilling_directory="/fast_disk/spill")   # if the program starts Ray',
             ),
             risk="disruptive",
@@ -171,7 +171,7 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
             f"Enlarge the object store to at most {size(wanted)}, which holds all the data",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size}   # plus your other options, every node, or less if the node has less memory",
+                    "ray start --object-store-memory={size}   # plus your other options. On every node, or less if the node has less memory",
                     size=wanted,
                 ),
                 paste.python(

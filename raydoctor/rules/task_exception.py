@@ -8,10 +8,11 @@ computed`. vLLM's workers log `Error executing method 'load_model'. This might c
 the traceback.
 
 ## Why
-The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and through
-every task that depends on the result. The first line therefore names the *last* task, and the innermost block names the
-task that failed. Ray's own logs do not contain the exception: only the driver's output does, the export events, and the
-table of tasks while the cluster runs. In that table, an exception that the program caught looks the same: it is a warning.
+The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and
+through every task that depends on the result. The first line therefore names the *last* task, and the innermost block
+names the task that failed. Ray's own logs do not contain the exception. The driver's output does, and so do the export
+events and, while the cluster runs, the table of tasks. In that table, an exception that the program caught looks the
+same, so it is reported as a warning.
 
 ## Confirm
 - The innermost block: read the exception, the function and the innermost line of your own program.

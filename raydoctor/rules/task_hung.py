@@ -13,19 +13,20 @@ core worker prints once a minute how many calls it has answered, how long these 
 Without finished tasks of the same function, the logs cannot distinguish a hung task from a slow one. Then this rule needs a
 call stack.
 
-On a live cluster raydoctor takes two samples of every worker whose task has run for a minute, and a capture keeps the samples. A
-task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same function took
-far less time. Without finished tasks it may wait on purpose, and is reported as a warning. Tasks that wait for it,
-directly or through others, are counted with it. A wait that a heartbeat thread or a call of an idle actor may still end
-is reported as information only.
+On a live cluster raydoctor takes two samples of every worker whose task has run for a minute, and a capture keeps the
+samples. A task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same
+function took far less time. If no task of the function has finished, the task may be waiting on purpose, so it is
+reported as a warning. Tasks that wait for it, directly or through others, are counted with it. A wait that a heartbeat
+thread or a call of an idle actor may still end is reported as information only.
 
 A task whose process has ended is reported at once. Ray notices the end of a worker by its connections, and a process
 that the task forked (`os.fork`, `multiprocessing` with `fork`) keeps them open until it ends itself.
 
 ## Confirm
 - `raydoctor hung`, while it hangs: it takes several samples and shows which process waits for which.
-- `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Save the output next to the logs as
-  `ray-stack.txt` (or `stack-PID.txt`) and diagnose again: the report then names what the task waits for.
+- `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Save the output as `ray-stack.txt` (or
+  `stack-PID.txt`) in the folder of the logs, and diagnose that folder again: the report then names what the task waits
+  for.
 - `faulthandler.dump_traceback_later(600)` at the start of the task prints its stack into the worker's `.err` file, which
   raydoctor reads.
 - `top -p PID`: 100 % CPU means a loop or native code, 0 % a lock, a sleep or a socket.
@@ -266,7 +267,7 @@ def _gap(hung: _Hung) -> Gap:
         f"stack of pid {hung.pid}",
         "not in the capture: only a stack distinguishes a loop from a lock, a socket or a subprocess",
         paste.shell(
-            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt, and put the file next to the logs.",
+            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt. Put the file into the folder of the logs, and diagnose that folder again.",
             pid=hung.pid,
         ),
         optional=True,

@@ -1,4 +1,4 @@
-"""Far more tasks wait in a queue than the cluster can run for a long time.
+"""So many tasks are queued that the cluster needs a long time to run them.
 
 ## What you see
 The raylet's memory grows, and so does the time to schedule a task. In raylet.out: `More than 1000 tasks are queued for
@@ -145,7 +145,7 @@ _NESTED = (
     Remedy(
         "Turn the delay off if no task waits for another",
         (
-            "export RAY_worker_cap_enabled=false   # before ray start, or before the program that calls ray.init(), on every node",
+            "export RAY_worker_cap_enabled=false   # on every node, before ray start. If the program starts Ray: before the program",
         ),
         risk="disruptive",
     ),

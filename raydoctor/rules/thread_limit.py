@@ -8,10 +8,10 @@ called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread
 temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
-Linux counts threads as processes. `ulimit -u` limits those of a user on the whole machine. `pids.max` limits those of a
-container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle worker has about
-22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130 (2.9) to 350 (2.60). OpenBLAS
-or OpenMP in each worker may add one thread for every core of the machine.
+Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits the
+threads of a container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle
+worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130 (2.9) to
+350 (2.60). OpenBLAS or OpenMP in each worker may add one thread for every core of the machine.
 
 ## Confirm
 On that node:
@@ -391,7 +391,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         "Raise the limit that was reached, and restart Ray",
         (
             "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which limit was reached?",
-            "ulimit -u unlimited; ray start   # plus your other options, in the same shell. Hard limit: /etc/security/limits.conf",
+            "ulimit -u unlimited; ray start   # plus your other options. In the same shell. Hard limit: /etc/security/limits.conf",
             "docker run --pids-limit=-1   # plus your other options. Kubernetes: podPidsLimit of the kubelet. systemd: TasksMax=infinity",
         ),
         risk="disruptive",
@@ -408,7 +408,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
     yield Remedy(
         "Run fewer workers at once on a node",
         (
-            "ray start --num-cpus=CORES   # plus your other options, the cores that the container has",
+            "ray start --num-cpus=CORES   # plus your other options. CORES: those that the container has",
             "ray.init(num_cpus=CORES)   # if the program starts Ray",
         ),
         doc=_DOC,

@@ -15,7 +15,7 @@ The group is created only if the resources of all workers are free at the same t
 - An autoscaling cluster needs longer than the limit to start a node. Then a later attempt succeeds.
 
 ## Confirm
-- `ray status` while it waits: `Total Demands` lists the group, and `Total Usage` shows the resources in use.
+- `ray status` while it waits: `Pending Demands` lists the group (older Ray: `Demands`), and `Total Usage` shows the resources in use.
 - `Attempting to start training worker group of size 8 with the following resources: [{'GPU': 1}] * 8` shows the request.
 
 ## Fix

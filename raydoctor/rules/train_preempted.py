@@ -23,7 +23,7 @@ head node on machines that are not preempted.
 
 ## Not this when
 - The run finished between the notice and the deadline.
-- A node died without a notice (`node-died`), or a worker was killed for memory (`ray-oom-kill`).
+- A node died without a notice (`node-died`), or Ray's memory monitor killed a worker (`ray-oom-kill`).
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _remedies(runs: list[TrainRun]) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Keep the head node and rank 0 on machines that are not preempted",
-            ("ray start --labels=NAME=VALUE   # plus your other options, and ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
+            ("ray start --labels=NAME=VALUE   # plus your other options. In the program: ScalingConfig(label_selector={\"NAME\": \"VALUE\"})",),
             doc=_DOC,
         ),
     )  # fmt: skip

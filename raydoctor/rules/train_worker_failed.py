@@ -126,7 +126,7 @@ def _alone(raised: list[Event]) -> Finding:
 
 
 def _headline(case: Case, run: TrainRun) -> str:
-    named = f"Training run {run.name} " if run.name else "The training run "
+    named = f"Training run '{run.name}' " if run.name else "The training run "
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
     end += f" (failure {last.count}, max_failures={last.limit})" if last.limit else ""
@@ -259,9 +259,16 @@ def _remedies(run: TrainRun) -> Iterator[Remedy]:
     if first is None:
         return
     worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
-    files = [paste.shell("less logs/worker-{worker}-*.err", worker=worker)] if worker else []
+    files = (
+        [paste.shell("less /tmp/ray/session_latest/logs/worker-{worker}-*.err", worker=worker)]
+        if worker
+        else []
+    )
     if worker and last.event.kind == "train.decision":
-        log = paste.shell("less logs/train/ray-train-app-worker-{worker}.log", worker=worker)
+        log = paste.shell(
+            "less /tmp/ray/session_latest/logs/train/ray-train-app-worker-{worker}.log",
+            worker=worker,
+        )
         files.insert(0, log)
     yield Remedy(
         f"Read the logs of {_ranks([first], None)}: the errors of the other ranks follow from its failure",

@@ -7,9 +7,9 @@
 matching attributes` after a minute (a driver of 2.54 or newer, an older cluster).
 
 ## Why
-Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its own
-version and Python's to the last number: 3.11.7 is not 3.11.8. Ray Client (`ray://`) compares only the first two numbers of
-Python's version.
+Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its
+own version and Python's in full: 3.11.7 does not match 3.11.8. Ray Client (`ray://`) compares only the first two
+numbers of Python's version.
 
 ## Confirm
 - `python -c "import ray, sys; print(ray.__version__, sys.version)"` on the driver's machine and on the head.

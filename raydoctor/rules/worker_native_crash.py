@@ -281,8 +281,8 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 "Check whether the shared memory is full or too small",
                 (
                     "df -h /dev/shm",
-                    "docker run --shm-size=SIZE   # plus your other options, a third of the memory. Kubernetes: an emptyDir with medium: Memory",
-                    "export RAY_preallocate_plasma_memory=1   # before ray start, or before the program that calls ray.init(). Fails when Ray starts instead of later",
+                    "docker run --shm-size=SIZE   # plus your other options. SIZE: a third of the memory. Kubernetes: an emptyDir with medium: Memory",
+                    "export RAY_preallocate_plasma_memory=1   # before ray start. If the program starts Ray: before the program. Ray then fails when Ray starts instead of later",
                 ),
                 risk="disruptive",
             ),
@@ -333,7 +333,7 @@ def _core_file() -> Remedy:
     return Remedy(
         "Get the native stack from a core file",
         (
-            "ulimit -c unlimited   # in the shell that runs ray start, before ray start",
+            "ulimit -c unlimited   # in the shell that then runs ray start",
             "gdb -batch -ex 'thread apply all bt' $(which python) CORE_FILE",
         ),
         risk="disruptive",

@@ -5,10 +5,9 @@ The driver prints `(raylet) WARNING: 24 PYTHON worker processes have been starte
 `which is 4x the maximum expected startup concurrency (6)`.
 
 ## Why
-Ray starts one process per actor, and one more for each task that waits in `ray.get`: it releases its CPU but keeps
-its process. With
-`num_cpus=0`, a fraction, or nested tasks, the CPUs do not limit their number. Each process takes 60 MiB or more, and they
-compete for the cores.
+Ray starts one process per actor, and another one for each task that waits in `ray.get`: such a task releases its CPU
+but keeps its process. With `num_cpus=0`, a fraction, or nested tasks, the CPUs do not limit their number. Each process
+takes 60 MiB or more, and they compete for the cores.
 
 ## Confirm
 - `ray list actors --filter state=ALIVE` lists the actors that are alive, with their nodes.

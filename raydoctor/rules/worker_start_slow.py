@@ -130,7 +130,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
         yield Remedy(
             f"Start fewer workers at once: {many} were started within {waited:.0f} s",
             (
-                "ray start --num-cpus=CORES   # plus your other options, the number of real cores",
+                "ray start --num-cpus=CORES   # plus your other options. CORES: the number of real cores",
                 "ray.init(num_cpus=CORES)   # if the program starts Ray",
             ),
             doc=_DOC,
@@ -139,7 +139,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
         f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
             paste.shell(
-                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # before ray start, or before the program that calls ray.init(), every node, or in the environment of ray.init()",
+                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # on every node, before ray start. If the program starts Ray: before the program",
                 seconds=4 * waited,
             ),
         ),

@@ -1,4 +1,4 @@
-"""A SIGTERM ended a worker, and no record of Ray's shows that Ray sent it.
+"""A SIGTERM ended a worker, and no log of Ray shows that Ray sent it.
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 1. The process receives a SIGTERM.`

@@ -18,7 +18,7 @@ kill and `os._exit(7)` differ only in the kernel log.
 - The worker's `.err` file may end with the output of a library that called `os._exit`.
 
 ## Fix
-Save the kernel log of the worker's node next to the logs, and diagnose again:
+Save the kernel log of the worker's node into the folder of the logs, and diagnose that folder again:
 
     dmesg -T > logs/dmesg.txt; raydoctor diagnose logs/
 
@@ -78,9 +78,9 @@ _REASONS = ("The actor is dead because", "The actor died because", "never ran")
 """In the lines of the exception that a console may cut off."""
 
 _KERNEL = Gap(
-    "kernel log",
-    "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
-    "On the worker's node: dmesg -T > dmesg.txt, and put the file next to the logs.",
+    "kernel log of the worker's node",
+    "missing from the capture; only this log shows whether the kernel's OOM killer ended the worker",
+    kernel.SAVE_LOG,
     about="kernel",
 )
 
@@ -178,7 +178,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
     if ruled_out := _ruled_out(case, exits):
-        links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {joined(ruled_out)}")
+        links[0] = Link(links[0].event, f"{links[0].shows}; the logs rule out {joined(ruled_out)}")
     for log in _silent_kernel_logs(case, exits):
         shows = f"{links[0].shows}; the kernel log of its node, {log}, names no kill"
         links[0] = Link(links[0].event, shows)
@@ -230,10 +230,8 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     own = {
         e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
     }
-    crash = ["a crash that Python or Ray reported"] if all(e.worker in own for e in exits) else []
-    return [
-        "a kill by Ray's memory monitor", *crash, "an exit with an error code (except by os._exit, whose code Ray does not see)", "an earlier end of its node or of the process that owned its work",
-    ]  # fmt: skip
+    crash = ["a reported crash"] if all(e.worker in own for e in exits) else []
+    return ["Ray's memory monitor", *crash, "sys.exit", "the end of its node or owner"]
 
 
 # ------------------------------------------------------------------ examples

@@ -55,7 +55,7 @@ class MetricsServer:
                 "Choose another port: raydoctor watch --serve PORT",
             ) from None
         self.port: int = self._server.server_address[1]
-        """The port, also if 0 was requested."""
+        """The port, even if 0 was requested."""
 
     def __enter__(self) -> MetricsServer:
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()

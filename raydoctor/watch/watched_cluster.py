@@ -125,7 +125,7 @@ class WatchedCluster:
         self._inspections.cluster = cluster
 
     def add(self, snapshot: Snapshot, events: list[WatchEvent]) -> None:
-        """Do one round and add its events to `events`, also if it fails halfway.
+        """Do one round and add its events to `events`, even if it fails halfway.
 
         Raises QueryError if the GCS no longer replies.
         """

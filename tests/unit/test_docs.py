@@ -136,17 +136,38 @@ def test_the_pages_of_the_rules_are_written_from_their_docstrings() -> None:
     assert not other, "run: raydoctor rules pages docs/rules/ (and remove pages of former rules)"
 
 
+def _literals(page: str) -> list[str]:
+    """What the commands of a page search for."""
+    return [
+        shlex.split(c)[3] for c in page.split("\n") if c.startswith(("grep -F -e ", "grep -rF -e "))
+    ]
+
+
+def test_a_search_for_what_the_program_printed_reads_its_output() -> None:
+    """Not the folder of Ray's logs, which does not contain it."""
+    page = (ROOT / "docs/rules/get-timeout.md").read_text()
+    searches = [
+        line
+        for line in page.split("\n")
+        if "ray.exceptions.GetTimeoutError" in line and "grep" in line
+    ]
+    assert searches
+    assert all(" DRIVER_OUTPUT   # " in line for line in searches)
+
+
+def test_a_search_is_listed_as_speaking_for_a_rule_only_if_an_example_contains_it() -> None:
+    page = (ROOT / "docs/rules/job-pending.md").read_text()
+    speaking = _literals(page.partition("lines that speak for it")[2].partition("\n## ")[0])
+    assert "Job supervisor actor failed to start within " in speaking
+    assert "Job entrypoint command failed with exit code " not in speaking
+
+
 def test_a_page_searches_for_what_its_example_contains() -> None:
     """Unless only a live collection shows it, whose tables are not searched by hand, or only Ray's exceptions do."""
     for rule in rules.load():
         page = (ROOT / "docs/rules" / f"{rule.name}.md").read_text()
-        _, heading, rest = page.partition("## Search the logs by hand")
-        commands = rest.partition("## Example")[0]
-        literals = [
-            shlex.split(command)[3]
-            for command in commands.split("\n")
-            if command.startswith("grep -rF -e ")
-        ]
+        _, heading, rest = page.partition("## Search the logs by hand: lines that speak for it\n")
+        literals = _literals(rest.partition("\n## ")[0])
         files = next(e.files for e in rule.examples if e.roots or e.consequences)
         in_logs = [text for name, text in files.items() if not name.startswith("live/")]
         failures = {s.find for s in rule.looks_for if s.symptom} - {"ray.exceptions."}
@@ -162,7 +183,7 @@ def test_a_page_searches_for_what_its_example_contains() -> None:
 def test_no_page_searches_for_what_every_session_contains() -> None:
     for rule in rules.load():
         page = (ROOT / "docs/rules" / f"{rule.name}.md").read_text()
-        literals = [shlex.split(c)[3] for c in page.split("\n") if c.startswith("grep -rF -e ")]
+        literals = _literals(page)
         assert not {"Traceback (most recent call last):", "ray.exceptions."} & {*literals}, (
             rule.name
         )

@@ -205,6 +205,18 @@ def test_a_consequence_shows_evidence_of_its_own() -> None:
     assert "driver.log:23  OwnerDiedError" in text
 
 
+def test_a_root_rule_that_begins_with_the_same_record_is_a_part_not_a_consequence() -> None:
+    shown = reported(
+        diagnosis("d1", rule="oom-kill-loop", headline="a loop", consequences=("d2", "d3")),
+        diagnosis("d2", headline="3 workers were killed"),
+        owner_died("d3"),
+    )
+    text = text_of(shown)
+    part, consequence = text.index("Part of it"), text.index("Consequences")
+    assert part < text.index("3 workers were killed") < consequence < text.index("object d3")
+    assert "Part of it" not in text_of(reported(diagnosis(consequences=("d2",)), owner_died("d2")))
+
+
 def test_graver_incidents_are_told_in_full_and_others_in_a_line() -> None:
     grave = [diagnosis(f"d{n}", headline=f"grave {n}") for n in range(6)]
     mild = diagnosis("d9", severity="warning", rule="spill-heavy", headline="spilling a lot")

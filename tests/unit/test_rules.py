@@ -30,7 +30,7 @@ def test_rule(rule: Rule) -> None:
 
 
 ABSENT = re.compile(
-    r"ruled out|\bno (?:other )?(?:log|record)s?\b|\b(?:logs?|records?) (?:names?|shows?|records?|contains?) no",
+    r"\brules? out\b|ruled out|\bno (?:other )?(?:log|record)s?\b|\b(?:logs?|records?) (?:names?|shows?|records?|contains?) no",
     re.I,
 )
 """Statements that only logs which were read can support."""

@@ -100,7 +100,7 @@ def path_of(name: str) -> str:
 
 
 def load(name: str) -> Any:
-    """The module of such a file, also in a process without raydoctor."""
+    """The module of such a file, even in a process without raydoctor."""
     if name not in _loaded:
         path = path_of(name)
         space: dict[str, Any] = {"__name__": f"raydoctor{name}", "__file__": path}

@@ -67,7 +67,7 @@ _PULSE = 0.25
 """Seconds between two signals to a thread in native code that checks for signals now and then (`re`)."""
 _OFTEN = 0.02
 _NEXT_STEP = 0.6
-"""Seconds within which a thread that runs Python code executes a pending call, also on a busy machine."""
+"""Seconds within which a thread that runs Python code executes a pending call, even on a busy machine."""
 _AGAIN = 5
 """Further injections while a request is queued and not taken."""
 _END_OF_CALL = 3.0

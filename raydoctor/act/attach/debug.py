@@ -28,7 +28,7 @@ from raydoctor.observe.stacks import sockets, stacks
 
 Row = dict[str, Any]
 Wake = Callable[[int], object]
-"""Has the main thread of a process run Python code for a moment, also if it waits in native code."""
+"""Has the main thread of a process run Python code for a moment, even if it waits in native code."""
 _PROGRAMS = Path(__file__).with_name("programs")
 _ENDS = 1.0
 """Seconds for another session to end."""

@@ -193,7 +193,7 @@ def _take(words: list[str], tasks: dict[int, Task]) -> None:
 
 
 def known_workers(everywhere: bool = False) -> list[WorkerRecord]:
-    """All files of this user, also of ended workers; `everywhere`: also of other boots and containers."""
+    """All files of this user, including ended workers; `everywhere`: and other boots and containers."""
     found = []
     for folder in private.existing():
         for name in sorted(folder.names()):

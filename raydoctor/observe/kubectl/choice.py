@@ -100,7 +100,7 @@ def _only(items: Mapping[str, list[dict[str, Any]]]) -> tuple[str, str] | None:
 
 
 def _clusters(items: Mapping[str, list[dict[str, Any]]]) -> list[str]:
-    """Names of clusters, also of those whose RayCluster cannot be read."""
+    """Names of clusters, including those whose RayCluster cannot be read."""
     labels = [_of(pod, "metadata", "labels", CLUSTER_LABEL) for pod in items["pods"]]
     names = [*map(_name, items["rayclusters"]), *labels]
     return sorted({name for name in names if is_name(name)})

@@ -42,7 +42,7 @@ class Sampling(NamedTuple):
     most: int = 40
     """Largest number of processes, each function's oldest first."""
     drivers: bool = False
-    """Whether all drivers are sampled, also if no task is old enough."""
+    """Whether all drivers are sampled, even if no task is old enough."""
 
 
 class _Running(NamedTuple):

@@ -4,7 +4,7 @@ A clock belongs to one attempt on one worker. It starts at the first snapshot wi
 one round late and never early. The start time from the GCS then corrects it, but is limited by the last
 snapshot without the task, because it comes from the clock of the worker's machine, which may be wrong. When
 this machine's clock is set, or the machine was suspended, all clocks are shifted, so that no task gets older.
-A retry is a new attempt with a new clock, also on the same worker.
+A retry is a new attempt with a new clock, even on the same worker.
 """
 
 from __future__ import annotations

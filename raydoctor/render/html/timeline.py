@@ -16,7 +16,7 @@ from raydoctor.render.html.axis import LEFT, RIGHT, WIDTH, Axis, axis
 from raydoctor.render.html.markup import Markup, el, folded, join, table
 
 WORDS: Mapping[MarkKind, str] = {
-    "kill": "killed for memory",
+    "kill": "killed for lack of memory",
     "death": "failed exit",
     "failure": "failure",
     "silent": "no reply",

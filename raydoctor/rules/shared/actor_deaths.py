@@ -113,7 +113,7 @@ def deaths(case: Case) -> list[Death]:
 
 
 def all_deaths(case: Case) -> list[Death]:
-    """The same, also of failures that the program handled."""
+    """The same, including failures that the program handled."""
     found: dict[str, Death] = {}
     for event in case.of("actor.call_failed", "driver.exception"):
         if case.torn_down(event):

@@ -248,7 +248,7 @@ _MAP_TASKS = ("_map_task", "MapWorker")
 def memory_use(case: Case, killed: Collection[str]) -> list[MemoryUse]:
     """Operators whose tasks use more memory than Ray reserves for them, each with its last report.
 
-    `killed`: names of the workers that were killed for memory. If they are known, one must be the operator's.
+    `killed`: names of the workers that were OOM-killed. If they are known, one must be the operator's.
     """
     found = {}
     for event in case.of(HIGH_MEMORY.kind):

@@ -83,7 +83,7 @@ def _steps(exits: Iterable[WorkerExit]) -> tuple[str, ...]:
     )
 
 
-_RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Train continues from its last checkpoint, default 0"
+_RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Train continues from its last checkpoint. The default is 0"
 
 
 def _decorator(is_actor: bool, name: str) -> str:

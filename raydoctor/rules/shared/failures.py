@@ -156,7 +156,7 @@ def ended_programs(case: Case) -> Iterator[tuple[Event, Raised]]:
 
 
 def exception_at_end(ending: Event) -> Raised | None:
-    """The exception with which an output ends, also if the output lacks the traceback's beginning or end."""
+    """The exception with which an output ends, even if the output lacks the traceback's beginning or end."""
     if not ending["ended_by"]:
         return None
     return parse(ending.text) or cut_off(ending.text) or parse(f"{BEGIN}\n{ending.text}")

@@ -60,8 +60,12 @@ RAY_TASK = Signal(
 OOM_SIGNALS = (KILLED, LIMIT, CONSTRAINT, RAY_TASK)
 
 
+SAVE_LOG = "On that machine: dmesg -T > dmesg.txt. Put the file into the folder of the logs, and diagnose that folder again."
+"""The hint of a gap whose title names the machine."""
+
+
 class Kill(NamedTuple):
-    """One process that the kernel killed for memory."""
+    """One process that the kernel's OOM killer ended."""
 
     event: Event
     pid: int

@@ -277,7 +277,7 @@ def spill_to(title: str) -> tuple[Remedy, ...]:
         Remedy(
             title,
             (
-                "ray start --object-spilling-directory=/big_disk/spill   # plus your other options, every node",
+                "ray start --object-spilling-directory=/big_disk/spill   # plus your other options. On every node",
                 'ray.init(object_spilling_directory="/big_disk/spill")   # if the program starts Ray',
             ),
             risk="disruptive",
@@ -309,14 +309,14 @@ def larger(needed: float) -> tuple[Remedy, ...]:
             f"Give the object store {size_of(size)}, if the node has that much memory",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size}   # plus your other options, each node",
+                    "ray start --object-store-memory={size}   # plus your other options. On every node",
                     size=size,
                 ),
                 paste.python(
                     "ray.init(object_store_memory={size})   # if the program starts Ray",
                     size=size,
                 ),
-                "docker run --shm-size=SIZE   # plus your other options, in a container, at least as much",
+                "docker run --shm-size=SIZE   # plus your other options. The container needs at least as much shared memory",
             ),
             risk="disruptive",
             doc=MEMORY_DOC,

@@ -17,7 +17,7 @@ _SEIZE, _INTERRUPT = 0x4206, 0x4207
 _POKE, _POKE_USER, _CONT, _GETREGS, _SETREGS, _DETACH = 5, 6, 7, 12, 13, 17
 _WALL = 0x40000000
 _SURELY = 60.0
-"""Seconds to stop a thread with a breakpoint, also on a very busy machine: the breakpoint must be removed."""
+"""Seconds to stop a thread with a breakpoint, even on a very busy machine: the breakpoint must be removed."""
 _DEBUG = 848
 """Offset of the debug registers in `struct user` (sys/user.h): `offsetof(struct user, u_debugreg)`."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raydoctor.cluster.resources import Needs
 from raydoctor.model import paste
-from raydoctor.model.text import cut
+from raydoctor.model.text import cut, joined
 from raydoctor.model.values import Remedy
 from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 
@@ -21,7 +21,7 @@ DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html
 MONITOR_FIRST = Remedy(
     "Let Ray's memory monitor act before the kernel does",
     (
-        "export RAY_memory_usage_threshold=0.85   # before ray start, or before the program that calls ray.init(), default 0.95, on every node",
+        "export RAY_memory_usage_threshold=0.85   # on every node, before ray start (default: 0.95). If the program starts Ray: before the program",
     ),
     risk="disruptive",
     doc=DOC,
@@ -101,16 +101,16 @@ def remedies(episode: Sequence[OomReport], node: Needs) -> tuple[Remedy, ...]:
     more = _threshold(worst)
     name, holders = hungriest(worst)
     if not holders:
-        return (*more, *_more_memory(worst, 0.0))
+        return (*more, *_more_memory(worst))
     if not holders[0].is_worker:
-        return (_not_a_worker(name, holders[0], worst), *more, *_more_memory(worst, 0.0))
+        return (_not_a_worker(name, holders[0], worst), *more, *_more_memory(worst))
     fit = _fit(name, holders, worst, largest(episode, name))
     is_actor = holders[0].actor or "." in holders[0].name
+    beside = _beside(worst, name)
     if fit.most and not is_actor:
-        needed = _GROWTH * fit.each * fit.running + fit.others
-        return (_fewer_tasks(fit, node), *more, *_more_memory(worst, needed))
-    one = (_actors if is_actor else _one_task)(fit, _beside(worst, name))
-    return (*more, one, *_more_memory(worst, _GROWTH * fit.each * fit.running + fit.others))
+        return (_fewer_tasks(fit, node), *more, *_more_memory(worst, fit, beside))
+    one = (_actors if is_actor else _one_task)(fit, beside)
+    return (*more, one, *_more_memory(worst, fit, beside))
 
 
 def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
@@ -174,15 +174,23 @@ def _by_cpus(fit: Fit, total: float) -> Iterator[str]:
         )
 
 
-def _beside(worst: OomReport, name: str) -> str:
-    """The largest other relevant process: ` beside build_index (1.61 GiB)`."""
-    others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
-    return f" beside {others[0].function} ({gib(others[0].gb)})" if others else ""
+def _beside(worst: OomReport, name: str) -> list[MemoryUser]:
+    """The other processes that matter for the sum: a fifth of the used memory or more each."""
+    return [
+        h for h in worst.holders if name not in (h.function, h.name) and h.gb > 0.2 * worst.used_gb
+    ]
 
 
-def _one_task(fit: Fit, beside: str) -> Remedy:
+def _left(fit: Fit, beside: list[MemoryUser]) -> str:
+    """`train (1.28 GiB) and other processes (0.92 GiB) leave 1.60 GiB below Ray's threshold`."""
+    named = [f"{h.function} ({gib(h.gb)})" for h in beside]
+    rest = f"other processes ({gib(max(fit.others - sum(h.gb for h in beside), 0.0))})"
+    return f"{joined([*named, rest])} leave {gib(fit.room)} below Ray's threshold"
+
+
+def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     return Remedy(
-        f"Make each {fit.name} task smaller: one had grown to {gib(fit.each)}, and {gib(fit.room)} is left for it{beside}",
+        f"Make each {fit.name} task smaller: one grew to {gib(fit.each)}, and {_left(fit, beside)}",
         (
             paste.python(
                 "# {name}: smaller batches, chunks or streaming. memory= does not limit what a task uses",
@@ -193,7 +201,7 @@ def _one_task(fit: Fit, beside: str) -> Remedy:
     )
 
 
-def _actors(fit: Fit, beside: str) -> Remedy:
+def _actors(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     """Fewer or smaller actors: a restart repeats the kill, and with `memory=` the other actors never start."""
     if fit.most:
         return Remedy(
@@ -208,12 +216,10 @@ def _actors(fit: Fit, beside: str) -> Remedy:
             doc=DOC,
         )
     if fit.running > 1:
-        title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
+        title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest grew to {gib(fit.each)}"
     else:
-        left = gib(fit.room) if fit.each > fit.room + 0.005 else "no more"
         title = (
-            f"Make actor {fit.name} smaller: it had grown to {gib(fit.each)}, and {left} is left for it{beside} "
-            "below Ray's threshold"
+            f"Make actor {fit.name} smaller: it grew to {gib(fit.each)}, and {_left(fit, beside)}"
         )
     return Remedy(
         title,
@@ -252,7 +258,7 @@ def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
         Remedy(
             f"Let Ray use more of node {worst.ip}: its threshold is set to {percent:.0f}% of {gib(worst.limit_gb)}",
             (
-                "unset RAY_memory_usage_threshold   # default: 0.95, where Ray is started, on every node, then start Ray again",
+                "unset RAY_memory_usage_threshold   # on every node, then start Ray again. The default is 0.95",
             ),
             risk="disruptive",
             doc=DOC,
@@ -260,18 +266,25 @@ def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
     )
 
 
-def _more_memory(worst: OomReport, needed: float) -> tuple[Remedy, ...]:
+def _more_memory(
+    worst: OomReport, fit: Fit | None = None, beside: Sequence[MemoryUser] = ()
+) -> tuple[Remedy, ...]:
     """A larger node, unless a lowered threshold is what limits this one.
 
-    `needed`: GiB that must stay below the threshold (0: unknown); rounded to half GiB, and at least a quarter more than now.
+    Below its threshold, every process of `fit` and `beside` can double; rounded up to half GiB, and at least a quarter
+    more than now.
     """
     if _threshold(worst):
         return ()
     title = f"Give node {worst.ip} more memory than its {gib(worst.limit_gb)}"
-    if needed and worst.threshold_gb:
+    if fit and worst.threshold_gb:
+        needed = _GROWTH * fit.each * fit.running + fit.others
+        needed += (_GROWTH - 1) * sum(h.gb for h in beside)
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
+        count = f"{fit.running} × " if fit.running > 1 else ""
+        names = joined([f"{count}{fit.name}", *dict.fromkeys(h.function for h in beside)])
         title = (
             f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB: "
-            "then each of these processes can grow to twice its measured size"
+            f"enough for {names} to grow to twice the measured size"
         )
     return (Remedy(title, risk="disruptive"),)

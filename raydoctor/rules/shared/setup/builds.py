@@ -177,7 +177,7 @@ def builds(case: Case) -> list[Build]:
 
 
 def unfinished(case: Case) -> list[Build]:
-    """Every setup that has neither succeeded nor failed, also if nothing waits for it any more; oldest first."""
+    """Every setup that has neither succeeded nor failed, even if nothing waits for it any more; oldest first."""
     found: dict[tuple[str, str], Build] = {}
     abandoned: list[Build] = []
     kinds = (BEGUN.kind, ATTEMPT.kind, CREATED.kind, KEPT.kind, UNUSED.kind, GAVE_UP.kind)

@@ -30,7 +30,7 @@ def install(module: str, *, of_driver: bool = False) -> Remedy:
         package=package,
     )
     installed = paste.python(
-        'ray.init(runtime_env={{"pip": [PACKAGE]}})   # the package on PyPI that has {package}, or install it on every node',
+        'ray.init(runtime_env={{"pip": [PACKAGE]}})   # PACKAGE: the PyPI package that contains {package}. Or install it on every node',
         package=package,
     )
     if of_driver:

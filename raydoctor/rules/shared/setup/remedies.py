@@ -25,7 +25,7 @@ KEPT = (
     Remedy(
         "Or cache failures for a shorter time",
         (
-            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # before ray start, or before the program that calls ray.init(), on every node",
+            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # on every node, before ray start. If the program starts Ray: before the program",
         ),
         risk="disruptive",
         doc=_DEBUGGING,
@@ -151,6 +151,6 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     ),
     "other": (
         "Read the tool's whole output, and run its command by hand on that node",
-        ("less logs/runtime_env_setup-*.log   # in the folder of the session",),
+        ("less /tmp/ray/session_latest/logs/runtime_env_setup-*.log",),
     ),
 }
