@@ -6,6 +6,7 @@ and the memory at once, and its standard output never mixes with the protocol.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -13,11 +14,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
+from raydoctor.act.run.guard import ProcessGuard
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.text import one_line
 
@@ -55,7 +58,7 @@ async def run(words: Sequence[str], module: str = COMMANDS, request: bytes = b""
             [sys.executable, "-m", module, *words],
             stdin=subprocess.PIPE if request else subprocess.DEVNULL,
             cwd="/",  # -m puts the working folder first on the path
-            env={k: v for k, v in os.environ.items() if k != "_RAYDOCTOR_COMPLETE"},
+            env=_environment(),
             start_new_session=True,  # its group can be ended as a whole
         )
     except (OSError, ValueError) as error:  # a word is too long, or holds a null byte
@@ -89,6 +92,19 @@ async def run(words: Sequence[str], module: str = COMMANDS, request: bytes = b""
         return CommandResult(code, json.loads(output), _notes(lines), len(output))
     except (ValueError, RecursionError):
         raise _failure(lines, code) from None
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a command: with a mark by which it is ended if the server is killed."""
+    kept = {k: v for k, v in os.environ.items() if k != "_RAYDOCTOR_COMPLETE"}
+    return {**kept, **_guard().environment}
+
+
+@cache
+def _guard() -> ProcessGuard:
+    guard = ProcessGuard(_AFTER_INTERRUPT)
+    atexit.register(guard.close)
+    return guard
 
 
 def end_on_hangup() -> None:

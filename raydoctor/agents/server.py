@@ -158,4 +158,12 @@ def serve_stdio(server: MCPServer[Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     child.end_on_hangup()
-    anyio.run(server.run_stdio_async)
+    try:
+        anyio.run(server.run_stdio_async)
+    except Exception as error:
+        first: BaseException = error
+        while inner := getattr(first, "exceptions", ()):  # groups, which Python 3.10 does not have
+            first = inner[0]
+        if not isinstance(first, OSError):
+            raise
+        raise first from None  # the output has no room, or the client closed it

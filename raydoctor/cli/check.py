@@ -8,7 +8,7 @@ import click
 
 from raydoctor.cli import _options as options
 
-FAILED = 1
+_CODES = {"fail": 1, "gap": 3}
 
 _HELP = """Check this machine, and the cluster that runs on it, before a job starts.
 
@@ -27,6 +27,7 @@ Exit code:
   0  no check fails; there may be warnings
   1  at least one check fails
   2  could not run
+  3  no check fails, but some could not be made
 """
 
 
@@ -48,7 +49,7 @@ def command(*, form: str, verbose: bool) -> int:
         options.print_text(check.to_json(checks))
     else:
         options.print_page(check.render(checks, terminal.width_of(sys.stdout)))
-    return FAILED if preflight.worst(checks) == "fail" else 0
+    return _CODES.get(preflight.worst(checks), 0)
 
 
 def _scanner() -> str | None:

@@ -54,7 +54,8 @@ _DRAWN, _TEMPLATES = 16, 4
 """Maximum of templates that are made for a literal in one file before its lines count as too different, and
 of templates that are tried on a line."""
 _LONGEST_NUMBER = 64
-"""Digits of the longest id; Python refuses to convert numbers of thousands of digits."""
+"""Characters of the longest number: Python refuses to convert thousands of digits, or makes them infinite."""
+_NUMBER = re.compile(r"[-+]?[\d.]+").fullmatch
 
 
 @dataclass(slots=True)
@@ -406,7 +407,7 @@ class _FileReader:
             text, message = self._record()
         if not probe.with_header:
             found = probe.signal.regex.search(message) or found
-        groups = {k: v for k, v in found.groupdict().items() if v and _is_sane(v)}
+        groups = {k: _bounded(v) for k, v in found.groupdict().items() if v}
         fields = {**head.fields, **trailing_fields(message), **groups}
         if head.who:
             fields.setdefault("who", head.who)
@@ -431,9 +432,10 @@ def _key(probe: SignalProbe, found: Match[str]) -> tuple[SignalProbe, object]:
     return (probe, found.group(*probe.fold) if probe.fold else None)
 
 
-def _is_sane(value: str) -> bool:
-    """Whether rules may convert a field: Python refuses numbers of thousands of digits."""
-    return len(value) <= _LONGEST_NUMBER or not value.isdecimal()
+def _bounded(value: str) -> str:
+    """A field that rules may convert: of a number that is too long, its beginning."""
+    is_long = len(value) > _LONGEST_NUMBER and _NUMBER(value)
+    return value[:_LONGEST_NUMBER] if is_long else value
 
 
 def finish(drafts: Iterable[Draft], clock: NodeClocks) -> list[Event]:

@@ -126,6 +126,8 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 _PERCENT = pattern(rb"%([0-9A-Fa-f]{2})")
 _ENTITIES = {b"quot": b'"', b"apos": b"'", b"#39": b"'", b"#34": b'"', b"amp": b"&", b"#61": b"="}
 _ENTITY = pattern(rb"&(quot|apos|#39|#34|amp|#61);")
+_SHELL_QUOTE = pattern(rb"'(?:\"'\"|\\')'")
+"""A single quote inside single quotes, as `shlex.join` and `printf %q` write it."""
 _WIDE = pattern(rb"(?:[\x09\x20-\x7e]\0){8,}|(?:\0[\x09\x20-\x7e]){8,}")
 _WIDE_BYTE = pattern(rb"([\x09\x20-\x7e])\0|\0([\x09\x20-\x7e])")
 
@@ -141,6 +143,7 @@ _CODES = (
         lambda m: bytes((int(m[1], 16),)),
     ),
     (b"&", _ENTITY, _ENTITY, lambda m: _ENTITIES[m[1]]),
+    (b"'", _SHELL_QUOTE, _SHELL_QUOTE, lambda m: b"'"),
     (b"\0", _WIDE, _WIDE_BYTE, lambda m: m[1] or m[2]),
 )
 """A byte and a pattern that are present with an encoding, the encoding's pattern, and its decoder."""

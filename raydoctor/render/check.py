@@ -11,8 +11,9 @@ from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Line, Page, line, paragraph
 
 SCHEMA = "raydoctor/check/1"
-_STYLES = {"fail": "error", "warn": "warning", "ok": "ok", "n/a": "dim"}
+_STYLES = {"fail": "error", "gap": "warning", "warn": "warning", "ok": "ok", "n/a": "dim"}
 """Outcomes, in the order of the page."""
+_VERDICTS = {"fail": ("NOT FIT FOR RAY", "error"), "gap": ("INCONCLUSIVE", "warning")}
 
 
 def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
@@ -44,11 +45,12 @@ def _verdict(checks: Sequence[Check]) -> Line:
     counts = {outcome: sum(c.outcome == outcome for c in checks) for outcome in _STYLES}
     parts = [
         text.plural(counts["fail"], "failure") if counts["fail"] else "",
+        f"{counts['gap']} not checked" if counts["gap"] else "",
         text.plural(counts["warn"], "warning") if counts["warn"] else "",
         f"{counts['ok']} ok" if counts["ok"] else "",
         f"{counts['n/a']} not applicable" if counts["n/a"] else "",
     ]
-    verdict = ("NOT FIT FOR RAY", "error") if counts["fail"] else ("FIT FOR RAY", "ok")
+    verdict = next((_VERDICTS[o] for o in _VERDICTS if counts[o]), ("FIT FOR RAY", "ok"))
     return line(verdict, f"  {text.plural(len(checks), 'check')}: {', '.join(filter(None, parts))}")
 
 

@@ -447,7 +447,7 @@ def _smaller(
     strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
 ) -> Iterator[Remedy]:
     """As many equal bundles, each as large as possible, and as many of the same size as fit."""
-    if not bundles or not nodes or any(bundle != bundles[0] for bundle in bundles):
+    if not (nodes and bundles and bundles[0]) or any(each != bundles[0] for each in bundles):
         return
     every, count = bundles[0], len(bundles)
     short = [n for n in every if sum(node.get(n, 0.0) for node in nodes) < every[n] * count] or [

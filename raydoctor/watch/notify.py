@@ -25,6 +25,7 @@ from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from raydoctor.act.run.guard import ProcessGuard
 from raydoctor.diagnosis.fingerprint import of_cause
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.watch.event import WatchEvent, event
@@ -36,6 +37,7 @@ _HOUR = 3600.0
 _WAITING = 50
 _POST_S, _COMMAND_S = 10.0, 30.0
 _END_S = 5.0
+_GRACE_S = 1.0
 
 Encode = Callable[[WatchEvent], str]
 
@@ -203,6 +205,7 @@ class _Command:
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
+        self._guard = ProcessGuard(_GRACE_S)
         self._process: subprocess.Popen[bytes] | None = None
 
     def send(self, document: str) -> str:
@@ -213,11 +216,12 @@ class _Command:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                env={**os.environ, **self._guard.environment},
                 start_new_session=True,  # Ctrl-C is for the watch
             )
             process.communicate(document.encode(), _COMMAND_S)
         except subprocess.TimeoutExpired:
-            self.end()
+            self._kill()
             return f"{name} ran for more than {_COMMAND_S:.0f} s and was ended"
         except (OSError, ValueError) as error:
             return f"{name}: {getattr(error, 'strerror', None) or error}"
@@ -225,6 +229,11 @@ class _Command:
         return f"{name} failed with exit code {code}" if code else ""
 
     def end(self) -> None:
+        """End a command that still runs, and the guard that would end it if this process were killed."""
+        self._kill()
+        self._guard.close()
+
+    def _kill(self) -> None:
         """Kill the command and what it started: it leads a session of its own."""
         process = self._process
         if process is not None and process.poll() is None:

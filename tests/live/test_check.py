@@ -217,6 +217,10 @@ def test_the_page_and_the_json() -> None:
     assert "\n               unset RAY_ADDRESS\n" in text
     assert text.endswith("\nok    ray      2.60.0 here\nn/a   init\n")
     assert plain(render(checks[:1])).startswith("FIT FOR RAY  1 check: 1 ok\n")
+    unsure = plain(render([Check("ray", "ok", "2.60.0 here"), Check("disk", "gap", "not read")]))
+    assert unsure.startswith(
+        "INCONCLUSIVE  2 checks: 1 not checked, 1 ok\n\ngap   disk  not read\n"
+    )
     assert max(map(_text.cells, text.splitlines())) <= 100
     document = json.loads(to_json(checks))
     assert document["schema"] == "raydoctor/check/1"
@@ -259,7 +263,7 @@ def test_every_check_looks_in_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def hang(around: object) -> Iterator[Check]:
         time.sleep(5)
@@ -279,8 +283,11 @@ def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
     assert clock() - began < 3
     assert "did not answer within 0.5 s" in checks["ray"].found
     assert "the disk is gone" in checks["disk"].found
-    assert {checks[name].outcome for name in ("ray", "token", "disk")} == {"n/a"}
+    assert {checks[name].outcome for name in ("ray", "token", "disk")} == {"gap"}
     assert checks["rg"].outcome == "ok"
+    monkeypatch.setattr(probes, "_ITEMS", items[1:2])
+    code, out, _ = say(capsys)
+    assert (code, out.partition(" ")[0]) == (3, "INCONCLUSIVE")
 
 
 @pytest.mark.usefixtures("alone")
@@ -292,10 +299,10 @@ def test_processes_that_cannot_be_read_are_not_called_absent(
     assert set(checks) == set(probes.ORDER)
     for name in ("cluster", "address", "token", "ports", "init"):
         assert (checks[name].outcome, checks[name].found) == (
-            "n/a",
+            "gap",
             "could not be checked: did not answer within 0.5 s",
         )
-    assert checks["disk"].outcome != "n/a"
+    assert checks["disk"].outcome not in ("gap", "n/a")
 
 
 def test_a_stale_address_file_fails(alone: Path) -> None:

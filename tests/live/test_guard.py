@@ -97,7 +97,7 @@ def test_a_killed_run_leaves_nothing_running(
     os.close(theirs)
     audit = (tmp_path / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
     lines = [json.loads(line) for line in audit]
-    assert any(f"raydoctor run (pid {running.pid})" in line["purpose"] for line in lines)
+    assert any(f"raydoctor (pid {running.pid})" in line["purpose"] for line in lines)
 
 
 def test_a_run_whose_terminal_is_closed_leaves_nothing_running(home: dict[str, str]) -> None:
@@ -162,7 +162,7 @@ def test_the_registry_of_a_driver_with_many_processes_stays_small(
     monkeypatch.setattr(_guard, "_FILE_LIMIT", 2000)
     me = proc.read(os.getpid())
     assert me is not None
-    guard = _guard.DriverGuard(1.0)
+    guard = _guard.ProcessGuard(1.0)
     try:
         guard.record([me])
         for number in range(300):

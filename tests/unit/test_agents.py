@@ -26,6 +26,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from raydoctor import rules
+from raydoctor.act.tracking import watcher
 from raydoctor.agents import acts, child, replies, server, shapes, skill, tools
 from raydoctor.agents.replies import LIMIT, Shelf, ToolResult
 from raydoctor.capture.open import open_capture
@@ -478,7 +479,8 @@ def test_a_cancelled_command_ends_with_its_children(monkeypatch: pytest.MonkeyPa
             with anyio.fail_after(60):
                 while not any(p.name() == "sleep" for p in started):
                     await anyio.sleep(0.05)
-                    started[:] = psutil.Process().children(recursive=True)
+                    below = psutil.Process().children(recursive=True)
+                    started[:] = [p for p in below if not watcher.is_one(p.pid)]
             group.cancel_scope.cancel()
 
     async def command() -> None:
@@ -499,7 +501,7 @@ def _slow(tmp_path: Path) -> dict[str, str]:
         "    original = child.run\n"
         "    child.run = lambda *a, **k: (print('stray output', flush=True), original(*a, **k))[1]\n"
     )
-    return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    return {"PYTHONPATH": f"{tmp_path}:{ROOT}", "XDG_STATE_HOME": str(tmp_path)}
 
 
 def _commands_of(parent: psutil.Process) -> list[psutil.Process]:
@@ -589,7 +591,7 @@ def test_calls_run_beside_each_other() -> None:
     with_client(use)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, None])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL, None])
 def test_the_server_ends_with_its_client(number: int | None, slow: dict[str, str]) -> None:
     """Once its terminal closes (which counts as SIGTERM), or standard input is closed; a running command ends as well."""
     parameters = stdio(**slow)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import ROOT
+
 LEAST = 40
 NOT_MEANS = frozenset({"victim", "owner"})
 """Parameters that say against whom an attack is, and not how."""
@@ -79,6 +81,82 @@ ATTACKS = {
     ),
 }
 """What the attacker wants, and the tests in which it is tried and does not happen."""
+
+ROWS = {
+    "every live command": (
+        "live.test_trust::test_a_process_of_another_user_is_no_daemon",
+        "live.test_trust::test_the_report_names_who_claims_a_session",
+        "live.test_trust_commands::test_a_command_sends_nothing_to_who_took_the_ports",
+    ),
+    "`raydoctor`, `status`, `collect` without a path": (
+        "live.test_trust::test_our_own_session_before_another_users_newer_one",
+        "live.test_trust::test_another_users_link_to_our_session_or_elsewhere",
+        "live.test_trust::test_another_users_ray_current_cluster_is_not_followed",
+    ),
+    "`diagnose PATH`, `--session NAME`": (
+        "live.test_trust::test_a_path_that_was_typed_is_read_and_its_owner_named",
+        "live.test_trust_files::test_a_named_session_of_another_user_is_shown_as_theirs",
+        "live.test_trust_files::test_a_log_of_a_named_session_leads_root_nowhere",
+        "unit.test_hostile_input::test_pipes_and_devices_in_a_tree_do_not_block",
+    ),
+    "`diagnose`, `story`, `diff`": (
+        "unit.test_paste::test_no_rule_advises_to_run_a_name",
+        "unit.test_attacks::test_no_line_is_slow_for_a_signal",
+        "unit.test_archive::test_a_bomb_is_stopped",
+    ),
+    "`collect --slurm`": (
+        "live.test_trust_files::test_the_output_of_a_job_leads_root_nowhere",
+        "live.test_trust_files::test_the_session_that_an_output_names_leads_root_nowhere",
+    ),
+    "`kubectl raydoctor`": (
+        "fixtures.test_kubectl::test_a_hostile_cluster",
+        "unit.test_paste::test_advice_of_another_node_does_not_act",
+    ),
+    "`run`": (
+        "live.test_trust_files::test_kept_output_of_another_user_is_not_read",
+        "live.test_trust_files::test_kept_output_that_is_no_file_is_not_read",
+    ),
+    "`attach`, `stack`": (
+        "live.test_private::test_root_touches_nothing_for_another_user",
+        "live.test_door::test_only_the_user_and_root_come_in",
+    ),
+    "`cancel`, `watch`, `poll`": (
+        "live.test_cancel_others::test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task",
+        "live.test_cancel_others::test_a_poll_ends_no_other_clusters_worker",
+        "live.test_trust_commands::test_a_key_of_watch_sends_nothing_to_who_took_the_port",
+    ),
+    "`zombies`": (
+        "live.test_private::test_a_planted_registry_ends_no_process",
+        "live.test_process_seam::test_other_users",
+    ),
+    "`-o`, `collect`, `run --log`, `attach --vscode`, `skill`, `rules`": (
+        "live.test_trust_outputs::test_an_output_leads_root_nowhere",
+        "live.test_trust_outputs::test_a_folder_of_outputs_leads_root_nowhere",
+    ),
+    "`mcp --http`, `watch --serve`": (
+        "live.test_trust_commands::test_another_user_on_loopback_gets_nothing_from_mcp",
+        "live.test_trust_commands::test_mcp_takes_no_token_that_another_user_knows",
+        "live.test_trust_commands::test_a_port_that_another_user_holds_is_not_shared",
+        "live.test_trust_commands::test_metrics_are_the_same_for_all_and_hold_no_token",
+    ),
+    "`completion`": (
+        "unit.test_completion::test_running_tasks_are_completed_and_hostile_names_are_not",
+        "live.test_trust_commands::test_names_of_another_user_s_processes_are_not_completed",
+    ),
+    "`pytest --raydoctor`": (
+        "live.test_trust_commands::test_a_failed_test_diagnoses_no_session_that_another_user_planted",
+    ),
+}
+"""The rows of SECURITY.md's table of attempts by another user, and the tests that prove each."""
+
+
+def test_each_row_of_the_threat_model_has_tests() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    table = page.partition("| command | attempt | result |")[2].partition("\n\n")[0]
+    assert [line.split(" | ")[0][2:] for line in table.splitlines()[2:]] == list(ROWS)
+    for name in (name for names in ROWS.values() for name in names):
+        module, _, test = name.partition("::")
+        assert callable(getattr(import_module(f"tests.{module}"), test)), name
 
 
 def means(test: Callable[..., Any]) -> int:

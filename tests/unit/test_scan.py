@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections import Counter
@@ -112,10 +113,11 @@ def test_the_end_of_a_giant_line_is_seen(tmp_path: Path) -> None:
     assert [(d.line, len(d.text) < 20_000) for d in result.drafts] == [(1, True), (2, True)]
 
 
-def test_numbers_of_thousands_of_digits_are_no_fields(tmp_path: Path) -> None:
-    number = signal("x", "n=", r"n=(?P<n>\d+)")
-    result = scanned(tmp_path, {"raylet.out": f"n={'9' * 5000}\nn=12\n"}, [number])
-    assert [d.fields.get("n") for d in result.drafts] == [None, "12"]
+@pytest.mark.parametrize("long", ["9" * 5000, "-" + "9" * 5000, "9" * 5000 + ".5"])
+def test_numbers_of_thousands_of_digits_can_be_converted(tmp_path: Path, long: str) -> None:
+    number = signal("x", "n=", r"n=(?P<n>-?\d+(?:\.\d+)?)")
+    result = scanned(tmp_path, {"raylet.out": f"n={long}\nn=12\n"}, [number])
+    assert [math.isfinite(float(d.fields["n"])) for d in result.drafts] == [True, True]
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

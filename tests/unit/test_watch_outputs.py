@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -205,6 +206,18 @@ def test_a_command_that_never_ends_is_ended_with_its_children(
     found = notify.receiver(f"sh -c 'sleep 60 & echo $! > {tmp_path}/pid; wait'")
     assert "was ended" in found.send("{}")
     until(lambda: not _runs(tmp_path))
+    found.end()
+
+
+def test_a_killed_watch_leaves_no_command(tmp_path: Path) -> None:
+    code = "import sys; from raydoctor.watch import notify; notify.receiver(sys.argv[1]).send('')"
+    command = f"sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60'"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, command], env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    ) as watch:
+        until(lambda: _runs(tmp_path))
+        watch.kill()
+    until(lambda: not _runs(tmp_path))
 
 
 def test_the_end_of_a_watch_ends_its_command(
@@ -278,6 +291,7 @@ def test_hostile_text_stays_in_one_line_of_json_whatever_receives_it(tmp_path: P
     texts = CORPUS[::25]
     for text in texts:
         assert found.send(event_to_json(event("hang", "error", text)).strip()) == ""
+    found.end()
     for text, line in zip(texts, taken.read_text().splitlines(), strict=True):
         count, _, document = line.partition(" ")
         assert (count, json.loads(document)["text"]) == ("2", one_line(text))

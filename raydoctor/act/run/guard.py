@@ -1,7 +1,9 @@
-"""Ends a driver and its processes if `raydoctor run` vanishes: killed with SIGKILL, or crashed.
+"""Ends what raydoctor has started if it vanishes: killed with SIGKILL, or crashed.
+
+This is the driver of `raydoctor run`, a command of `watch --notify`, and the commands of `raydoctor mcp`.
 
 The guard is the watcher of workers with tracked tasks (`tracking/programs/reaper.py`), with the same
-registry. It sleeps on a pidfd of `raydoctor run`, in its own session. Processes of the driver are found by
+registry. It sleeps on a pidfd of raydoctor, in its own session. Processes are found by
 descent, by session and process group, and by a mark in the environment that the driver has from the start.
 Not found: a process that cleared its environment, left its session and lost its parents between two samples
 (0.5 s apart at the start, at most 30 s later).
@@ -23,8 +25,8 @@ _FILE_LIMIT = 64_000
 """Approximate bytes of the registry file before ended processes are dropped from it."""
 
 
-class DriverGuard:
-    """The guard of one driver. Its methods never raise."""
+class ProcessGuard:
+    """The guard of this process. Its methods never raise."""
 
     __slots__ = ("_child", "_path", "_task", "_written", "environment", "problem")
 
@@ -34,7 +36,7 @@ class DriverGuard:
         self._child: subprocess.Popen[bytes] | None = None
         self._path, self._written = "", 0
         self.environment: dict[str, str] = {}
-        """Environment variables that identify the driver."""
+        """Environment variables that identify what this process starts."""
         self.problem = ""
         """Why there is no guard; empty if there is one."""
         if proc.LINUX:
@@ -46,7 +48,7 @@ class DriverGuard:
         return self._child.pid if self._child else 0
 
     def record(self, processes: Iterable[proc.Process]) -> None:
-        """Record processes of the driver's tree."""
+        """Record processes that this process has started, directly or indirectly."""
         started = [StartedProcess(p.pid, p.started_at, family.leads(p)) for p in processes]
         lines = [registry.saw_line(_NUMBER, each) for each in started if self._task.add(each)]
         if lines and self._child is not None:
@@ -57,7 +59,7 @@ class DriverGuard:
                     self._forget_the_dead()
 
     def close(self) -> None:
-        """End the guard: the driver and what it started have ended."""
+        """End the guard: nothing is left to end."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 from raydoctor.act.audit import Audit
-from raydoctor.act.run.guard import DriverGuard
+from raydoctor.act.run.guard import ProcessGuard
 from raydoctor.act.run.tee import Tee, flush_own
 from raydoctor.act.signals import process
 from raydoctor.act.signals.process import Identity, Outcome
@@ -73,7 +73,7 @@ class Driver:
     started_at: float
     """Epoch seconds."""
     signals: _Signals
-    guard: DriverGuard
+    guard: ProcessGuard
     sessions: dict[str, None] = field(default_factory=dict)
     """Folders of the Ray sessions that it was connected to, in order."""
     tree: dict[int, Identity] = field(default_factory=dict)
@@ -313,7 +313,7 @@ def driver(command: Sequence[str], log: BinaryIO, grace: float = process.GRACE) 
     """
     _adopt_orphans()
     signals = _Signals()
-    with signals.taken(), closing(DriverGuard(grace)) as guard:
+    with signals.taken(), closing(ProcessGuard(grace)) as guard:
         running = _start(command, log, signals, guard)
         try:
             yield running
@@ -324,7 +324,7 @@ def driver(command: Sequence[str], log: BinaryIO, grace: float = process.GRACE) 
                 process.end(left, more=running._left, audit=Audit("run"))
 
 
-def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: DriverGuard) -> Driver:
+def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: ProcessGuard) -> Driver:
     flush_own()
     tee = Tee(log)
     at = time.time()

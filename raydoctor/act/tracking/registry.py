@@ -29,10 +29,10 @@ from raydoctor.observe.processes import proc
 MARK = "RAYDOCTOR_TASK"
 """Environment variable of processes that a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 RUN_MARK = "RAYDOCTOR_RUN"
-"""The same for the driver of `raydoctor run`; a separate name, because no Ray worker is involved."""
+"""The same for what raydoctor starts under a guard; a separate name, because no Ray worker is involved."""
 SESSION, GROUP = "s", "g"
 RUN = "run"
-"""Used instead of a task id for the driver of `raydoctor run`, which is the worker then (`guard.py`)."""
+"""Used instead of a task id for what raydoctor starts; raydoctor is the worker then (`run/guard.py`)."""
 _SAMPLED = ".seen"
 """Suffix of a file that an observer wrote."""
 _MOST = 8 << 20

@@ -261,8 +261,8 @@ def _recorded(known: WorkerRecord, task: Task, lives: bool, session: str) -> Mar
     pid = known.worker.pid
     owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
     if task.task == registry.RUN:
-        owner = f"raydoctor run (pid {pid}, gone)"
-        why = f"raydoctor run (pid {pid}) and its guard are gone; their driver had started it"
+        owner = f"raydoctor (pid {pid}, gone)"
+        why = f"raydoctor (pid {pid}), which had started it, and its guard are gone"
     elif known.is_tracked:
         why = f"worker pid {pid} is gone; its tracked task {task.task} had started it"
     elif lives:

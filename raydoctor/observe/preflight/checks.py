@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from raydoctor.model import paste, text
 
-Outcome = Literal["ok", "warn", "fail", "n/a"]
-OUTCOMES: tuple[Outcome, ...] = ("ok", "warn", "fail", "n/a")
+Outcome = Literal["ok", "warn", "fail", "gap", "n/a"]
+"""`gap`: the check could not be made."""
 
 OLDEST_RAY = (2, 9)
 """The oldest version with which raydoctor's rules were tested."""
@@ -669,4 +669,5 @@ def init(found: Init | None) -> Check:
 def worst(checks: Iterable[Check]) -> Outcome:
     """The worst outcome of all checks."""
     outcomes = {check.outcome for check in checks}
-    return "fail" if "fail" in outcomes else "warn" if "warn" in outcomes else "ok"
+    ordered: tuple[Outcome, ...] = ("fail", "gap", "warn")
+    return next((outcome for outcome in ordered if outcome in outcomes), "ok")

@@ -124,9 +124,9 @@ def _keep(
 
 
 def _unknown(names: Iterable[str], why: str) -> Iterator[Check]:
-    """`n/a` for checks without a value."""
+    """`gap` for checks without a value."""
     for name in names:
-        yield Check(name, "n/a", f"could not be checked: {why or 'did not answer'}")
+        yield Check(name, "gap", f"could not be checked: {why or 'did not answer'}")
 
 
 def _look_around(around: Surroundings) -> Surroundings:

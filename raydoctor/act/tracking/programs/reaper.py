@@ -175,7 +175,7 @@ def _end(path: str, memory: dict[int, Task], worker: StartedProcess) -> None:
 def _purpose(tasks: list[Task], pid: int) -> str:
     names = [task.task for task in tasks]
     if names == [registry.RUN]:
-        return f"raydoctor run (pid {pid}) has vanished"
+        return f"raydoctor (pid {pid}) has vanished"
     return f"tracked {' '.join(names)}: its worker {pid} is gone"
 
 
