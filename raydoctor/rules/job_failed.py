@@ -15,7 +15,7 @@ one, or they come from workers or threads.
 
 If no output of a driver is in the capture, its traceback is in the GCS of a running cluster, without the exception's type
 and message. The report then names the place, and the type if the last line is `raise X(…)`. Python sends Ctrl-C the same
-way, so that a driver that ended at a call is a warning.
+way, so that a driver that ended at a call is only a note.
 
 ## Confirm
 - The end of `job-driver-SUBMISSION_ID.log`; `ray job logs SUBMISSION_ID`.
@@ -377,7 +377,7 @@ def _of_driver(case: Case, ends: Sequence[drivers.DriverEnd]) -> Finding:
         (Link(last.event, f"the GCS keeps the driver's traceback{known}", last.raised.code),),
         explains=tuple(chain.from_iterable(explained)),
         caused_by=causes,
-        severity=None if last.is_error else "warning",
+        severity=None if last.is_error else "info",
         subjects=tuple(Subject("job", end.job, None, end.pid) for end in ends[:10]),
         count=len(ends),
         remedies=() if causes else tuple(_fix_place(last.raised)),
@@ -572,7 +572,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: a call, which Ctrl-C can interrupt",
         _live(sample.driver(1, _OF_WAIT)),
-        severity="warning",
+        severity="info",
         says=("an exception or Ctrl-C, which Ray records alike, in wait (train.py:14)",),
     ),
     Example(

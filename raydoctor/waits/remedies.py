@@ -215,15 +215,16 @@ def _change(first: Hung) -> Iterator[Remedy]:
     elif first.kind == "process-ended":
         yield from _end_forks(first)
     elif first.kind in ("resources", "placement-group"):
-        title, shows = (
-            ("Free the resources that it waits for, or add some to the cluster", "what holds them")
-            if first.waiting is None or not first.waiting.never_fits
-            else (
-                "Request what fits, or add nodes: an empty cluster has no room for it",
-                "what fits",
+        if first.waiting is None or not first.waiting.never_fits:
+            yield Remedy(
+                "Free the resources that it waits for, or add some to the cluster",
+                ("raydoctor                                # what holds them",),
             )
-        )
-        yield Remedy(title, (f"raydoctor                                # {shows}",))
+        else:
+            yield Remedy(
+                "Request what fits, or add nodes: an empty cluster has no room for it",
+                ("raydoctor                                # what fits",),
+            )
 
 
 def _end_forks(first: Hung) -> Iterator[Remedy]:

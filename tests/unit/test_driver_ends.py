@@ -49,12 +49,12 @@ def at(code: str, marks: str = "", file: str = "/app/train.py") -> str:
         ("return rows[0]", "       ~~~~^^^", "error", "with an exception, in"),
         ("return 1 / n", "       ~~^~~", "error", "with an exception, in"),
         ("return d.rows", "       ^^^^^^", "error", "with an exception, in"),
-        ("return d[f(1)]", "       ~^^^^^^", "warning", "an exception or Ctrl-C"),
-        ("return open(path)", "       ^^^^^^^^^^", "warning", "an exception or Ctrl-C"),
-        ("while queue[0]:", "      ~~~~~^^^", "warning", "an exception or Ctrl-C"),
-        ("value = await ref", "        ^^^^^^^^^", "warning", "an exception or Ctrl-C"),
-        ("time.sleep(600)", "", "warning", "an exception or Ctrl-C"),
-        ("rows[0]", "", "warning", "an exception or Ctrl-C"),  # Python 3.10 marks nothing
+        ("return d[f(1)]", "       ~^^^^^^", "info", "an exception or Ctrl-C"),
+        ("return open(path)", "       ^^^^^^^^^^", "info", "an exception or Ctrl-C"),
+        ("while queue[0]:", "      ~~~~~^^^", "info", "an exception or Ctrl-C"),
+        ("value = await ref", "        ^^^^^^^^^", "info", "an exception or Ctrl-C"),
+        ("time.sleep(600)", "", "info", "an exception or Ctrl-C"),
+        ("rows[0]", "", "info", "an exception or Ctrl-C"),  # Python 3.10 marks nothing
     ],
 )
 def test_the_last_line_decides(code: str, marks: str, severity: str, says: str) -> None:
