@@ -9,7 +9,8 @@ from raydoctor.model.patterns import pattern
 from raydoctor.redact.names import PROSE, holds, is_plain, kind_of, looks_chosen, looks_secret
 from raydoctor.redact.span import HELD, PLACEHOLDER, PLACEHOLDER_BEFORE, Span
 
-QUOTE = rb"\\*[\"']"
+QUOTE = rb"\\{0,64}[\"']"
+"""A quote, escaped as often as texts inside texts need; unlimited backslashes would take quadratic time."""
 _OPEN = rb"[^\s\"'`,;&|)\]}<>\0\\]"
 _BARE = (
     # A value without quotes ends at a blank or a closing character, unless more of the value follows: neither

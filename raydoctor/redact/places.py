@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import names, sentences
+from raydoctor.redact.assigned import QUOTE
 from raydoctor.redact.span import Span
 
-QUOTE = rb"\\*[\"']"
 _MAYBE = rb"(?:" + QUOTE + rb")?"
 _WORD = rb"(?P<s>[^\s<\"'\\][^\s\"'\\]*)"
 
