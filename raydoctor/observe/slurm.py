@@ -37,7 +37,7 @@ _BLOCK = pattern(r"\bJobId=(?P<job>\d{1,18})\b")
 _UID = pattern(r"\bUserId=[^\s()]{0,100}\((?P<uid>\d{1,10})\)")
 _MARK = b"/session_"
 _SESSION = pattern(rb"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{1,6}_\d{1,9}(?!\d)")
-_PARENT = pattern(rb"/[\w./@+-]*\Z")
+_PARENT = pattern(rb"(?<![\w./@+-])/[\w./@+-]*\Z")
 _MOST_PARENT, _MOST_MARKS = 200, 10_000
 _MOST = 256 << 20
 """Bytes of an output, from its end."""
