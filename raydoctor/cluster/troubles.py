@@ -1,7 +1,7 @@
 """Records of Kubernetes and Slurm that show a failure of what Ray runs in: pods, machines, clusters, jobs.
 
 Rules explain some of them. The others are listed as unexplained errors, so that a report beside them never
-says that all is well. What has recovered is no trouble: a pod that is ready now, or was started later.
+says that all is well. What has recovered does not count: a pod that is ready now, or was started later.
 """
 
 from __future__ import annotations

@@ -332,8 +332,8 @@ def _record(page: _Page, link: Link) -> Markup | None:
         el("mark", "", shown),
         el("span", "dim", f"\n{_text.uncoloured(after)}") if after else None,
     )  # fmt: skip
-    told = _text.short_ids(_text.one_line(_text.uncoloured(telling(event, link.shows))))
-    summary = el("code", "", _text.cut(told, 200) or "record")
+    quoted = _text.short_ids(_text.one_line(_text.uncoloured(telling(event, link.shows))))
+    summary = el("code", "", _text.cut(quoted, 200) or "record")
     return folded(summary, block, _also(event), name="record")
 
 

@@ -99,7 +99,7 @@ def _braces(text: str) -> str:
 def _rule(name: str, rule: Rule | None) -> dict[str, Any]:
     """The rule's page is part of the log: `help`.
 
-    It is no message: nothing is inserted into it, and readers show its braces as they are.
+    SARIF does not treat it as a message: nothing is inserted, and readers show its braces as they are.
     """
     address = rule_address(name)
     doc = rule.doc.strip() if rule else name

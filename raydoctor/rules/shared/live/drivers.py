@@ -72,7 +72,7 @@ def ends(case: Case) -> Iterator[DriverEnd]:
 
 
 def _end(raised: Raised) -> tuple[Raised, bool, bool] | None:
-    """The exception with its type, and the last two fields of a `DriverEnd`; None if it is no failure."""
+    """The exception with its type, and the last two fields of a `DriverEnd`; None if nothing failed."""
     first, last = raised.frames[0], raised.frames[-1]
     if first.file.startswith("<") and not first.file.startswith(_PROGRAMS):
         return None
