@@ -196,6 +196,10 @@ def with_default(arguments: list[str]) -> list[str]:
         return arguments
     if not first.startswith("-") and not os.path.lexists(first):
         _suggest(first)
+        if {"-h", "--help"} & {*arguments}:
+            raise RaydoctorError(
+                f"{first} is neither a command nor a file", "All commands: raydoctor help"
+            )
     return [DEFAULT, *arguments]
 
 

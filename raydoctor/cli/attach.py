@@ -27,21 +27,21 @@ _OWN_FRAME = " "
 _ANY = ("0.0.0.0", "::")
 _NEAR = ("127.0.0.1", "::1", "localhost")
 
-_HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
+_HELP = """Attach a debugger to a running task, actor or driver, without changing its code.
 
 WHAT is the id of a task (or its first digits), the name of a task, the id, class or
 name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
 breakpoint of Ray's own debugger.
 
-The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
-client that the same user or root runs. The port stays open until --close; a second attach reuses
-it. On another node, a small Ray task opens the port there, and raydoctor prints how to reach it.
+The process keeps running and listens on loopback for a debugger: VS Code, PyCharm or any
+other client of the Debug Adapter Protocol. Only the user of the process, and root, can
+connect. The port stays open until --close; a second attach reuses it. On another node, a small Ray task opens the port there, and raydoctor prints how to reach it.
 
 \b
 Without an IDE, and without a port that stays open:
   --stack, --locals   show call stacks or variables (py-spy, or the debugger)
   --eval              evaluate an expression; halts nothing
-  --exec              run a statement in the thread, which is halted meanwhile
+  --exec              run a statement in the frame; its thread is halted until it is done
 
 \b
 Examples:
@@ -101,7 +101,8 @@ Exit code:
     "--listen",
     metavar="HOST",
     default=_LOOPBACK,
-    help="Listen on this address instead of loopback.",
+    help="Listen on this address instead of loopback, with no check of who connects: anyone "
+    "who can reach it can run code in the process.",
 )
 @click.option(
     "--vscode",
@@ -109,7 +110,7 @@ Exit code:
     help="Write a launch configuration for the port into .vscode/launch.json.",
 )
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
-@click.option("--dry-run", is_flag=True, help="Show the process, and attach to nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which process it would attach to, and stop.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
 @options.found_option()

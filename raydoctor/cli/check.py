@@ -10,11 +10,12 @@ from raydoctor.cli import _options as options
 
 _CODES = {"fail": 1, "gap": 3}
 
-_HELP = """Check this machine, and the cluster that runs on it, before a job starts.
+_HELP = """Check this machine, and any Ray cluster that runs on it, before a job starts.
 
-One line per check with its fix: versions, ports, shared memory, disk, memory and its
-cgroup, limits, tools for stacks and debuggers, clocks, stale addresses, the auth token.
-Takes less than a second and changes nothing.
+Prints one line per check, with its fix if it fails: versions, ports, shared memory, disk,
+memory and its cgroup limit, limits of open files and processes, tools for stacks and
+debuggers, the clock, addresses of former clusters, the auth token. Takes less than a second
+and changes nothing.
 
 \b
 Examples:
@@ -27,7 +28,7 @@ Exit code:
   0  no check fails; there may be warnings
   1  at least one check fails
   2  could not run
-  3  no check fails, but some could not be made
+  3  no check fails, but some could not run
 """
 
 

@@ -33,16 +33,17 @@ _RECORDED = 3
 _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and what waits for it.
 
 A task is reported as hung if its stack does not change and finished tasks of the same
-function took far less time. A task without finished peers counts as hung after --min-age
-of idle time. Other long waits are listed with what may end them: a message, a timer, a call.
+function took far less time: a tenth of it or less. A task without finished peers counts as hung after --min-age
+of idle time. Other long waits are listed with the event that would end each: a message, a
+timer, a call of the actor.
 
 raydoctor samples the stacks of all tasks that have been running for more than a few seconds,
 without pausing them, and reads which objects each process waits for. A cycle of waits is a
 deadlock. Otherwise the waits form a chain, and the process at its end blocks all the others:
 it is listed first.
 
-A CPU-bound task whose stack does not change counts as hung only if finished peers took far
-less time; otherwise it is listed as busy. A coroutine suspended at an await is on no thread's
+A CPU-bound task whose stack does not change counts as hung only if finished peers show it;
+otherwise it is listed as busy. A coroutine suspended at an await is on no thread's
 stack, so raydoctor judges it by its actor's pending calls. PATH is an archive of `raydoctor
 collect`, made during the hang; the default is the live cluster.
 
@@ -58,8 +59,8 @@ Exit code:
   0  nothing hangs
   1  at least one task, method or driver hangs
   2  could not run
-  3  inconclusive: some evidence is missing, a wait is shorter than --min-age, or
-     what may end a wait is not known
+  3  inconclusive: some evidence is missing, a suspicious wait is younger than --min-age,
+     or raydoctor does not know what would end a wait
 """
 
 

@@ -10,11 +10,13 @@ from raydoctor.cli import _options as options
 
 NOT_FOUND = 1
 
-_HELP = """Show every line about one thing, in all files and on all nodes, in time order.
+_HELP = """Show the log lines about one id, pid or name, from all files and nodes, in time order.
 
 ID is the id (or its first six or more digits) of a worker, task, actor, object, node,
-job, lease or placement group; a pid; or the name of a task or actor. raydoctor includes
-its aliases, such as a worker's pid. PATH is what `raydoctor diagnose` takes.
+job, lease or placement group; a pid; or the name of a task or actor. Lines about its
+aliases, such as a worker's pid, are included; routine lines of a worker's own log only with
+--all. PATH is a session folder, its logs, an archive or a file; the default is the newest
+session of this machine.
 
 \b
 Examples:
@@ -27,7 +29,7 @@ Examples:
 \b
 Exit code:
   0  at least one line found
-  1  nothing in the capture has this name; raydoctor lists the names it has
+  1  no line matches the ID; raydoctor lists the ids and names of the capture
   2  could not run, or the ID is ambiguous
 """
 

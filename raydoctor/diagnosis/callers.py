@@ -36,8 +36,9 @@ def _with_caller(case: Case, link: Link) -> Link:
     if frame is None or frame.place in link.shows:
         return link
     # The rule may have quoted the same line of code.
-    shows = link.shows.removesuffix(f" at: {frame.code}")
-    return replace(link, shows=f"{shows}; the program was {at(frame)}")
+    if link.shows.endswith(quoted := f" at: {_line(frame)}"):
+        return replace(link, shows=f"{link.shows.removesuffix(quoted)} {at(frame)}")
+    return replace(link, shows=f"{link.shows}; the program was {at(frame)}")
 
 
 def caller(case: Case, exception: Event) -> TracebackFrame | None:
@@ -55,5 +56,9 @@ def caller(case: Case, exception: Event) -> TracebackFrame | None:
 
 def at(frame: TracebackFrame) -> str:
     """`at train.py:12: ray.get(ref)`; without the code if the traceback has none."""
-    code = cut(frame.code.partition("\n")[0], _CODE)
+    code = _line(frame)
     return f"at {frame.place}: {code}" if code else f"at {frame.place}"
+
+
+def _line(frame: TracebackFrame) -> str:
+    return cut(frame.code.partition("\n")[0], _CODE)

@@ -6,7 +6,7 @@ for one of them is pasted into another, and in fish for lines that are meant for
 
     shell("raydoctor cancel {task}", task=name)
     python("ray.get_actor({name}, namespace={namespace})", name=…, namespace=…)
-    text("On node {node}: dmesg -T", node=…)
+    text("On node {node}: sudo dmesg -T", node=…)
 
 Some places do not allow quotes: a class name, a version, a pid, an argument that must not be an option.
 There the shape of a value is checked. A value that does not fit is replaced by its field's name in capitals,

@@ -147,26 +147,33 @@ def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
         lines = [f"{command}   # {files}" for command, files in render.commands(signals)]
         parts += [f"## {title}", markdown.fence("\n".join(lines), language="bash")]
     if any("DRIVER_OUTPUT" in part for part in parts):
-        parts.append("`DRIVER_OUTPUT` stands for a file with what the program printed.")
+        parts.append("Replace `DRIVER_OUTPUT` with the file that holds the driver's output.")
     return parts
 
 
 def searched(rule: Rule, users: Mapping[str, int]) -> list[Signal]:
-    """The signals to search for by hand: those in the example, the most specific first, then other failures.
+    """The signals to search for by hand: those that the page quotes, those in its example, other failures.
 
     Literals that many rules look for say little about one of them, and are left out. If none is left, the
     names of Ray's exceptions in the example remain.
     """
     example = render.example_of(rule)
     text = "\n".join(example.files.values()) if example else ""
+    prose = " ".join(rule.doc.split())
     specific = [s for s in rule.looks_for if render.is_specific(s)]
+    quoted = {s.find for s in specific if s.find.strip() in prose and users[s.find] <= _GENERIC}
+    most = _COMMON if quoted else _GENERIC
     shown = [
         s
         for s in specific
-        if s.find in text and users[s.find] <= (_GENERIC if s.symptom else _COMMON)
+        if s.find in quoted
+        or (s.find in text and users[s.find] <= (most if s.symptom else _COMMON))
     ]
-    shown.sort(key=lambda s: (not s.symptom, users[s.find]))
-    shown = shown or [*_exceptions(rule, text)]
+    shown.sort(
+        key=lambda s: (s.find not in text, s.find not in quoted, not s.symptom, users[s.find])
+    )
+    if not any(s.find in text for s in shown):
+        shown = [*_exceptions(rule, text), *shown]
     others = [s for s in specific if s.symptom and users[s.find] <= _COMMON]
     literals = [*dict.fromkeys(s.find for s in (*shown, *others))][:_SEARCHES]
     return [

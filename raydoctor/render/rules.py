@@ -175,7 +175,10 @@ def _signals(rule: Rule) -> Page:
         ]
         page.append(())
     if any(_PLACEHOLDER in plain_line(each) for each in page):
-        page[-1:] = [line(f"{_PLACEHOLDER} stands for a file with what the program printed."), ()]
+        page[-1:] = [
+            line(f"Replace {_PLACEHOLDER} with the file that holds the driver's output."),
+            (),
+        ]
     return page
 
 
@@ -189,9 +192,9 @@ def sorted_signals(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str,
     )
     listed = list(signals)
     if speaking := [s for s in listed if s.find in found]:
-        yield "Search the logs by hand: lines that speak for it", speaking
+        yield "Search the logs by hand", speaking
     if others := [s for s in listed if s.find not in found]:
-        yield "Lines that give context, or speak against it", others
+        yield "Lines that give context or contradict it", others
 
 
 def is_specific(signal: Signal) -> bool:

@@ -292,10 +292,10 @@ def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
     create = _creation(death)
     return (
         Remedy(
-            f"Keep the handle that created {cls} in a variable that lives as long as the actor is in use",
+            f"Keep the handle that .remote() returned for as long as {cls} is in use",
             (
                 paste.python(
-                    "{handle:name} = {create}   # at the top level of the module of the driver: a handle from ray.get_actor does not count",
+                    "{handle:name} = {create}   # at the top level of the driver. A handle from ray.get_actor does not keep the actor alive",
                     handle=handle,
                     create=create,
                 ),
@@ -303,7 +303,7 @@ def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
             doc=_TERMINATING,
         ),
         Remedy(
-            "Or keep it in an object that lives as long",
+            "Or keep that handle in an attribute of an object that lives as long",
             (paste.python("self.{handle:name} = {create}", handle=handle, create=create),),
             doc=_TERMINATING,
         ),

@@ -2,11 +2,12 @@
 
 ## What you see
 - The actor answers for a moment after every restart.
-- Calls with `max_task_retries=-1` never return (`Task Trainer.step failed. There are infinite retries remaining …`, 2.50+).
+- Calls with `max_task_retries=-1` do not return while restarts are left. Ray 2.50 and later print `Task Trainer.step
+  failed. There are infinite retries remaining …`.
 - `ActorDiedError … because its worker process has died` after the last restart.
 
 ## Why
-`max_restarts` starts a new process, and `max_task_retries` sends it the same call again. If the call itself, its input, or
+With `max_restarts` Ray starts a new process, and with `max_task_retries` it sends the same call again. If the call itself, its input, or
 the memory it needs kills the process, every restart fails the same way. Restarts help against external failures. Here they
 repeat the failure and hide it.
 
@@ -18,7 +19,7 @@ repeat the failure and hide it.
 
 ## Fix
 Fix the cause of the deaths. Until then, let the call that kills the actor fail instead of being repeated: `max_task_retries=0`. A limit
-of `max_restarts` only ends the loop with a dead actor.
+on `max_restarts` also ends the loop, but leaves the actor dead.
 
 ## Not this when
 Each restart had another reason, such as nodes that joined and left (`node-died`). If `__init__` raised, Ray does not
@@ -241,7 +242,7 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
             since=_METHOD_RETRIES,
         ),
         Remedy(
-            f"Or let every call of {cls} fail that its process does not survive",
+            f"Or disable retries of the methods of {cls}, so that a call that kills the process fails",
             (
                 paste.python(
                     "{actor:name}.options(max_task_retries=0).remote(ARGUMENTS)", actor=cls

@@ -161,8 +161,8 @@ def _is_cause(end: Event, call: Event) -> bool:
 def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
     inspect = (
         paste.shell(
-            "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node. T: stopped (kill -CONT PID resumes it), D: waits for a disk",
-            title=f"ray::{name}",
+            "pgrep -f {title} | xargs -r ps -o pid,stat,wchan:30,cmd -p   # on its node. T: stopped (kill -CONT PID resumes it), D: waits for I/O",
+            title=f"^ray::{name}",
         )
         if frozen
         else paste.shell(
@@ -173,7 +173,7 @@ def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
     return (
         Remedy("Check the state of the actor's process", (inspect,)),
         Remedy(
-            "Let Ray repeat calls that may be executed twice",
+            "If the calls are safe to repeat, let Ray retry them",
             (
                 paste.python(
                     "{actor:name}.options(max_restarts=3, max_task_retries=3).remote(...)",

@@ -14,7 +14,7 @@ crashes the agent, a port is in use, or the kernel killed the agent.
 - The end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback means that the
   agent failed by itself. `Exiting with SIGTERM` means that another process ended it. A log that ends without either means
   that the agent was killed or crashed.
-- `dmesg -T | grep -i 'killed process'` on that node.
+- `sudo dmesg -T | grep -i 'killed process'` on that node.
 - The exit code that the raylet prints is not evidence: it was 0 for an agent that received SIGKILL (Ray 2.60).
 
 ## Fix
@@ -87,9 +87,12 @@ class _Agent(NamedTuple):
             return f"it raised {raised}" if raised else "it failed by itself"
         if self.sigterm:
             return "it received SIGTERM"
-        return (
-            "its logs name no reason" if self.is_log_read else "its own log is not in the capture"
-        )
+        return "its logs name no reason" if self.is_log_read else ""
+
+    @property
+    def because(self) -> str:
+        """The reason in brackets; the gaps list a log that is missing."""
+        return f" ({self.reason})" if self.reason else ""
 
 
 @rule(
@@ -140,7 +143,7 @@ def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
     errors = cluster.lost_driver_errors(case)
     local = cluster.is_drivers(case, raylet.node)
     return Finding(
-        f"The {agent.name} of node {raylet.ip} died ({agent.reason}), so the raylet (pid {raylet.pid}) ended itself and its node",
+        f"The {agent.name} of node {raylet.ip} died{agent.because}, so the raylet (pid {raylet.pid}) exited and the node went down",
         (*_links(agent), *cluster.witnesses(raylet)[:2], *_seen(errors)),
         explains=(
             Entity("raylet", raylet.node),
@@ -168,7 +171,7 @@ def _from_echoes(case: Case, echoes: list[Event]) -> Finding:
     errors = cluster.lost_driver_errors(case)
     place = f" of node {echoes[0]['ip']}" if echoes[0]["ip"] else ""
     return Finding(
-        f"The {agent.name}{place} died ({agent.reason}), so its raylet ended itself and its node",
+        f"The {agent.name}{place} died{agent.because}, so its raylet exited and the node went down",
         (*_links(agent), *_seen(errors)),
         explains=(
             Entity("raylet", "local"),
@@ -192,7 +195,7 @@ def _links(agent: _Agent) -> Iterator[Link]:
     for event in agent.exited[:1]:
         zero = " (Ray logs exit code 0 even if it was killed)" if event["code"] == "0" else ""
         yield Link(event, f"the raylet reports that the {agent.name} exited{zero}")
-    yield Link(agent.failed, "the raylet ends itself and its node because its agent died")
+    yield Link(agent.failed, "the raylet exits because its agent died")
 
 
 def _seen(errors: tuple[Event, ...]) -> Iterator[Link]:
@@ -207,10 +210,17 @@ def _echoes(case: Case) -> tuple[Event, ...]:
 def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
     if agent.abnormal or agent.sigterm or "kernel" in case.roles:
         return ()
+    on_node = f" of {ip}" if ip else ""
+    its_log = (
+        f"{agent.name}.log{on_node}",
+        f"missing from the capture: it usually says why the {agent.name} exited",
+        "On that machine: raydoctor collect",
+    )
     return (
+        *(() if agent.is_log_read else (Gap(*its_log),)),
         Gap(
-            f"kernel log{f' of {ip}' if ip else ''}",
-            f"not in the capture: it records whether the kernel killed the {agent.name} (memory, SIGSEGV)",
+            f"kernel log{on_node}",
+            f"missing from the capture: it shows whether the kernel killed the {agent.name} (out of memory, segmentation fault)",
             kernel.SAVE_LOG,
         ),
     )
@@ -233,19 +243,19 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
         f"Find out what ended the {agent.name}",
         (
             paste.shell(
-                "tail -50 /tmp/ray/session_latest/logs/{agent}.log /tmp/ray/session_latest/logs/{agent}.err   # on that node",
+                "tail -n 50 /tmp/ray/session_latest/logs/{agent}.log /tmp/ray/session_latest/logs/{agent}.err   # on that node",
                 agent=agent.name,
             ),
-            "dmesg -T | grep -iE 'killed process|segfault'   # on that node",
+            "sudo dmesg -T | grep -iE 'killed process|segfault'   # on that node",
             "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # compare with a working environment",
         ),
         doc=FAULT_TOLERANCE_DOC,
     )
     again = Remedy(
-        "Install the versions of grpcio and other packages that Ray requires, and start the node again",
+        "Reinstall Ray with the packages that it requires, then start the node again",
         (
             "pip install -U 'ray[default]==VERSION'   # the Ray version of the cluster",
-            "ray start   # plus your other options",
+            "ray start   # with the options that this node was started with",
         ),
         risk="disruptive",
     )

@@ -1,4 +1,4 @@
-"""The autoscaler ended with an exception: no node is added or removed any more.
+"""The autoscaler exited with an exception, so nodes are no longer added or removed.
 
 ## What you see
 The driver prints `The autoscaler failed with the following error:` and a traceback. `monitor.log` has the same
@@ -6,7 +6,7 @@ traceback after `Error in monitor loop`. Version 2 of the autoscaler writes only
 
 ## Why
 The autoscaler is the process `monitor.py` on the head. Running tasks continue, but requests that need another node wait
-without end, and idle nodes are not removed. A provider that refuses requests, or a changed configuration file, is the usual
+indefinitely, and idle nodes are not removed. A provider that refuses requests, or a changed configuration file, is the usual
 reason. The autoscaler reports `Terminated with signal 15` if a person or a service manager
 ended it.
 
@@ -16,8 +16,8 @@ ended it.
   the restarts and the last state of the container `autoscaler`.
 
 ## Fix
-Fix what the exception names (credentials, configuration, quota), then restart the head when no
-job is running: Ray does not restart the autoscaler. On KubeRay, Kubernetes restarts its container.
+Fix what the exception names (credentials, configuration, quota). Then restart the head while no job is running, as that
+ends the whole cluster: Ray does not restart the autoscaler by itself. On KubeRay, Kubernetes restarts its container.
 
 ## Not this when
 `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues. The cloud refused one

@@ -13,7 +13,7 @@ restarts the node. The cause is the daemon that ended first, for example a dashb
 
 ## Confirm
 - `cat /tmp/ray/session_latest/logs/ray_process_exit.log`, or `kubectl logs --previous POD`.
-- The last lines of that daemon's own log, and `dmesg -T | grep -i 'killed process'`.
+- The last lines of that daemon's own log, and `sudo dmesg -T | grep -i 'killed process'`.
 
 ## Fix
 Keep that daemon alive: fix the error in its own log, and leave memory for it (`ray start --head --num-cpus=0` keeps tasks
@@ -161,9 +161,9 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
         Remedy(
             f"Find out what ended the {name}",
             (
-                paste.shell("tail -50 /tmp/ray/session_latest/logs/{log}", log=log),
+                paste.shell("tail -n 50 /tmp/ray/session_latest/logs/{log}", log=log),
                 paste.shell(
-                    "dmesg -T | grep -iE {words}   # SIGKILL usually comes from the OOM killer of the kernel",
+                    "sudo dmesg -T | grep -iE {words}   # SIGKILL usually comes from the OOM killer of the kernel",
                     words=f"killed process|{name}",
                 ),
             ),

@@ -6,9 +6,9 @@ worker's `python-core-worker-*.log` contains `Cancelling a running task` or `Can
 says that the task ended.
 
 ## Why
-Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. Python handles it only between two
-steps of Python code: not in `time.sleep`, a lock, a socket, a subprocess or native code until these return (measured
-with Ray 2.60: none was interrupted within six seconds). `except BaseException:` or a bare `except:` swallows it. Ray
+Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. Python raises it only between two
+bytecode instructions, so a call that blocks (`time.sleep`, a lock, a socket, a subprocess, native code) must return first
+(measured with Ray 2.60: none was interrupted within six seconds). `except BaseException:` or a bare `except:` swallows it. Ray
 cancels a coroutine of an async actor at its next `await`, and does not interrupt other actor methods.
 
 ## Confirm
@@ -18,11 +18,11 @@ cancels a coroutine of an async actor at its next `await`, and does not interrup
 ## Fix
 - Run `raydoctor cancel TASK_ID`. It interrupts the task, even in a sleep or while it waits for a lock, then ends its
   worker if necessary, and prevents a retry.
-- `ray.cancel(ref, force=True)` kills the worker at once.
-- If a coroutine blocks between awaits or swallows `CancelledError`, or if a method runs in one of several threads, only
-  the end of its actor ends it: `raydoctor cancel TASK_ID --kill-actor`. The actor's state is then lost.
+- For a task, `ray.cancel(ref, force=True)` kills the worker at once. For an actor method it raises `ValueError`.
+- If a coroutine blocks or swallows `CancelledError`, or the method runs in a threaded actor, only killing the actor stops
+  it: `raydoctor cancel TASK_ID --kill-actor`. The actor's state is then lost.
 - In the task: catch `Exception`, not `BaseException`; wait in small steps; check
-  `ray.get_runtime_context().is_canceled()` in loops (2.54 has it, 2.50 does not).
+  `ray.get_runtime_context().is_canceled()` in loops (Ray 2.54 and later, not in async actors).
 
 ## Not this when
 The task ended a little later: a cancel takes effect when a native call returns. `TaskCancelledError` means that the cancel

@@ -11,7 +11,7 @@ which process. The cgroup also counts such kills, and every process can read tha
 ## Confirm
 - `cat /sys/fs/cgroup/memory.events` in the container (cgroup v2: `oom_kill`), or
   `/sys/fs/cgroup/memory/memory.oom_control` (v1).
-- Kubernetes: `kubectl describe pod` shows `OOMKilled` if the container's main process was killed. On the host: `dmesg -T | grep -i 'killed process'`.
+- Kubernetes: `kubectl describe pod` shows `OOMKilled` if the container's main process was killed. On the host: `sudo dmesg -T | grep -i 'killed process'`.
 - The counter starts with the container and has no timestamps. Check whether it grows when the next worker ends.
 
 ## Fix
@@ -44,7 +44,7 @@ from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 _LOG = Gap(
     "kernel log",
     "not readable here, and no other source records which process was killed and when",
-    "On the host: dmesg -T | grep -i 'killed process'",
+    "On the host: sudo dmesg -T | grep -i 'killed process'",
     optional=True,
     about="kernel",
 )

@@ -3,25 +3,25 @@
 ## What you see
 Ray reports neither a wrong clock nor a pause, only their effects.
 
-- A clock that differs: times contradict the order of events. A worker ends before it starts, an effect comes minutes before
-  its cause, tokens and certificates are not valid yet.
+- A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its cause.
+  Tokens and certificates are rejected as not yet valid.
 - A paused machine or a stopped raylet: everything on the node is late at once. The GCS logs failed health checks (`Health
   check failed for node …, status message Deadline Exceeded`), and later checks succeed again.
 - A stopped GCS: every request to it waits, on all nodes.
 
 ## Why
 Ray's logs have the local time of their node, and raydoctor orders events of several nodes by it. Some pairs of records have
-a fixed order: the GCS registers a node before its raylet reports its start, and learns of a worker's start and end after the
-raylet did. With equal clocks the two times differ by less than 0.2 s (measured on one host with Ray 2.9 to 2.60). If the
+a fixed order: the GCS logs the registration of a node before the raylet logs its start, and logs the start and exit of a worker
+after the raylet does. With equal clocks the two times differ by less than 0.2 s (measured on one host with Ray 2.9 to 2.60). If the
 later record has a time 30 s before the earlier one, the clocks differ by at least 30 s.
 
-A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node does so while
-its virtual machine is migrated or saved, while it swaps, or if its raylet gets no CPU.
+A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node stops
+responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks the same.
 
 ## Confirm
 - `chronyc tracking` or `timedatectl timesync-status` on both nodes, and `date -u` on both at the same time.
 - For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` (by a debugger `t`) in the column STAT.
-- For a pause: the node's `dmesg -T`, the hypervisor's events, gaps in the times of its `raylet.out`.
+- For a pause: the node's `sudo dmesg -T`, the hypervisor's events, gaps in the times of its `raylet.out`.
 
 ## Fix
 - Clocks: synchronize all nodes with NTP.
@@ -146,7 +146,7 @@ def _effect(kind: str, is_dead: bool) -> str:
 def _resume(row: Event, ip: str, is_dead: bool) -> Remedy:
     detach = ", and detach the debugger" if row["state"] == "t" else ""
     again = (
-        "ray start   # plus your other options. The raylet ends itself, as the GCS marked its node as dead: start the node again",
+        "ray start   # with the options that this node was started with. The GCS marked the node as dead, so its raylet exits",
     )
     return Remedy(
         f"Find out what stopped the process, then resume it{detach}",
@@ -261,7 +261,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
                 (
                     "ray start --num-cpus=CORES   # plus your other options. On that node: CORES is one less than its number of cores",
 "ray.init(num_cpus=CORES)   # if the program starts Ray",
-                    "vmstat 1 5; dmesg -T | tail   # does the node swap, or was the machine paused?",
+                    "vmstat 1 5; sudo dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,

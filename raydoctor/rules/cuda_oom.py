@@ -3,28 +3,29 @@
 ## What you see
 `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of
 which 9.81 MiB is free. …` (`torch.cuda.OutOfMemoryError` up to torch 2.4) inside a `RayTaskError`, a failed training run or
-an actor's constructor. `CUDA error: out of memory` if the driver's own allocation fails.
+an actor's constructor. `CUDA error: out of memory` if the CUDA driver itself cannot allocate, for
+example when a process first uses the GPU.
 
 ## Why
-Ray assigns GPUs by number and does not limit their memory: `num_gpus=0.25` lets four processes share one GPU, and each of
+Ray assigns GPUs to processes and does not limit the memory that each may use: `num_gpus=0.25` lets four processes share one GPU, and each of
 them may allocate all of its memory. Processes that should have exited hold memory as well: `ray::IDLE` workers that keep
 torch's cache, or survivors of an earlier session. The message lists every process on the GPU.
 
 ## Confirm
-- `nvidia-smi` on the node lists the processes that hold the memory. The pids in the message are those that the failed
-  process sees, and in a container they may differ.
+- `nvidia-smi` on the node lists the processes that hold the memory. The pids in the message are those of the host:
+  inside a container `ps` shows others.
 - Compare `Tried to allocate` with `is free` and with `reserved by PyTorch but unallocated`. A large reserved amount means
   fragmentation.
 
 ## Fix
 Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. A task that requests a
 GPU ends its process after each call, which frees torch's cache; for a task that uses a GPU without requesting one, set
-`max_calls=1`.
+`max_calls=1`. Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 
 ## Not this when
 - The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
-- A program catches the exception and continues with smaller batches. A printed line alone is reported as a warning, or
-  not at all if the GCS's log is in the capture and records no failure.
+- A program catches the exception and continues with smaller batches. If the message was only printed and no task
+  failed, raydoctor reports a warning or nothing.
 """
 
 from __future__ import annotations

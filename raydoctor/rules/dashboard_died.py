@@ -19,7 +19,7 @@ is larger. Ray does not restart it.
 
 ## Confirm
 - The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.
-- `pgrep -af dashboard/dashboard.py` on the head prints nothing; `dmesg -T | grep -i 'killed process'`.
+- `pgrep -af dashboard/dashboard.py` on the head prints nothing; `sudo dmesg -T | grep -i 'killed process'`.
 
 ## Fix
 Give the head more free CPU and memory, and restart it when no job is running: that ends the cluster. Until then, use `ray status`, `ray memory` and `raydoctor
@@ -211,7 +211,7 @@ def _exit_code(code: int) -> str:
 _READ_ERROR = Remedy(
     "Read why the dashboard ended, and check the packages that it needs",
     (
-        "tail -50 /tmp/ray/session_latest/logs/dashboard.err /tmp/ray/session_latest/logs/dashboard.log",
+        "tail -n 50 /tmp/ray/session_latest/logs/dashboard.err /tmp/ray/session_latest/logs/dashboard.log",
         "pip check; pip install -U 'ray[default]'   # the version that the cluster runs",
         "ray start --head --include-dashboard=false   # plus your other options. Or run without the dashboard",
         "ray.init(include_dashboard=False)   # if the program starts Ray",
@@ -338,7 +338,7 @@ def _inspect(pid: int | None) -> Remedy:
     steps = (
         paste.shell("py-spy dump --pid {pid:pid}   # on the head", pid=pid or ""),
         paste.shell("top -p {pid:pid}", pid=pid or ""),
-        "tail -50 /tmp/ray/session_latest/logs/dashboard*.log",
+        "tail -n 50 /tmp/ray/session_latest/logs/dashboard*.log",
     )
     return Remedy("Find out what the dashboard is doing", steps, doc=_DOC)
 
@@ -348,7 +348,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
         Remedy(
             title,
             (
-                "tail -50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err; dmesg -T | grep -i 'killed process'",
+                "tail -n 50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err; sudo dmesg -T | grep -i 'killed process'",
                 "ray stop && ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
             ),
             risk="destructive",

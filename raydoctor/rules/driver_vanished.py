@@ -12,7 +12,7 @@ outlives its raylet logs an error: `The node … has been marked dead`, `Failed 
 
 ## Confirm
 - The program's exit code: 137 or -9 is SIGKILL, 139 or -11 is SIGSEGV.
-- `dmesg -T | grep -i 'killed process'` for the driver's pid; `kubectl describe pod` (OOMKilled), `sacct -j JOB`.
+- `sudo dmesg -T | grep -i 'killed process'` for the driver's pid; `kubectl describe pod` (OOMKilled), `sacct -j JOB`.
 
 ## Fix
 Keep large data out of the driver: pass references instead of `ray.get` on everything, and read data in tasks. Start the
@@ -197,11 +197,11 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
             "Find out what ended the driver",
             (
                 paste.shell(
-                    "dmesg -T | grep -iw 'killed process {pid:pid}'   # a container has pids of its own: then search without the pid, and compare the time",
+                    "sudo dmesg -T | grep -iw 'killed process {pid:pid}'   # a container has pids of its own: then search without the pid, and compare the time",
                     pid=job.driver_pid,
                 )
                 if job and job.driver_pid
-                else "dmesg -T | grep -i 'killed process'",
+                else "sudo dmesg -T | grep -i 'killed process'",
                 "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes",
                 "sacct -j JOB --format=State,ExitCode,MaxRSS   # Slurm",
             ),
@@ -306,7 +306,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console that ends with the shell's line",
         f"{_STARTED}(embed pid=12) 3 of 9\n{_KILLED[0].sample}\n",
-        says=("SIGKILL ended the driver", "does not show who sent the signal", "dmesg -T"),
+        says=("SIGKILL ended the driver", "does not show who sent the signal", "sudo dmesg -T"),
     ),
     console(
         "the shell reports the end of another program, and the driver continues",

@@ -376,7 +376,7 @@ def _remedies() -> tuple[Remedy, ...]:
             f"Allow {_ENOUGH} open files where Ray is started, on every node, and start Ray again",
             (
                 paste.shell(
-                    "ulimit -n {enough}; ray start   # plus your other options. In the same shell. Hard limit: /etc/security/limits.conf",
+                    "ulimit -n {enough}; ray start   # with the options that this node was started with, in the same shell. Hard limit: /etc/security/limits.conf",
                     enough=_ENOUGH,
                 ),
                 paste.shell(

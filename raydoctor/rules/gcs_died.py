@@ -11,7 +11,7 @@ the head's container. `Check failed:`, a crash report or Redis errors at the end
 
 ## Confirm
 - The end of `gcs_server.out` and `gcs_server.err` on the head.
-- `dmesg -T | grep -i gcs_server` on the head, or `kubectl describe pod HEAD_POD`: restarts and last state.
+- `sudo dmesg -T | grep -i gcs_server` on the head, or `kubectl describe pod HEAD_POD`: restarts and last state.
 
 ## Fix
 Find out what ended the GCS. Run no tasks on the head, so that its memory stays with Ray's own processes. Keep the state of
@@ -307,7 +307,7 @@ def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
             "Find out what ended gcs_server on the head",
-            ("dmesg -T | grep -iE 'gcs_server|out of memory'",),
+            ("sudo dmesg -T | grep -iE 'gcs_server|out of memory'",),
             doc=GCS_DOC,
         ),
         Remedy(

@@ -555,7 +555,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
             "Run no tasks on the head, and find out what kept it busy at that time",
             (
                 "ray start --head --num-cpus=0   # plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
-                "uptime; vmstat 1 5; dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
+                "uptime; vmstat 1 5; sudo dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
             ),
             risk="disruptive",
             doc=GCS_DOC,
@@ -569,7 +569,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
                     head=head,
                 ),
                 paste.shell("ray health-check --address {head:address}:6379", head=head),
-                "ip -s link; dmesg -T | grep -iE 'link|nic|carrier'",
+                "ip -s link; sudo dmesg -T | grep -iE 'link|nic|carrier'",
             ),
             doc=GCS_DOC,
         )

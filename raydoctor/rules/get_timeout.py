@@ -206,7 +206,7 @@ def _remedies(wait: _TimedOutGet) -> tuple[Remedy, ...]:
     by_name = bool(wait.function) and "." not in wait.function
     return (
         Remedy(
-            f"Find out whether {wait.function or 'the task'} is waiting, running or hung at the next timeout",
+            f"Before the next timeout, find out whether {wait.function or 'the task'} is waiting, running or hung",
             (
                 paste.shell(
                     "ray list tasks --detail --filter name={function}     # its state and requested resources"
@@ -220,7 +220,7 @@ def _remedies(wait: _TimedOutGet) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "If it is only slow, poll for progress instead of one long timeout",
+            "If it is only slow, wait longer, or poll for progress",
             (
                 "ready, pending = ray.wait(refs, timeout=60)   # in a loop; log what is still pending",
                 *(

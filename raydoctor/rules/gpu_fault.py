@@ -17,7 +17,7 @@ The Xid in the kernel log separates programs from hardware:
 - 48, 62, 64, 74, 79, 94, 95, 119, 120, 140: the GPU, its memory, its link or its firmware.
 
 ## Confirm
-- `dmesg -T | grep -i xid` on the worker's node.
+- `sudo dmesg -T | grep -i xid` on the worker's node.
 - `CUDA_LAUNCH_BLOCKING=1`: the traceback ends at the call that failed.
 - `nvidia-smi -q -d ECC,ROW_REMAPPER`. Check whether the error follows the GPU or the input.
 
@@ -291,9 +291,9 @@ def _remedies(
         yield Remedy(
             "Check the hardware: search for an Xid at that time",
             (
-                paste.shell("dmesg -T | grep -i xid   # on node {ip:address}", ip=event["ip"])
+                paste.shell("sudo dmesg -T | grep -i xid   # on node {ip:address}", ip=event["ip"])
                 if event["ip"]
-                else "dmesg -T | grep -i xid   # on the node of that process",
+                else "sudo dmesg -T | grep -i xid   # on the node of that process",
                 "nvidia-smi -q -d ECC,ROW_REMAPPER",
             ),
             doc=_XID_DOC,
@@ -303,7 +303,7 @@ def _remedies(
 def _repair(faults: Sequence[Fault]) -> Remedy:
     """The first action of NVIDIA's Xid catalog: a restart of the machine, of the program, or a reset of the GPU."""
     xids = {f.xid for f in faults}
-    look = "nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep -i xid"
+    look = "nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg -T | grep -i xid"
     if gpu.OFF_THE_BUS in xids:
         title = "Take the node out of use and restart it: a GPU that fell off the bus cannot be reset. Replace it if the error returns"
         return Remedy(

@@ -52,7 +52,7 @@ from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
-_LESS = "Request what a node has"
+_LESS = "request what a node has"
 UNSCHEDULABLE = Signal(
     "request.unschedulable", " is not schedulable: ",
     r"^ray\.exceptions\.(?:RayTaskError\()?(?P<type>Actor|Task)UnschedulableError\)?: The (?:actor|task) is not schedulable: "
@@ -259,7 +259,7 @@ def _finding(
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
-        remedies=_remedies(request, nodes, short, seen, _Waiter(_names(request, cancelled), is_replica)),
+        remedies=_remedies(request, nodes, short, seen, _Waiter(_names(case, request, cancelled), is_replica)),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip
 
@@ -317,7 +317,10 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
         for e in case.of("task.failed")
         if "SchedulingCancelled" in e["status"] and _asked(e.message) == wanted
     ]
-    if names := _names(request, cancelled):
+    names = _names(case, request, cancelled)
+    if names == _SUPERVISOR and not cancelled:
+        return f"The entrypoint of job {jobs.unstarted(case)[0].id}", []
+    if names:
         kind = "Actor" if cancelled[0]["class_name"] else "Task"
         return f"{kind} {evidence.join_names(sorted(names))}", cancelled
     if again := waiting.retries(case, request.needs):
@@ -375,8 +378,7 @@ def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> 
     missing = [n for n in short if not any(t.get(n) for t in nodes)]
     largest = resources.describe({n: v for n, v in _largest(nodes, needs).items() if n in needs})
     if missing:
-        has = f" (the largest has {largest})" if set(missing) != set(needs) else ""
-        return f"no node has any {' or '.join(missing)}{has}"
+        return f"no node has any {' or '.join(missing)}"
     return f"the largest node has {largest}"
 
 
@@ -446,14 +448,17 @@ def _remedies(
     needs = request.needs
     if seen and request.live and request.live.selectors and not short:
         return _label_remedies(request.live, seen)
+    spelling = [*_spelling(short or list(needs), nodes, needs)]
     # Without a node to compare with, the request itself is all that is known.
-    less = [_less(waiter, _given(needs, nodes))] if nodes else []
+    less = [_less(waiter, _given(needs, nodes), "Or " if spelling else "")] if nodes else []
     # The supervisor of a submitted job: that program does not start Ray.
     own = {n: needs[n] for n in short} if len(nodes) == 1 and waiter.names != _SUPERVISOR else None
     return (
-        *_spelling(short or list(needs), nodes, needs),
+        *spelling,
         *less,
-        waiting.add(f"{'Or add' if less else 'Add'} a node that has the resources", needs, own),
+        waiting.add(
+            f"{'Or add' if less or spelling else 'Add'} a node that has the resources", needs, own
+        ),
         Remedy(
             "Let such requests fail instead of waiting",
             (
@@ -475,21 +480,31 @@ class _Waiter(NamedTuple):
     is_replica: bool
 
 
-def _names(request: _Request, cancelled: list[Event]) -> set[str]:
+def _names(case: Case, request: _Request, cancelled: list[Event]) -> set[str]:
     """The functions and classes that wait, or were cancelled while they waited."""
     if request.live:
         return set(filter(None, map(live_rows.named, request.live.waiters)))
-    return {e["class_name"].rpartition(".")[2] or e["function"] for e in cancelled}
+    names = {e["class_name"].rpartition(".")[2] or e["function"] for e in cancelled}
+    unnamed_actor = {*map(_kind, request.raylets)} == {"An actor"}
+    # An actor without a name waits while the only submitted job waits for its supervisor.
+    is_supervisor = not names and unnamed_actor and len(jobs.submissions(case)) == 1
+    return _SUPERVISOR if is_supervisor and jobs.unstarted(case) else names
 
 
-def _less(waiter: _Waiter, given: resources.Needs) -> Remedy:
-    """The request, limited to what a node has, in the words of what made it."""
+def _less(waiter: _Waiter, given: resources.Needs, before: str) -> Remedy:
+    """The request, limited to what a node has, in the words of what made it.
+
+    A resource that no node has is left out, which may place the work on any node.
+    """
+    absent = sorted(n for n in given if not given[n] and n not in resources.OPTIONS)
+    title = f"leave out {evidence.join_names(absent)}, if any node will do" if absent else _LESS
+    title = before + title if before else title[0].upper() + title[1:]
     if waiter.is_replica:
-        return serve.request(_LESS, given)
+        return serve.request(title, given)
     if waiter.names == _SUPERVISOR:
         return jobs.entrypoint(given)
     return waiting.request(
-        _LESS, given, evidence.join_names(sorted(waiter.names)) or "on the task or actor that waits"
+        title, given, evidence.join_names(sorted(waiter.names)) or "on the task or actor that waits"
     )
 
 

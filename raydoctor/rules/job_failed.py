@@ -435,7 +435,7 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
         yield Remedy(
             "Find out what sent the SIGKILL: the kernel's OOM killer, a container's limit or a person",
             (
-                "dmesg -T | grep -iE 'killed process|out of memory'",
+                "sudo dmesg -T | grep -iE 'killed process|out of memory'",
                 "kubectl describe pod POD | grep -A3 'Last State'",
             ),
         )

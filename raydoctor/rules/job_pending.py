@@ -103,7 +103,7 @@ def job_pending(case: Case) -> Iterator[Finding]:
     reports = case.of("submission.timed_out", "submission.unschedulable", "submission.not_created")
     if evidence.is_console(case) and not reports:
         reports = case.of(_CANCELLED.kind)
-    idle = [s for s in jobs.submissions(case) if s.started and _did_not_start(case, s)]
+    idle = jobs.unstarted(case)
     named = [s for s in idle if any(s.id in e.text for e in reports)] or (idle if reports else [])
     for submission in named:
         yield _finding(case, submission, reports)
@@ -143,19 +143,12 @@ def _agent_remedies() -> Iterator[Remedy]:
     yield Remedy(
         "If it never does, find out on the head why the agent is missing",
         (
-            "pgrep -af dashboard/agent.py; tail -50 /tmp/ray/session_latest/logs/dashboard_agent.log",
+            "pgrep -af dashboard/agent.py; tail -n 50 /tmp/ray/session_latest/logs/dashboard_agent.log",
             "ss -ltnp | grep 52365   # its HTTP port: held by an earlier Ray? ray start --dashboard-agent-listen-port=PORT",
             "pip show ray aiohttp   # the agent serves jobs only with ray[default]",
         ),
         doc=jobs.JOBS_DOC,
     )
-
-
-def _did_not_start(case: Case, job: jobs.Submission) -> bool:
-    """Whether no log shows that the program started or ended."""
-    has_output = job.source is not None and job.source in case.endings
-    over = job.exited or job.command or job.jobs or job.status in ("SUCCEEDED", "STOPPED")
-    return not (has_output or over) or bool(job.why and "upervisor actor could not" in job.why)
 
 
 def _waited(case: Case, job: jobs.Submission) -> float:
@@ -207,7 +200,7 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
             "Find out on the head whether the GCS runs and what keeps it busy, then submit the job again",
             (
                 "ray health-check; pgrep -a gcs_server; uptime",
-                "tail -50 /tmp/ray/session_latest/logs/gcs_server.out   # KubeRay: more CPU for the head, and num-cpus: '0'",
+                "tail -n 50 /tmp/ray/session_latest/logs/gcs_server.out   # KubeRay: more CPU for the head, and num-cpus: '0'",
             ),
             doc=jobs.JOBS_DOC,
         )

@@ -12,7 +12,7 @@ before the daemons. Ray's own memory monitor did not act first: it is off, it us
 kernel, or memory use rose faster than its interval (250 ms).
 
 ## Confirm
-- `dmesg -T | grep -i 'killed process'` on that node: the pid, or the name `ray::…` (cut to 15 characters).
+- `sudo dmesg -T | grep -i 'killed process'` on that node: the pid, or the name `ray::…` (cut to 15 characters).
 - In a container with its own pid namespace the kernel logs the host's pids: compare names and times.
 - `memory.events` (cgroup v2) or `memory.failcnt` (v1) counts such kills; Kubernetes: `OOMKilled`, exit code 137.
 

@@ -253,7 +253,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
         Gap(
             f"raylet.out of node {where}",
             "only that node's own logs record why it ended",
-            paste.text("On {where}: /tmp/ray/session_latest/logs/, dmesg -T", where=where),
+            paste.text("On {where}: /tmp/ray/session_latest/logs/, sudo dmesg -T", where=where),
         ),
     )
 

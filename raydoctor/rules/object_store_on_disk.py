@@ -270,7 +270,7 @@ _IN_SHM = (
     Remedy(
         "Let Ray put the store into /dev/shm, which has enough room",
         (
-            "ray start   # plus your other options. Without --plasma-directory",
+            "ray start   # with the options that this node was started with, without --plasma-directory",
             "ray.init()               # plus your other options. Without _plasma_directory",
         ),
         risk="disruptive",

@@ -2,18 +2,19 @@
 
 ## What you see
 `ray.exceptions.ObjectReconstructionFailedError: Failed to retrieve object …`, from Ray 2.54 on with the reason in brackets:
-`[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Earlier versions also had
-`ObjectReconstructionFailedMaxAttemptsExceededError` and `ObjectReconstructionFailedLineageEvictedError`. Since Ray
-2.57 also `StreamingGeneratorReplayInconsistentError: … was re-executed and produced 4 objects, expected 6`.
+`[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Earlier versions raise
+`ObjectReconstructionFailedMaxAttemptsExceededError` or `ObjectReconstructionFailedLineageEvictedError` for two of the
+reasons. Ray 2.57 and later can also raise `StreamingGeneratorReplayInconsistentError: … was re-executed and produced 4 objects, expected 6`.
 
 ## Why
 To replace a lost object, its owner reruns the task that created it. The owner cannot do that in these cases:
 
 - no task created the object (`ray.put`);
-- the task may not run again: `max_retries=0`, retries used up, or an actor without `max_task_retries`;
-- the owner discarded the description of the task (it keeps 1 GB of them, `RAY_max_lineage_bytes`); - another process
-  owns the object;
-- the second run of a generator yields a different number of objects than the first.
+- the task must not run again: `max_retries=0`, no retries left, or a method of an actor with `max_task_retries=0`;
+- the owner discarded the description of the task: it keeps 1 GiB of them (`RAY_max_lineage_bytes`);
+- another process owns the object.
+
+A generator that runs again must also yield as many objects as the first time.
 
 ## Confirm
 - The reason in brackets; in the owner's core-worker log `Cannot recover object: … object_id=…` (Ray 2.54 and later).
@@ -21,11 +22,11 @@ To replace a lost object, its owner reruns the task that created it. The owner c
 - The object's id names its creator: the first 48 digits are the id of the task.
 
 ## Fix
-Fix the printed reason: allow retries of the task or actor, return values instead of `ray.put`, keep more lineage, or
-make the generator yield the same at every run. And fix the cause of the node's death.
+First fix the cause of the node's death. Then fix the printed reason: allow retries of the task or actor, return values
+instead of `ray.put`, keep more lineage, or make the generator yield the same objects at every run.
 
 ## Not this when
-Ray up to 2.53 only reports that all copies are lost (`object-lost`). The owner exited (`owner-died`).
+The message only says that all copies are lost, and gives no reason (`object-lost`). The owner exited (`owner-died`).
 """
 
 from __future__ import annotations

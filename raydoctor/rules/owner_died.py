@@ -1,7 +1,7 @@
 """An object is lost because the process that owned it exited.
 
 ## What you see
-`ray.exceptions.OwnerDiedError: Failed to retrieve object …: The object's owner has exited`.
+`ray.exceptions.OwnerDiedError: Failed to retrieve object …`, and below it `The object's owner has exited`.
 
 ## Why
 Every object has one owner: the worker or driver that called `.remote()` or `ray.put()`. The owner records where the

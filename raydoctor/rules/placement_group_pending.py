@@ -3,11 +3,11 @@
 ## What you see
 - `pg.wait()` returns False, or `ray.get(pg.ready())` does not return.
 - Tasks in the group stay `PENDING_NODE_ASSIGNMENT`. Train and Tune report pending trials.
-- `gcs_server.out` registers the group and never prints `Successfully created placement group`.
+- `gcs_server.out` has `Registering placement group` for the group and no `Successfully created placement group`.
 
 ## Why
 Ray reserves all bundles of a group at once or none of them. `STRICT_PACK` needs room for all of them on one node, and
-`STRICT_SPREAD` needs one node per bundle. `PACK` and `SPREAD` only need each bundle to fit on some node. Resources that
+`STRICT_SPREAD` needs one node per bundle. `PACK` and `SPREAD` may use any nodes, but all bundles must fit at the same time. Resources that
 actors hold are not free for a group.
 
 ## Confirm
@@ -22,7 +22,7 @@ Make the bundles smaller, choose a less strict strategy, add nodes, or end what 
 ## Not this when
 - A task outside any group asks for too much (`infeasible-request`).
 - The group was created, and tasks in it ask for more than its bundles hold.
-- The group waits for actors that are working. This is a queue: it is reported after a minute, as information.
+- The group waits for resources that busy actors hold. This is a queue: it is reported after a minute, as information.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Kubernetes took a pod of Ray away: for a more important pod, or because its machine was drained, reclaimed or lost.
+"""Kubernetes removed a pod of Ray: for a pod of higher priority, or because its node was drained, reclaimed or lost.
 
 ## What you see
-- The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or `NodeLost`;
-  events `Preempted`, `TaintManagerEviction`, `NodeNotReady`.
-- Ray reports a SIGTERM, a drained or dead node, and what was lost with it.
+- The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or `NodeLost`,
+  or its events are `Preempted`, `TaintManagerEviction` or `NodeNotReady`.
+- Ray reports a SIGTERM, or a drained or dead node and the objects and actors lost with it.
 
 ## Why
 The scheduler preempts pods of lower priority for one that does not fit elsewhere. Spot and preemptible machines are reclaimed
@@ -11,13 +11,14 @@ with little notice. Autoscalers (Cluster Autoscaler, Karpenter) and upgrades dra
 tainted, and its pods are deleted after five minutes.
 
 ## Confirm
-- `kubectl get events --sort-by=.lastTimestamp`, and the pod's condition `DisruptionTarget`.
+- `kubectl get events -n NAMESPACE --sort-by=.lastTimestamp` (kept for an hour by default) and, while the pod exists, its
+  condition `DisruptionTarget`.
 - `kubectl describe node NODE`: taints such as `ToBeDeletedByClusterAutoscaler`, `karpenter.sh/disrupted` or
   `node.kubernetes.io/unreachable`; labels of spot machines.
 
 ## Fix
-Put the head, and work that cannot restart, on machines that are not reclaimed (node selector, a priority class, a
-PodDisruptionBudget, `karpenter.sh/do-not-disrupt`). Let the rest restart: `max_retries`, `max_restarts`, checkpoints.
+Put the head, and work that cannot restart, on nodes that are not reclaimed (node selector). A priority class protects from
+preemption; a PodDisruptionBudget and `karpenter.sh/do-not-disrupt` protect from drains, not from reclaimed machines. Let the rest restart: `max_retries`, `max_restarts`, checkpoints.
 
 ## Not this when
 - A person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): the pod has no condition

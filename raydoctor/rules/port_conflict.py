@@ -23,7 +23,8 @@ unrelated program on the same host holds the port. torch's rank 0 listens on `MA
 ## Fix
 Give each component a fixed port outside the worker range (`ray start` with `--node-manager-port`,
 `--object-manager-port`, `--dashboard-agent-listen-port`, `--metrics-export-port`), and give each cluster or job on a
-host ports of its own. End leftover processes.
+host ports of its own. End leftover processes. For `DistNetworkError`, give each job its own `MASTER_PORT`. For a server of the
+program, change its port, or end the process that `ss` lists.
 
 ## Not this when
 Every port of the worker range is in use (`ports-exhausted`). torch only warns that it cannot bind to `[::]`: it then

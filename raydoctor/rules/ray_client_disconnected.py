@@ -20,7 +20,7 @@ as a Ray Client server does. It listens on 10001, or on the port of `ray start -
 ## Confirm
 - On the head, see whether `ray_client_server.err` (the proxy) and `ray_client_server_<port>.err` (this client's server)
   end at that time.
-- `dmesg -T | grep -i 'killed process'` on the head.
+- `sudo dmesg -T | grep -i 'killed process'` on the head.
 - The idle timeout of each load balancer or proxy on the way (AWS ALB 60 s, nginx 60 s).
 
 ## Fix

@@ -111,7 +111,10 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
     ppid = defunct.event["ppid"]
     end = Remedy(
         "End the remaining workers of the dead raylet, then restart the node",
-        (paste.shell("kill {pids:pid}", pids=pids[:20]), "ray start   # plus your other options"),
+        (
+            paste.shell("kill {pids:pid}", pids=pids[:20]),
+            "ray start   # with the options that this node was started with",
+        ),
         risk="destructive",
     )
     if ppid == "1":

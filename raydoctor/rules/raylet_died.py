@@ -14,7 +14,7 @@ cause. All workers of the node exit with their raylet.
 - Read the end of that node's `raylet.out` and `raylet.err`: there is no `received SIGTERM` and no shutdown.
 - `Timed out waiting for file …/metrics_agent_port_…` means that the dashboard agent did not start in time
   (`dashboard_agent.log`).
-- `dmesg -T | grep -i 'killed process'` on that node.
+- `sudo dmesg -T | grep -i 'killed process'` on that node.
 - The GCS's health checks report `Connection refused` (process gone), not `Deadline Exceeded` (process stalled).
 
 ## Fix
@@ -354,11 +354,11 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             f"Find what killed the raylet on {where}",
             (
                 paste.shell(
-                    "dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # a container has pids of its own: compare the time instead",
+                    "sudo dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # a container has pids of its own: compare the time instead",
                     pid=raylet.pid,
                 )
                 if raylet and raylet.pid
-                else "dmesg -T | grep -iE 'killed process|out of memory'",
+                else "sudo dmesg -T | grep -iE 'killed process|out of memory'",
                 paste.shell(
                     "journalctl --since {since} --until {until} | grep -iE 'kill|oom|shutdown'",
                     **journal_span([*raylet.said, *raylet.seen] if raylet else []),

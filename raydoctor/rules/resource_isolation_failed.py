@@ -211,7 +211,7 @@ def _remedies(why: str) -> Iterator[Remedy]:
     yield Remedy(title, steps, risk="disruptive", doc=_DOC, since=_SINCE)
     yield Remedy(
         "Start Ray without resource isolation, which changes nothing else",
-        ("ray start   # plus your other options. Without --enable-resource-isolation. ray.init(enable_resource_isolation=False)",),
+        ("ray start   # with the options that this node was started with, without --enable-resource-isolation. ray.init(enable_resource_isolation=False)",),
         doc=_DOC,
         since=_SINCE,
     )  # fmt: skip

@@ -391,7 +391,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         "Raise the limit that was reached, and restart Ray",
         (
             "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which limit was reached?",
-            "ulimit -u unlimited; ray start   # plus your other options. In the same shell. Hard limit: /etc/security/limits.conf",
+            "ulimit -u unlimited; ray start   # with the options that this node was started with, in the same shell. Hard limit: /etc/security/limits.conf",
             "docker run --pids-limit=-1   # plus your other options. Kubernetes: podPidsLimit of the kubelet. systemd: TasksMax=infinity",
         ),
         risk="disruptive",

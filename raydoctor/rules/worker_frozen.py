@@ -14,7 +14,7 @@ holds the GIL does not cause this.
 ## Confirm
 - On the worker's node: `ps -o pid,stat,wchan:30,cmd -p PID`. `T` is stopped, `t` is held by a debugger, `D` waits for a
   disk.
-- `dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'` lists processes that the kernel found blocked.
+- `sudo dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'` lists processes that the kernel found blocked.
 
 ## Fix
 Find what stopped the process: check the batch system's log, the mount and the hypervisor. `kill -CONT PID` resumes a
@@ -100,10 +100,10 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
             "Find what stops such a process, on its node",
             (
                 paste.shell(
-                    "ps -o pid,stat,wchan:30,cmd -p {pid:pid}      # T: stopped, t: held by a debugger, D: waits for a disk",
+                    "ps -o pid,stat,wchan:30,cmd -p {pid:pid}      # T: stopped, t: held by a debugger, D: waits for I/O",
                     pid=pid,
                 ),
-                "dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'",
+                "sudo dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'",
                 "# resumes a stopped process:",
                 paste.shell("kill -CONT {pid:pid}", pid=pid),
             ),

@@ -261,10 +261,10 @@ def _reproduce(crash: Crash) -> Remedy:
         )
     # An import of the function may not work: it may be a method, and `@ray.remote` hides the plain function.
     return Remedy(
-        f"Reproduce the crash of {place.function} without Ray, with the same input",
+        f"Reproduce the crash of {place.function}() without Ray, with the same input",
         (
             paste.shell(
-                "python -X faulthandler your_script.py   # a script that runs line {line} of {file}, in {function}",
+                "python -X faulthandler your_script.py   # a script that calls {function} ({file}:{line}) with that input",
                 function=place.function,
                 file=place.file,
                 line=place.line,
@@ -333,7 +333,8 @@ def _core_file() -> Remedy:
     return Remedy(
         "Get the native stack from a core file",
         (
-            "ulimit -c unlimited   # in the shell that then runs ray start",
+            "ulimit -c unlimited   # in the shell that then runs ray start, or the program if it starts Ray",
+            "cat /proc/sys/kernel/core_pattern   # where core files go: a file, or a program such as systemd-coredump",
             "gdb -batch -ex 'thread apply all bt' $(which python) CORE_FILE",
         ),
         risk="disruptive",

@@ -11,7 +11,7 @@ The process ended without a record: by a SIGKILL from outside (a person, the ker
 kill and `os._exit(7)` differ only in the kernel log.
 
 ## Confirm
-- `dmesg -T | grep -i 'killed process'` on the worker's node: a record with the worker's pid means that the kernel's OOM
+- `sudo dmesg -T | grep -i 'killed process'` on the worker's node: a record with the worker's pid means that the kernel's OOM
   killer ended it.
 - Kubernetes: `kubectl describe pod` shows `OOMKilled`, exit code 137.
 - cgroup: `oom_kill` in `memory.events` (v2) or `memory.oom_control` (v1) counts OOM kills.
@@ -20,7 +20,7 @@ kill and `os._exit(7)` differ only in the kernel log.
 ## Fix
 Save the kernel log of the worker's node into the folder of the logs, and diagnose that folder again:
 
-    dmesg -T > logs/dmesg.txt; raydoctor diagnose logs/
+    sudo dmesg -T > logs/dmesg.txt; raydoctor diagnose logs/
 
 Until the cause is known, let Ray retry the work:
 
@@ -88,7 +88,7 @@ _KERNEL = Gap(
 _FIND = Remedy(
     "Find what ended the process",
     (
-        "dmesg -T | grep -iE 'killed process|out of memory'   # on the node of the worker",
+        "sudo dmesg -T | grep -iE 'killed process|out of memory'   # on the node of the worker",
         "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
         "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
     ),

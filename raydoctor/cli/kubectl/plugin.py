@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 FOUND, INCOMPLETE = 1, 3
 
-_HELP = """Diagnose a Ray cluster on Kubernetes with your own kubectl and rights.
+_HELP = """Diagnose a Ray cluster on Kubernetes with your kubectl and its permissions.
 
-NAME is a RayCluster, or rayjob/NAME, rayservice/NAME; without it, the namespace's only
-cluster. `kubectl raydoctor NAME` is short for `kubectl raydoctor diagnose NAME`.
+NAME is a RayCluster, rayjob/JOB or rayservice/SERVICE. You can omit it if the namespace
+has one cluster. `kubectl raydoctor NAME` is short for `kubectl raydoctor diagnose NAME`.
 
 raydoctor reads the pods, their events, the logs of their containers, and Ray's logs in
-them. If the head's image has raydoctor, it also collects the live state there. Nothing
-in the cluster is changed. What your rights do not permit is listed as missing.
+them, which takes the right to exec. If the head's image has raydoctor, it also collects the
+live state there. Nothing in the cluster is changed. The report lists as missing evidence
+all that you may not read.
 
 \b
 Examples:
@@ -115,7 +116,11 @@ def _diagnose(since: float | None, fail_on: str, **rest: Any) -> int:
     return diagnose.exit_code(report, fail_on)
 
 
-@click.command("collect", short_help="Collect all of it into one archive.", **options.SETTINGS)
+@click.command(
+    "collect",
+    short_help="Collect pods, events, logs and live state into one archive.",
+    **options.SETTINGS,
+)
 @_cluster_options
 @click.option(
     "-o",

@@ -136,7 +136,9 @@ def _reply_or_gap(
     what = f"disk of {place.path}"
     if answer is None:
         why = f"the file system did not answer within {_PATIENCE:g} s"
-        return Gap(what, why, "Is it on a network server that is down? See `mount` and `dmesg -T`.")
+        return Gap(
+            what, why, "Is it on a network server that is down? See `mount` and `sudo dmesg -T`."
+        )
     if isinstance(answer, FileNotFoundError):
         return None  # nothing has been spilled yet, or the session was removed
     if isinstance(answer, OSError):

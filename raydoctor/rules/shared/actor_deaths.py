@@ -197,12 +197,12 @@ def detached(title: str, cls: str, name: str) -> Remedy:
         title,
         (
             paste.python(
-                '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(ARGUMENTS)',
+                '{actor:name}.options(name={name}, namespace="NAMESPACE", lifetime="detached", get_if_exists=True).remote(ARGUMENTS)',
                 actor=cls,
                 name=name,
             ),
             paste.python(
-                "ray.kill(ray.get_actor({name}))   # when it is no longer needed: Ray does not end it",
+                'ray.kill(ray.get_actor({name}, namespace="NAMESPACE"))   # when it is no longer needed: Ray does not end it',
                 name=name,
             ),
         ),

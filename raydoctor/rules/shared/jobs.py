@@ -100,6 +100,17 @@ def submissions(case: Case) -> list[Submission]:
     return ordered
 
 
+def unstarted(case: Case) -> list[Submission]:
+    """Submissions of which no log shows that the program started or ended."""
+    return [s for s in submissions(case) if s.started and _did_not_start(case, s)]
+
+
+def _did_not_start(case: Case, job: Submission) -> bool:
+    has_output = job.source is not None and job.source in case.endings
+    over = job.exited or job.command or job.jobs or job.status in ("SUCCEEDED", "STOPPED")
+    return not (has_output or over) or bool(job.why and "upervisor actor could not" in job.why)
+
+
 def _at(event: Event | None) -> float:
     return event.at if event and event.at is not None else float("inf")
 
@@ -134,7 +145,7 @@ def entrypoint(given: Needs) -> Remedy:
     asked = {name: given[name] for name in _ENTRYPOINT if given.get(name)}
     options = " ".join(_ENTRYPOINT[name] for name in asked)
     return Remedy(
-        "Request entrypoint resources that one node has, or none: then the program runs on the head",
+        "Request entrypoint resources that a single node has. Without a request, the program runs on the head",
         (
             "ray job submit -- python your_script.py",
             *(

@@ -60,7 +60,7 @@ RAY_TASK = Signal(
 OOM_SIGNALS = (KILLED, LIMIT, CONSTRAINT, RAY_TASK)
 
 
-SAVE_LOG = "On that machine: dmesg -T > dmesg.txt. Put the file into the folder of the logs, and diagnose that folder again."
+SAVE_LOG = "On that machine: sudo dmesg -T > dmesg.txt. Put the file beside the logs (unpack an archive first), and diagnose that folder again."
 """The hint of a gap whose title names the machine."""
 
 

@@ -509,7 +509,10 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
     if local and "GPU" not in local and set(local) != {"memory"}:
         given = {name: amount for name, amount in local.items() if name != "memory"}
         steps.append(
-            paste.python("ray.init({parts})   # if the program starts Ray", parts=_arguments(given))
+            paste.python(
+                "ray.init({parts})   # if the program starts Ray, and the machine has as much: Ray does not check",
+                parts=_arguments(given),
+            )
         )
     custom = {n: v for n, v in more.items() if n not in resources.OPTIONS}
     if custom:
@@ -527,7 +530,7 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
                 needs=resources.describe(more),
             )
         )
-    return Remedy(title, tuple(steps), risk="disruptive", doc=DOC)
+    return Remedy(title, tuple(steps), doc=DOC)
 
 
 def _arguments(given: resources.Needs) -> list[str]:
