@@ -35,7 +35,8 @@ breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for a debugger: VS Code, PyCharm or any
 other client of the Debug Adapter Protocol. Only the user of the process, and root, can
-connect. The port stays open until --close; a second attach reuses it. On another node, a small Ray task opens the port there, and raydoctor prints how to reach it.
+connect. The port stays open until --close; a second attach reuses it. On another
+node, a small Ray task opens the port there, and raydoctor prints how to reach it.
 
 \b
 Without an IDE, and without a port that stays open:

@@ -143,7 +143,7 @@ def _of_driver(case: Case, refusals: list[Event], missing: bool) -> Finding:
         headline = f"The driver has no authentication token, and the cluster{where} requires one"
     else:
         often = f" {evidence.many(times, 'time')}" if times > 1 else ""
-        headline = f"The cluster{where} refused the driver{often}: it sent no authentication token, or that of another cluster"
+        headline = f"The cluster{where} refused the driver{often}: the driver sent no authentication token, or that of another cluster"
     links = [Link(address, "the driver connects to this cluster")] if address else []
     links.append(
         Link(first, "the driver finds no token" if missing else "the GCS refuses the token")
@@ -192,14 +192,14 @@ def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
             f"Give {place} the head's token",
             (
                 *compare,
-                "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token",
+                "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token   # replaces the token of another cluster",
                 "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # both take precedence over this file",
             ),
             since=(2, 52),
             doc=_DOC,
         ),
         Remedy(
-            f"Or name the file of {place} that holds this token, for example a mounted Secret of Kubernetes",
+            f"Or, if {place} has the token in another file (such as a mounted Secret), name that file",
             ("export RAY_AUTH_TOKEN_PATH=TOKEN_FILE; unset RAY_AUTH_TOKEN",),
             since=(2, 52),
             doc=_DOC,

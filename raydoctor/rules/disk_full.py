@@ -153,6 +153,11 @@ class _DiskRoom(NamedTuple):
     capacity: float
 
     @property
+    def is_low(self) -> bool:
+        """Whether a threshold was set so low that the disk is not full in any other sense."""
+        return self.percent < _DEFAULT_PERCENT and self.free >= _ROOMY
+
+    @property
     def usage(self) -> str:
         """`96.3% full (9.2 GiB of 252 GiB free)`."""
         if not self.capacity:
@@ -267,6 +272,11 @@ def _headline(case: Case, incident: _Incident, room: _DiskRoom, count: int) -> s
     )
     filled = _filled(incident.now) if incident.now else _spilled(case, incident.node)
     where = store.where(case, incident.node)
+    if room.is_low:
+        return (
+            f"Ray's disk threshold is set to {room.percent:g}% (default {_DEFAULT_PERCENT:g}%), and the disk of {room.directory}{where} is "
+            f"{room.usage}{filled}: {failed}"
+        )
     return f"The disk of {room.directory}{where} is {room.usage} and above Ray's threshold of {room.percent:g}%{filled}: {failed}"
 
 
@@ -347,6 +357,8 @@ def _no_files(case: Case, disk: RayDisk) -> Finding:
 
 
 def _remedies(room: _DiskRoom, now: RayDisk | None) -> tuple[Remedy, ...]:
+    if room.is_low:
+        return _threshold(room)
     return (
         *_threshold(room),
         *_clean_up(room.directory.partition("/session_")[0], now),
@@ -435,8 +447,8 @@ _ELSEWHERE = (
 def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
     """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
-        title = f"Restore Ray's default threshold: it was set to {room.percent:g}%"
-        step = "unset RAY_local_fs_capacity_threshold   # on every node, before ray start. The default is 0.95"
+        title = f"Restore the default threshold of {_DEFAULT_PERCENT:g}% (0.95): it was set to {room.percent:g}%"
+        step = "unset RAY_local_fs_capacity_threshold   # on every node, before ray start. Remove local_fs_capacity_threshold from _system_config, too"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
         step = "export RAY_local_fs_capacity_threshold=0.99   # on every node, before ray start. If the program starts Ray: before the program"

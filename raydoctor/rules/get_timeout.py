@@ -146,7 +146,7 @@ def _finding(case: Case, wait: _TimedOutGet, events: list[Event], nested: list[E
     after = f" after {wait.seconds} s" if wait.seconds else ""
     count = evidence.total(events)
     times = f" {count} times" if count > 1 else ""
-    state, links = _last_state(case, wait)
+    state, links, was_running = _last_state(case, wait)
     return Finding(
         f"A ray.get{awaited} timed out{times}{after}: {state or 'the result was not ready'}",
         (
@@ -155,33 +155,31 @@ def _finding(case: Case, wait: _TimedOutGet, events: list[Event], nested: list[E
         ),
         caused_by=_caused_by(case, wait),
         count=count,
-        remedies=_remedies(wait),
+        remedies=_remedies(wait, was_running),
         covers=(*events, *nested),
     )
 
 
-def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link]]:
-    """The task in the raylets' last state dumps: it was running, or requests were still queued."""
+def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
+    """The task in the raylets' last state dumps: it was running (True), or requests were still queued."""
     if case.is_explained(_CLUSTER):
-        return "", []
+        return "", [], False
     for state in case.of("debug.state"):
         running = [
             h for h in waiting.holders_in(state) if wait.function and h.name == wait.function
         ]
         if running:
             pids = evidence.join_names(f"pid {h.pid}" for h in running)
-            return f"the task was still running ({pids})", [
-                Link(state, f"{wait.function} was running in the raylet's last state dump ({pids})")
-            ]
+            shows = f"{wait.function} was running in the raylet's last state dump ({pids})"
+            return f"the task was still running ({pids})", [Link(state, shows)], True
     for state in waiting.queued_at_the_end(case):
         queue = int(state["grant_queue_length"] or state["dispatch_queue_length"])
         holders = waiting.held_by(waiting.holders_in(state))
         if holders:
             one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
-            return f"{one}, and {holders} held the resources", [
-                Link(state, f"{one} in the raylet's last state dump, behind {holders}")
-            ]
-    return "", []
+            shows = f"{one} in the raylet's last state dump, behind {holders}"
+            return f"{one}, and {holders} held the resources", [Link(state, shows)], False
+    return "", [], False
 
 
 def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
@@ -202,11 +200,13 @@ def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
     return (_CLUSTER, *(b.entity for b in setups), *dict.fromkeys(lost))
 
 
-def _remedies(wait: _TimedOutGet) -> tuple[Remedy, ...]:
+def _remedies(wait: _TimedOutGet, was_running: bool) -> tuple[Remedy, ...]:
     by_name = bool(wait.function) and "." not in wait.function
+    task = wait.function or "the task"
+    unknown = "slow or hung" if was_running else "waiting, running or hung"
     return (
         Remedy(
-            f"Before the next timeout, find out whether {wait.function or 'the task'} is waiting, running or hung",
+            f"When it happens again, find out before the timeout whether {task} is {unknown}",
             (
                 paste.shell(
                     "ray list tasks --detail --filter name={function}     # its state and requested resources"

@@ -223,14 +223,10 @@ def _finding(
         ),
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in running),
         remedies=(
+            _sender(what == "SIGTERM"),
             Remedy(
-                "Stop Ray only when no job is running: ray stop ends all processes of Ray on the machine",
-                ("ray job list   # or: ray list jobs --filter status=RUNNING",),
-            ),
-            Remedy(
-                "Find what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, or a scheduler's time limit"
-                if what == "SIGTERM"
-                else "Find what requested the shutdown: the autoscaler, ray drain-node or a person"
+                "If it was ray stop: run it only while no job is running, as it ends all processes of Ray on the machine",
+                ("ray job list   # before ray stop; or: ray list jobs --filter status=RUNNING",),
             ),
         ),
         covers=(
@@ -238,6 +234,21 @@ def _finding(
             *exceptions,
             *case.of("gcs.lost", "raylet.seen_dead", "node.dead"),
             *evidence.exit_events(exits),
+        ),
+    )
+
+
+def _sender(by_signal: bool) -> Remedy:
+    if not by_signal:
+        return Remedy(
+            "Find what requested the shutdown: the autoscaler, ray drain-node or a person"
+        )
+    return Remedy(
+        "Find what sent the SIGTERM: a person, systemd, Kubernetes, the notice of a spot machine, or a scheduler's time limit",
+        (
+            "last -x reboot shutdown; journalctl --since '-1 day' | grep -iE 'ray|shutdown|stopping'   # on that node",
+            "kubectl get events -n NAMESPACE --sort-by=.lastTimestamp   # on Kubernetes",
+            "sacct -j JOBID -o JobID,State,ExitCode,Elapsed,Timelimit   # on Slurm",
         ),
     )
 

@@ -224,22 +224,23 @@ def _is_of(trouble: _Trouble, names: Iterable[str], at: float | None) -> bool:
 # ---------------------------------------------------------------- finding
 
 
-def _subject(trouble: _Trouble) -> str:
-    first, count = trouble.first, trouble.count
+def _subject(trouble: _Trouble, count: int) -> str:
+    first = trouble.first
     name = first.deployment or "a deployment"
     app = f" (application {first.app})" if first.app else ""
     return f"{f'{count} replicas' if count > 1 else 'A replica'} of {name}{app}"
 
 
 def _headline(trouble: _Trouble) -> str:
-    subject, raised = _subject(trouble), trouble.raised
+    subject, raised = _subject(trouble, trouble.count), trouble.raised
     what = _cut(str(raised)) if raised else ""
     where = f", in {raised.place}" if raised and raised.place else ""
     if trouble.kind == "constructor":
         source = _first_step(trouble)
-        return (
-            f"{subject} could not be started: {what or f'its {source} raised an exception'}{where}"
-        )
+        # Serve tries a replica again under another name: the number of names is that of the attempts.
+        subject = _subject(trouble, 1)
+        attempts = f" in {trouble.count} attempts" if trouble.count > 1 else ""
+        return f"{subject} could not be started{attempts}: {what or f'its {source} raised an exception'}{where}"
     if trouble.kind == "crash":
         return f"{subject} was ended by ray.kill" if trouble.kills else f"{subject} crashed"
     silent = [said.event for said in trouble.said if said.event.kind == "serve.health_timeout"]
@@ -321,7 +322,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         place = f" at {raised.place.file}:{raised.place.line}" if raised.place else ""
         steps = (
             paste.python(
-                "{deployment:name}.func_or_class(...)   # runs it without Serve: use the same arguments, on a node of the cluster",
+                "{deployment:name}.func_or_class(ARGUMENTS)   # runs it without Serve: use the same arguments, on a node of the cluster",
                 deployment=name,
             ),
         )
@@ -438,7 +439,8 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
         says=(
-            "3 replicas of Translator",
+            "A replica of Translator",
+            "in 3 attempts",
             "FileNotFoundError: [Errno 2]",
             "read_weights (translate.py:25)",
             "Translator.func_or_class",

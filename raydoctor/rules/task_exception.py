@@ -431,7 +431,7 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         else f"what {function} passes to {place}: it raises"
     )
     yield Remedy(
-        f"Fix {where if place else f'{function} so that it does not raise'} {kind} for these arguments",
+        f"Fix {where if place else f'{function} so that it does not raise'} {kind}",
         (alone,) if is_task and function.isidentifier() else (),
         doc=_DOC,
     )

@@ -264,7 +264,7 @@ def _reproduce(crash: Crash) -> Remedy:
         f"Reproduce the crash of {place.function}() without Ray, with the same input",
         (
             paste.shell(
-                "python -X faulthandler your_script.py   # a script that calls {function} ({file}:{line}) with that input",
+                "python -X faulthandler your_script.py   # a script that calls {function} with that input: line {line} of {file}",
                 function=place.function,
                 file=place.file,
                 line=place.line,

@@ -29,12 +29,15 @@ _OF_KIND: Mapping[Kind, _Fix] = {
         ("requests.get(url, timeout=30)            # or sock.settimeout(30), the client's own timeout=",),
     ),
     "lock": _Fix(
-        "Release every lock where it was acquired, acquire none twice, and hold none across ray.get",
-        ("if not lock.acquire(timeout=60): raise TimeoutError(...)    # or queue.get(timeout=60)",),
+        "Release the lock on every path, acquire it once per thread or make it an RLock, and never hold it across ray.get",
+        (
+            "lock = threading.RLock()                  # if the same thread acquires it twice",
+            "if not lock.acquire(timeout=60): raise TimeoutError    # shows where it would hang",
+        ),
     ),
     "sleep": _Fix(
         "Wait for the event itself, with a timeout, instead of sleeping",
-        ("if not ready.wait(timeout=60): raise TimeoutError(...)    # not time.sleep(...)",),
+        ("if not ready.wait(timeout=60): raise TimeoutError    # not time.sleep(...)",),
     ),
     "subprocess": _Fix(
         "Set a timeout on the child process, and give it no input to wait for",
@@ -105,11 +108,11 @@ _OF_CODE: Mapping[WaitCode, _Fix] = {
     ),
     "event": _Fix(
         "Set the event on every path, also after errors, and wait with a timeout",
-        ("if not event.wait(timeout=60): raise TimeoutError(...)",),
+        ("if not event.wait(timeout=60): raise TimeoutError",),
     ),
     "condition": _Fix(
         "Notify the condition on every path, also after errors, and wait with a timeout",
-        ("if not condition.wait(timeout=60): raise TimeoutError(...)",),
+        ("if not condition.wait(timeout=60): raise TimeoutError",),
     ),
     "queue-item": _Fix(
         "End the queue with a sentinel item, and wait with a timeout",

@@ -188,9 +188,14 @@ def _left(fit: Fit, beside: list[MemoryUser]) -> str:
     return f"{joined([*named, rest])} leave {gib(fit.room)} below Ray's threshold"
 
 
+def _smaller(what: str, one: str, fit: Fit, beside: list[MemoryUser]) -> str:
+    below = f"Keep {what} below {gib(fit.room)}" if fit.room > 0 else f"Make {what} smaller"
+    return f"{below}: {one} grew to {gib(fit.each)}, and {_left(fit, beside)}"
+
+
 def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     return Remedy(
-        f"Make each {fit.name} task smaller: one grew to {gib(fit.each)}, and {_left(fit, beside)}",
+        _smaller(f"each {fit.name} task", "one", fit, beside),
         (
             paste.python(
                 "# {name}: smaller batches, chunks or streaming. memory= does not limit what a task uses",
@@ -218,9 +223,7 @@ def _actors(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest grew to {gib(fit.each)}"
     else:
-        title = (
-            f"Make actor {fit.name} smaller: it grew to {gib(fit.each)}, and {_left(fit, beside)}"
-        )
+        title = _smaller(f"actor {fit.name}", "it", fit, beside)
     return Remedy(
         title,
         (
