@@ -401,9 +401,13 @@ def _diagnosis(
         headline=finding.headline,
         count=finding.count,
         chain=tuple(dict.fromkeys(finding.chain)),
-        remedies=tuple(r for remedy in remedies if (r := _for_version(remedy, version))),
+        remedies=tuple(
+            r
+            for remedy in remedies
+            if (r := _for_version(remedy, version)) and not (candidate.parent and r.finds_cause)
+        ),
         subjects=finding.subjects,
-        gaps=finding.gaps,
+        gaps=tuple(g for g in finding.gaps if not (candidate.parent and g.about == "cause")),
         consequences=tuple(names[id(child)] for child in candidate.children),
         first_at=min(candidate.times, default=None),
         last_at=max(candidate.all_times, default=None),

@@ -101,7 +101,8 @@ class Gap:
     incomplete; it counts if a diagnosis lists it."""
     about: str = ""
     """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early),
-    `driver` (output), `kernel` (log), `raylet-out`, `gcs-out`. A report lists each part once."""
+    `driver` (output), `kernel` (log), `raylet-out`, `gcs-out`. A report lists each part once.
+    `cause`: of a failure, dropped if the report shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Remedy:
     """First Ray (major, minor) that supports the setting; the remedy is dropped for older captures."""
     until: tuple[int, int] = (999, 0)
     """First Ray (major, minor) that no longer supports it."""
+    finds_cause: bool = False
+    """Only finds out what caused the failure: dropped if the report shows the cause."""
 
 
 @dataclass(frozen=True, slots=True)

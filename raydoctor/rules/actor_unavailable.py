@@ -171,7 +171,7 @@ def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
         )
     )  # fmt: skip
     return (
-        Remedy("Check the state of the actor's process", (inspect,)),
+        Remedy("Check the state of the actor's process", (inspect,), finds_cause=True),
         Remedy(
             "If the calls are safe to repeat, let Ray retry them",
             (

@@ -250,6 +250,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
             "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # compare with a working environment",
         ),
         doc=FAULT_TOLERANCE_DOC,
+        finds_cause=True,
     )
     again = Remedy(
         "Reinstall Ray with the packages that it requires, then start the node again",

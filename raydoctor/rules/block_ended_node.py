@@ -167,6 +167,7 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
                     words=f"killed process|{name}",
                 ),
             ),
+            finds_cause=True,
         ),
         Remedy(
             "If it was the OOM killer, keep tasks off the head to leave memory for its daemons",

@@ -209,6 +209,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
             "tail -n 20 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/raylet.err /tmp/ray/session_latest/logs/dashboard_agent.log",
         ),
         doc=INIT_DOC,
+        finds_cause=True,
     )
     if joined:
         yield Remedy(

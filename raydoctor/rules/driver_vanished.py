@@ -205,6 +205,7 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
                 "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes",
                 "sacct -j JOB --format=State,ExitCode,MaxRSS   # Slurm",
             ),
+            finds_cause=True,
         ),
         Remedy(
             "Start the cluster separately, so that it outlives the driver",

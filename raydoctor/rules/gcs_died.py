@@ -309,12 +309,13 @@ def _remedies() -> tuple[Remedy, ...]:
             "Find out what ended gcs_server on the head",
             ("sudo dmesg -T | grep -iE 'gcs_server|out of memory'",),
             doc=GCS_DOC,
+            finds_cause=True,
         ),
         Remedy(
-            "Run no tasks on the head, so that they take no memory from the GCS",
+            "If it was out of memory, run no tasks on the head, so that they take none from the GCS",
             ("ray start --head --num-cpus=0   # plus your other options",),
             risk="disruptive",
-            doc="https://docs.ray.io/en/master/ray-core/head-node-memory-management.html",
+            doc="https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html",
         ),
         _keep_state(),
     )

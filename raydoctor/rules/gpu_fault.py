@@ -180,7 +180,7 @@ def _subject(incident: _GpuIncident) -> str:
         return f"{len(processes)} processes"
     rank = f"rank {ranks[0]}" if ranks else ""
     if incident.exits:
-        return ended.worker(incident.exits[0].label, bool(incident.exits[0].names))
+        return ended.workers(incident.exits[:1])
     for event in processes.values():
         name = event["who"] or ("Rank" + rank[4:] if rank else "A process")
         return f"{name} (pid {event.pid})" if event.pid is not None else name

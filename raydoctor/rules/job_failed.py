@@ -438,6 +438,7 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
                 "sudo dmesg -T | grep -iE 'killed process|out of memory'",
                 "kubectl describe pod POD | grep -A3 'Last State'",
             ),
+            finds_cause=True,
         )
     elif job.code == 127:
         yield Remedy(

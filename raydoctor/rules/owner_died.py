@@ -223,6 +223,7 @@ def _no_record(loss: _Loss) -> Gap:
             node=evidence.short(loss.node),
             owner=loss.owner,
         ),
+        about="cause",
     )
 
 
@@ -250,13 +251,16 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
                 ("return value            # instead of: return ray.put(value)",),
                 doc=_DOC,
             ),
-            Remedy("Find out why the owner exited, and fix that first", _story(loss)),
+            Remedy(
+                "Find out why the owner exited, and fix that first", _story(loss), finds_cause=True
+            ),
         )
     return (
         Remedy(
             "Find out why the owner exited, and fix that first: Ray cannot rebuild objects without their owner",
             _story(loss),
             doc=_DOC,
+            finds_cause=True,
         ),
     )
 

@@ -365,6 +365,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
                 ),
             ),
             doc=FAULT_TOLERANCE_DOC,
+            finds_cause=True,
         ),
         _retries(),
     )

@@ -138,9 +138,9 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     echoes = (e.count for c in crashes for e in c.events if e["who"])
     count = max((evidence.deaths(exits), *echoes))
     of_name = f" of {best.name}" if best.name else ""
-    label = (
-        ended.worker(_label(best), bool(best.name)) if count == 1 else f"{count} workers{of_name}"
-    )
+    of_actor = bool(best.exit and best.exit.actor)
+    one = ended.worker(_label(best), bool(best.name), of_actor)
+    label = one if count == 1 else f"{count} workers{of_name}"
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)

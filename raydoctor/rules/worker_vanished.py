@@ -49,6 +49,7 @@ from raydoctor.case.signals import (
     WORKER_EXIT,
 )
 from raydoctor.cluster import hosts
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import joined
 from raydoctor.model.values import Finding, Gap, Link, Remedy
@@ -85,15 +86,23 @@ _KERNEL = Gap(
 )
 
 
-_FIND = Remedy(
-    "Find what ended the process",
-    (
-        "sudo dmesg -T | grep -iE 'killed process|out of memory'   # on the node of the worker",
-        "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
-        "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
-    ),
-    doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
-)
+def _find_on(ip: str) -> Remedy:
+    return Remedy(
+        "Find what ended the process",
+        (
+            paste.shell(
+                "sudo dmesg -T | grep -iE 'killed process|out of memory'   # on {node}",
+                node=f"node {ip}" if ip else "the node of the worker",
+            ),
+            "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
+            "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
+        ),
+        doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
+        finds_cause=True,
+    )
+
+
+_FIND = _find_on("")
 _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its worker on every attempt"
 
 
@@ -196,7 +205,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
-        remedies=(_FIND, *ended.retries(case, exits, _UNTIL_THEN)),
+        remedies=(_find_on(exits[0].ip), *ended.retries(case, exits, _UNTIL_THEN)),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )

@@ -29,7 +29,8 @@ _OF_KIND: Mapping[Kind, _Fix] = {
         ("requests.get(url, timeout=30)            # or sock.settimeout(30), the client's own timeout=",),
     ),
     "lock": _Fix(
-        "Release the lock on every path, acquire it once per thread or make it an RLock, and never hold it across ray.get",
+        "Release the lock on every path, acquire it once per thread or make it an RLock, and never hold it "
+        "across ray.get",
         (
             "lock = threading.RLock()                  # if the same thread acquires it twice",
             "if not lock.acquire(timeout=60): raise TimeoutError    # shows where it would hang",

@@ -17,8 +17,10 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault-tolerance.html"
 _OBJECTS = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
 
 
-def worker(label: str, is_named: bool) -> str:
-    """`The worker of train (pid 379)`; without a task or class name `The worker (pid 379)`."""
+def worker(label: str, is_named: bool, is_actor: bool = False) -> str:
+    """`The worker of train (pid 379)`, `Actor Trainer (pid 379)`; without a name `The worker (pid 379)`."""
+    if is_named and is_actor:
+        return f"Actor {label}"
     return f"The {'worker of ' if is_named else ''}{label}"
 
 
@@ -26,7 +28,7 @@ def workers(exits: Sequence[WorkerExit], where: str = "") -> str:
     """One worker by its label, or `3 workers` with `where` and their labels in brackets; those of one actor by their pids."""
     count = evidence.deaths(exits)
     if count == 1:
-        return worker(exits[0].label, bool(exits[0].names))
+        return worker(exits[0].label, bool(exits[0].names), bool(exits[0].actor))
     actor, pids = exits[0].actor, [str(e.pid) for e in exits]
     if actor and not where and all(e.actor == actor and e.pid is not None for e in exits):
         name = f"actor {exits[0].names[-1]}" if exits[0].names else "one actor"

@@ -211,7 +211,10 @@ def _holder(done: Doing, row: Row) -> Iterator[str]:
             where = f"{place.get('function')}, line {place.get('line')}"
             yield f"thread {place.get('tid')} has the same lock, in {where}"
         if not row.get("seen_in"):
-            yield "no other thread refers to this lock: perhaps the same thread acquired it already, in a calling function"
+            yield (
+                "no other thread refers to this lock: perhaps the same thread acquired it already, in a "
+                "calling function"
+            )
 
 
 def _file_lock(process: SampledProcess, done: Doing, rows: Sequence[Row]) -> Specifics:
