@@ -376,9 +376,10 @@ def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> 
     if not short:
         return f"none of {evidence.many(len(nodes), 'node')} has all of it"
     missing = [n for n in short if not any(t.get(n) for t in nodes)]
-    if missing:
-        return f"no node has any {' or '.join(missing)}"
     largest = resources.describe({n: v for n, v in _largest(nodes, needs).items() if n in needs})
+    if missing:
+        has = f" (the largest has {largest})" if set(short) != set(missing) and largest else ""
+        return f"no node has any {' or '.join(missing)}{has}"
     return f"the largest node has {largest}"
 
 
