@@ -14,6 +14,7 @@ from raydoctor.cluster import holders as holding
 from raydoctor.cluster import resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import waiting as now
+from raydoctor.model.text import joined
 from raydoctor.model.values import Event
 
 
@@ -31,6 +32,9 @@ class Starved(NamedTuple):
     parents: tuple[Event, ...] = ()
     """Tasks in `ray.get` among the holders (or in actors among them) that wait for these very requests.
     They hold what is short, and no other holder can free enough: a deadlock."""
+    outsiders: tuple[Event, ...] = ()
+    """Tasks that run in a placement group among the holders, and wait in `ray.get` for these very requests.
+    A child runs in the group of its parent only if the group captures child tasks: a deadlock."""
 
     @property
     def waiters(self) -> tuple[Event, ...]:
@@ -68,7 +72,11 @@ class Starved(NamedTuple):
             n: sum(live_rows.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short
         }
         shares = [resources.share(n, held[n], self.total.get(n, 0.0)) for n in self.short]
-        return holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
+        hold = holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
+        if not self.outsiders:
+            return hold
+        names = joined([*dict.fromkeys(map(live_rows.name_of, self.outsiders))])
+        return f"{hold}, and {names}, which runs in it, waits for them"
 
 
 def _each(request: now.Request) -> str:
@@ -99,7 +107,7 @@ def starved(case: Case, picture: now.Picture | None) -> list[Starved]:
         if one and not now.expected(case, request.needs, request.age or 0.0):
             found.setdefault(tuple(sorted(h.id for h in one.holders)), []).append(one)
     merged = [_together(same) for same in found.values()]
-    return [one._replace(parents=_parents(picture, one)) for one in merged]
+    return [_with_parents(picture, one) for one in merged]
 
 
 def _starved(picture: now.Picture, request: now.Request) -> Starved | None:
@@ -152,6 +160,29 @@ def _together(same: list[Starved]) -> Starved:
 
 
 # ---------------------------------------------------------------- nested ray.get
+
+
+def _with_parents(picture: now.Picture, one: Starved) -> Starved:
+    outsiders = _outsiders(picture, one)
+    return one._replace(
+        parents=_parents(picture, one),
+        outsiders=outsiders,
+        at_work=one.at_work and not outsiders,
+    )
+
+
+def _outsiders(picture: now.Picture, one: Starved) -> tuple[Event, ...]:
+    """Running parents of the waiting tasks that wait in `ray.get` inside a group that holds what is short."""
+    groups = {h.id for h in one.holders if h.kind == "placement group"}
+    stuck = {h.id: h.event["placement_group_id"] for h in picture.holders if h.waits}
+    asked = {e["parent_task_id"] for e in one.waiters if not e["placement_group_id"]}
+    return tuple(
+        e
+        for e in picture.tasks
+        if e["state"] == "RUNNING"
+        and e["task_id"] in asked
+        and (stuck.get(e["task_id"]) or stuck.get(e["actor_id"])) in groups
+    )
 
 
 def _parents(picture: now.Picture, one: Starved) -> tuple[Event, ...]:

@@ -171,7 +171,7 @@ def _live_finding(
         subjects=tuple(h.subject for h in holding.each_once(one.holders)[:10]),
         count=len(one.waiters),
         severity="error" if is_certain and not one.at_work else "warning",
-        remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), _live_demand(seen, one))),
+        remedies=(*_into_group(one), *live_groups.remove(one.holders), *_remedies(_as_dumped(one), _live_demand(seen, one))),
         covers=(*logged, *case.of("request.claimed")),
     )  # fmt: skip
 
@@ -304,6 +304,28 @@ class _Demand(NamedTuple):
         return self.total(name) - taken - (self.needs[name] if self.tasks else 0.0)
 
 
+def _into_group(one: starving.Starved) -> Iterator[Remedy]:
+    if one.outsiders:
+        parent = one.outsiders[0]["name"].rpartition(".")[0] or one.outsiders[0]["name"]
+        child = (
+            one.requests[0].waiters[0]["func_or_class_name"] or one.requests[0].waiters[0]["name"]
+        )
+        yield Remedy(
+            "Let child tasks run in the placement group of their parent: by default they run outside of it",
+            (
+                paste.python(
+                    "{parent:name}.options(scheduling_strategy=PlacementGroupSchedulingStrategy(pg, placement_group_capture_child_tasks=True))",
+                    parent=parent,
+                ),
+                paste.python(
+                    "{child:name}.options(scheduling_strategy=PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group()))   # or only the child",
+                    child=child,
+                ),
+            ),
+            doc="https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html",
+        )
+
+
 def _remedies(holders: list[waiting.DumpedHolder], demand: _Demand) -> tuple[Remedy, ...]:
     actors = [h for h in holders if h.is_actor]
     return (
@@ -407,6 +429,10 @@ _OLD_STATE = (
 )
 _TWO = sample.node({"CPU": 2})
 _SIM, _SIM2 = sample.actor(1, "Simulator", {"CPU": 1}), sample.actor(2, "Simulator", {"CPU": 1})
+_GROUP = "a" * 36
+_IN_GROUP = sample.actor(
+    9, "Search", {f"CPU_group_{_GROUP}": 1, f"CPU_group_0_{_GROUP}": 1}, placement_group_id=_GROUP
+)
 _WAIT = [sample.task(1, "train", {"CPU": 1}), sample.task(2, "train", {"CPU": 1})]
 _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", "GPU: 20000")
 
@@ -519,6 +545,31 @@ EXAMPLES: tuple[Example, ...] = (
                     "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}],
                 }
             ],
+        ),
+    ),
+    Example(
+        "live: an actor in a placement group waits for child tasks that run outside of it",
+        sample.tables(
+            nodes=[sample.node({"CPU": 2})],
+            tasks=[
+                sample.call(9, "Search.run", _IN_GROUP),
+                sample.task(1, "train", {"CPU": 1}, parent_task_id=sample.task_id(9)),
+                sample.task(2, "train", {"CPU": 1}, parent_task_id=sample.task_id(9)),
+            ],
+            actors=[_IN_GROUP],
+            placement_groups=[
+                {
+                    "placement_group_id": _GROUP,
+                    "name": "search",
+                    "state": "CREATED",
+                    "bundles": [{"node_id": sample.NODE, "unit_resources": {"CPU": 1}}] * 2,
+                }
+            ],
+            ray_get=[sample.in_ray_get("Search.run", 1)],
+        ),
+        says=(
+            "Search.run, which runs in it, waits for them",
+            "placement_group_capture_child_tasks=True",
         ),
     ),
     Example(
