@@ -240,17 +240,19 @@ def nanoseconds(value: Any) -> int:
 
     Also 0 before 1970 and after 2262: streams keep times as 64 bits.
     """
+    if isinstance(value, str):
+        digits = value[20:-1]
+        if digits.isdecimal() and value[19] == "." and value[-1] == "Z":  # of nearly all stores
+            seconds = _second(value[:19])
+            digits = digits[:9]
+            at = seconds * 1_000_000_000 + int(digits) * _SCALE[len(digits)] if seconds else 0
+            return at if 0 < at < 1 << 63 else 0
     at = _nanoseconds(value)
     return at if 0 < at < 1 << 63 else 0
 
 
 def _nanoseconds(value: Any) -> int:
     if isinstance(value, str):
-        digits = value[20:-1]
-        if digits.isdecimal() and value[19] == "." and value[-1] == "Z":  # of nearly all stores
-            seconds = _second(value[:19])
-            digits = digits[:9]
-            return seconds * 1_000_000_000 + int(digits) * _SCALE[len(digits)] if seconds else 0
         if value.isascii() and value.isdecimal() and 9 < len(value) < 20:
             return _scaled(int(value))
         return _of_text(value)

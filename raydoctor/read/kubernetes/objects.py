@@ -168,9 +168,11 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
 # ---------------------------------------------------------------- the rest
 
 
-_NORMAL = frozenset(
+PROGRESS = frozenset({"Scheduled", "Started", "Pulled"})
+"""Reasons of normal events that only show that a pod recovered from what another event reports."""
+USED = PROGRESS.union(
     (
-        *("Scheduled", "Started", "Pulled", "Killing", "Preempted", "TaintManagerEviction"),
+        *("Killing", "Preempted", "TaintManagerEviction"),
         *("CreatedHeadPod", "DeletedHeadPod", "CreatedWorkerPod", "NodeNotReady", "NodeReady"),
         # Of Kueue: it stopped a workload.
         *("Stopped", "EvictedDueToPreempted", "EvictedDueToPodsReadyTimeout"),
@@ -185,7 +187,7 @@ _NORMAL = frozenset(
 
 
 def _event(data: dict[str, Any]) -> Iterator[Fact]:
-    if data.get("type") == "Normal" and data.get("reason") not in _NORMAL:
+    if data.get("type") == "Normal" and data.get("reason") not in USED:
         return
     about = _dict(data, "involvedObject") or _dict(data, "regarding")
     series = _dict(data, "series")
