@@ -15,6 +15,8 @@ from raydoctor.cluster.pods import Pods
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
+from raydoctor.read.clock import instant
+from raydoctor.read.kubernetes.objects import WAITS_FOR_GCS
 
 _STARTS = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons for which a container waits if all is well."""
@@ -30,6 +32,12 @@ _HARMLESS = frozenset(
 """Reasons of warnings about pods that run all the same."""
 _STARTING_UP = 120.0
 """Seconds after the start of a container in which its probes may fail: KubeRay's allow 50 s."""
+_SLOW = 600.0
+"""Seconds after which an init container is listed: a large image may be pulled for minutes."""
+_AGE = pattern(r"(\d{1,6})([ydhms])")
+_UNITS = {"y": 365 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_OF_HEAD = (hosts.entity("head"), Entity("gcs", "gcs"))
+"""What the init container of KubeRay waits for."""
 _OF_NODE = pattern(r"NotReady|Reboot|Deadlock|Interrupt|Preempt|Terminat|Shutdown|Reclaim")
 """Reasons of events about a machine after which its pods are lost, in the words of several clouds."""
 _CONFLICT = "the object has been modified"
@@ -59,9 +67,10 @@ def troubles(case: Case) -> Iterator[Trouble]:
         return
     pods = Pods(case)
     shown: set[tuple[str, str]] = set()
-    for event in (*_containers(case, pods), *_failed_pods(pods)):
+    for event in (*_containers(case, pods), *_failed_pods(pods), *_slow_starts(case, pods)):
         shown.add((event["namespace"], event["pod"]))
-        yield Trouble(event, pods.entities(event))
+        waits = _OF_HEAD if event["container"] == WAITS_FOR_GCS else ()
+        yield Trouble(event, (*pods.entities(event), *waits))
     yield from _warnings(case, pods, shown)
     yield from _machines(case, pods)
     yield from _clusters(case, pods)
@@ -112,6 +121,26 @@ def _is_failing(container: Event) -> bool:
         return False
     by_itself = container["reason"] not in ("", "Error") or not container["exit_code"]
     return container["exit_code"] not in _ENDED or by_itself
+
+
+def _slow_starts(case: Case, pods: Pods) -> Iterator[Event]:
+    """Init containers that still ran long after their start, or that of their pod, when they were listed."""
+    of_kubernetes = [event for event in case.events if event.kind.startswith("kube.")]
+    times = [event.at for event in of_kubernetes] + [instant(e["began"]) for e in of_kubernetes]
+    now = max((at for at in times if at is not None), default=0.0)
+    for event in case.of("kube.container"):
+        if not event["is_init"] or event["state"] != "running" or not pods.is_ours(event):
+            continue
+        began = instant(event["began"])
+        waited = _age(event["age"]) if began is None else now - began
+        pod = pods.known(event["namespace"], event["pod"])
+        if waited >= _SLOW and pod and pod["phase"] == "Pending" and not pod["deleted"]:
+            yield event
+
+
+def _age(text: str) -> float:
+    """Seconds of an age as kubectl prints it: `5d3h`, `82s`."""
+    return sum(float(found[1]) * _UNITS[found[2]] for found in _AGE.finditer(text))
 
 
 def _failed_pods(pods: Pods) -> Iterator[Event]:

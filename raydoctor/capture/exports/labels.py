@@ -143,7 +143,7 @@ def place_of(data: Mapping[str, Any], outer: Place = NOWHERE) -> Place:
     for name, value in _fields(data, "", 0):
         found.setdefault(name, value)
         # The name of Fluent Bit's field (`Path_Key`) is the user's choice.
-        if value[0] == "/" and "/logs/" in value and in_session(value):
+        if value[0] == "/" and "/log" in value and in_session(value):
             found["filename"] = value
     namespace, pod, container = (
         _first(found, _NAMESPACES),

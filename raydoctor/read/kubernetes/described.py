@@ -98,6 +98,8 @@ def _pod_of_row(header: list[str], line: str) -> dict[str, Any] | None:
     container: dict[str, Any] = {"name": "", "restartCount": cells.get("RESTARTS", "0")}
     pod: dict[str, Any] = {"phase": status}
     ended = _ENDED.fullmatch(status)
+    if is_init and "/" in status:
+        container["state"] = {"running": {"age": cells.get("AGE", "")}}
     if _STARTING.fullmatch(cells["STATUS"]) or _WAITING.fullmatch(status):
         pod["phase"] = "Pending"
         if _WAITING.fullmatch(status):

@@ -29,7 +29,7 @@ _SHOWN = (
         "unschedulable_message",
     ),
     *("job_status", "deployment_status", "state", "phase", "memory_limit", "restarts", "taints"),
-    *("pressures", "ready", "condition", "unhealthy", "owner", "count"),
+    *("pressures", "ready", "condition", "unhealthy", "owner", "count", "age"),
 )
 _LONGEST = 300
 
@@ -148,6 +148,8 @@ def _shown(fact: Fact) -> str:
         who = f"{_NAMES.get(what, what)} {name}"
     pairs = [f"{key}={value}" for key in _SHOWN if (value := own.get(key))]
     ended = f" at {fact.shows}" if fact.kind == "kube.container" and fact.at is not None else ""
+    if own.get("is_init") and own["state"] == "running" and own["began"]:
+        ended = f" since {own['began']}"
     line = f"{who}{ended}: {' '.join(pairs)}"
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 

@@ -73,12 +73,14 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
         for each in _dicts(status.get("initContainerStatuses"))
         if _text(_dict(_dict(each, "state"), "terminated").get("reason")) != "Completed"
     ]
-    for is_init, container in statuses[:_MOST_CONTAINERS]:
+    for is_first, container in statuses[:_MOST_CONTAINERS]:
         name = _text(container.get("name"))
+        is_sidecar = _text(resources.get(name, {}).get("restartPolicy")) == "Always"
+        is_init = is_first and not is_sidecar
         own = {
             **identity,
             "container": name,
-            "is_of_ray": "true" if of_ray in ("", name) and not is_init else "false",
+            "is_of_ray": "true" if of_ray in ("", name) and not is_first else "false",
             "is_init": "true" if is_init else "",
             "restarts": _text(container.get("restartCount")),
             **_amounts(_dict(resources.get(name, {}), "resources")),
@@ -99,6 +101,8 @@ def container_of_ray(containers: Sequence[Mapping[str, Any]]) -> str:
     return next(iter([*own, *names]), "")
 
 
+WAITS_FOR_GCS = "wait-gcs-ready"
+"""The init container that KubeRay adds to each worker pod."""
 _STARTS = "KUBERAY_GEN_RAY_START_CMD"
 """A variable that KubeRay sets in this container."""
 _INSERTED = frozenset(
@@ -160,7 +164,10 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
                 "exit_code": _text(state.get("exitCode")),
                 "signal": _text(state.get("signal")),
                 "began": _text(state.get("startedAt")),
+                "age": _text(state.get("age")),
             }
+            if word == "running" and own["container"] == WAITS_FOR_GCS:
+                fields["message"] = "waits until the GCS of the head answers"
             ended = _text(state.get("finishedAt"))
             yield Fact("kube.container", fields, instant(ended), ended or fields["reason"])
 
