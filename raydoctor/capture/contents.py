@@ -58,11 +58,18 @@ _TABLE = pattern(
     r"(?:\s|Warning: [^\n]*\n|[$#>] ?kubectl [^\n]*\n)*(?:NAMESPACE\s+)?"
     r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
+_HAPPENED = pattern(
+    r"(?=.*\bdescribe (?:pods?|po)[ /][a-z0-9]|.*\bSuccessfully assigned [\w-]+/\S+ to )"
+    r"(?:[^\n]*\n){0,20}?\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*\n",
+    re.DOTALL,
+)
+"""The events of a pod that the text names, without the rest of `kubectl describe`."""
 _SLURM = pattern(
+    r"\s*(?:[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n)?(?:"
     r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"
     # Each part is a pass of its own over the first line: one that backtracks into another is quadratic.
     r"|(?=[^\n]*\bJobID(?:Raw)?\b)(?=[^\n]*\bState\b)[^\n]*\b(?:JobID(?:Raw)?|State)\|"
-    r"|\s*JobID\s(?=[^\n]*\bState\b)[^\n]*\n-{3,}|\s*JobId=\d+ .*?\bJobState=[A-Z]",
+    r"|\s*JobID\s(?=[^\n]*\bState\b)[^\n]*\n-{3,}|\s*JobId=\d+ .*?\bJobState=[A-Z])",
     re.DOTALL,
 )
 _TEXT = r'"(?:line|log|message|msg|textPayload|@message)"\s*:'
@@ -109,7 +116,7 @@ def role_of(file: str) -> str:
 
 def role_of_text(head: str) -> str:
     """The same for the beginning of a text."""
-    if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE)):
+    if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE, _HAPPENED)):
         return "kubernetes"
     if _SLURM.match(head):
         return "slurm"

@@ -15,8 +15,6 @@ from raydoctor.cluster.pods import Pods
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
-from raydoctor.read.clock import instant
-from raydoctor.read.kubernetes.objects import WAITS_FOR_GCS
 
 _STARTS = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons for which a container waits if all is well."""
@@ -40,7 +38,7 @@ _OF_HEAD = (hosts.entity("head"), Entity("gcs", "gcs"))
 """What the init container of KubeRay waits for."""
 _OF_NODE = pattern(r"NotReady|Reboot|Deadlock|Interrupt|Preempt|Terminat|Shutdown|Reclaim")
 """Reasons of events about a machine after which its pods are lost, in the words of several clouds."""
-_CONFLICT = "the object has been modified"
+CONFLICT = "the object has been modified"
 """In warnings of operators that only repeat what they tried."""
 _FAILED = frozenset({"Failed", "ValidationFailed", "Suspended", "Suspending", "Retrying"})
 """`jobDeploymentStatus` of RayJobs that do not run."""
@@ -69,7 +67,7 @@ def troubles(case: Case) -> Iterator[Trouble]:
     shown: set[tuple[str, str]] = set()
     for event in (*_containers(case, pods), *_failed_pods(pods), *_slow_starts(case, pods)):
         shown.add((event["namespace"], event["pod"]))
-        waits = _OF_HEAD if event["container"] == WAITS_FOR_GCS else ()
+        waits = _OF_HEAD if event["waits_for"] == "gcs" else ()
         yield Trouble(event, (*pods.entities(event), *waits))
     yield from _warnings(case, pods, shown)
     yield from _machines(case, pods)
@@ -96,7 +94,11 @@ def _has_failed_word(state: str) -> bool:
 
 def _containers(case: Case, pods: Pods) -> Iterator[Event]:
     for event in case.of("kube.container"):
-        if not _is_failing(event) or not pods.is_ours(event) or not pods.in_time(event):
+        # Without KubeRay's operator, nothing is created.
+        is_operator = event["pod"].startswith("kuberay-operator") and not pods.clusters
+        if not (pods.is_ours(event) or is_operator):
+            continue
+        if not _is_failing(event) or not pods.in_time(event):
             continue
         pod = pods.known(event["namespace"], event["pod"])
         is_running = pod is not None and pod["phase"] in ("Running", "Succeeded")
@@ -125,14 +127,13 @@ def _is_failing(container: Event) -> bool:
 
 def _slow_starts(case: Case, pods: Pods) -> Iterator[Event]:
     """Init containers that still ran long after their start, or that of their pod, when they were listed."""
-    of_kubernetes = [event for event in case.events if event.kind.startswith("kube.")]
-    times = [event.at for event in of_kubernetes] + [instant(e["began"]) for e in of_kubernetes]
+    times = [event.at for event in case.events if event.kind.startswith("kube.")]
+    times += [float(e["since"]) for e in case.of("kube.container") if e["since"]]
     now = max((at for at in times if at is not None), default=0.0)
     for event in case.of("kube.container"):
         if not event["is_init"] or event["state"] != "running" or not pods.is_ours(event):
             continue
-        began = instant(event["began"])
-        waited = _age(event["age"]) if began is None else now - began
+        waited = now - float(event["since"]) if event["since"] else _age(event["age"])
         pod = pods.known(event["namespace"], event["pod"])
         if waited >= _SLOW and pod and pod["phase"] == "Pending" and not pod["deleted"]:
             yield event
@@ -253,7 +254,7 @@ def _is_about_cluster(event: Event) -> bool:
     return (
         event["about"] in ("RayCluster", "RayJob", "RayService")
         and (event["type"] == "Warning" or event["reason"] == "Stopped")
-        and _CONFLICT not in event["message"]
+        and CONFLICT not in event["message"]
     )
 
 

@@ -24,6 +24,7 @@ _FIELDS = {
 }  # fmt: skip
 _SHOWN = ("state", "reason", "exit_code", "max_rss", "requested", "time_limit", "elapsed", "nodes", "failed_node", "end")  # fmt: skip
 _PAIR = pattern(r"\b(?P<name>[A-Za-z/]{1,40})=(?P<value>\S*)")
+_PROMPT = pattern(r"\A[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n\s*")
 _DASHES = pattern(r"-{2,}")
 _MOST = 20_000
 
@@ -64,7 +65,7 @@ def _event(source: Source, row: _Account, clock: NodeClocks) -> Event:
 
 
 def _rows(text: str) -> Iterator[_Account]:
-    begin = text.lstrip("\ufeff \n\r\t")
+    begin = _PROMPT.sub("", text.lstrip("\ufeff \n\r\t"), count=1)
     if begin.startswith("{"):
         yield from _of_json(text)
     elif begin.startswith("JobId="):
@@ -77,7 +78,7 @@ def _rows(text: str) -> Iterator[_Account]:
 
 
 def _of_json(text: str) -> Iterator[_Account]:
-    data = json.loads(text)
+    data = json.loads(text[text.index("{") :])
     for job in _dicts(data.get("jobs")):
         fields = _of_object(job, str(job.get("job_id", "")))
         yield _placed(text, fields, job)

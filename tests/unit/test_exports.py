@@ -278,7 +278,7 @@ def test_a_record_that_repeats_another_is_read_as_if_it_was_parsed(
     monkeypatch.setattr(entries, "_CHUNK", len(texts[0]))
     fast.append(opened(text, tmp_path))
     monkeypatch.setattr(Repeats, "find", lambda *_: None)
-    monkeypatch.setattr(Repeats, "frame", lambda *_: None)
+    monkeypatch.setattr(Repeats, "usual_line", lambda *_: None)
     assert fast == [opened(text, tmp_path)] * 2
 
 
@@ -290,7 +290,7 @@ def test_most_records_of_an_export_are_not_parsed(
     monkeypatch.setattr(
         Repeats, "find", lambda *each: (found.append(result := find(*each)), result)[1]
     )
-    monkeypatch.setattr(Repeats, "frame", lambda *_: None)
+    monkeypatch.setattr(Repeats, "usual_line", lambda *_: None)
     for form in sinks.FILES:
         if form == "Loki, query_range":
             continue

@@ -16,7 +16,7 @@ from raydoctor.capture.exports import labels
 from raydoctor.capture.exports.documents import Documents
 from raydoctor.capture.exports.labels import Place, Record
 from raydoctor.capture.exports.repeats import Repeats, unescaped
-from raydoctor.capture.exports.streams import Rows, Streams
+from raydoctor.capture.exports.streams import NewRecords, Streams
 from raydoctor.capture.window import Window
 
 _CHUNK = 4 << 20
@@ -159,18 +159,18 @@ class _Reader:
         self, lines: list[str], first: int, outer: Place
     ) -> Iterator[tuple[int, str]]:
         """Read the usual records of a block; yields the other lines, with their numbers."""
-        frame = self._outer.frame(outer)
-        if frame is None:
+        usual = self._outer.usual_line(outer)
+        if usual is None:
             yield from enumerate(lines, first)
             return
-        rows = {place: Rows([], [], []) for place in frame.places.values()}
-        by_head = {head: rows[place] for head, place in frame.places.items()}
+        rows = {place: NewRecords([], [], []) for place in usual.places.values()}
+        by_head = {head: rows[place] for head, place in usual.places.items()}
         for number, raw in enumerate(lines, first):
-            head, _, rest = raw.partition(frame.key)
-            text, _, rest = rest.partition(frame.between)
+            head, _, rest = raw.partition(usual.key)
+            text, _, rest = rest.partition(usual.between)
             stamp, _, end = rest.partition('"')
             own = by_head.get(head)
-            if own and end == frame.end and not self._begun and (at := labels.nanoseconds(stamp)):
+            if own and end == usual.end and not self._begun and (at := labels.nanoseconds(stamp)):
                 whole = unescaped(text) if "\\" in text or '"' in text else text
                 if whole is not None and whole[:1] != "{":
                     own.times.append(at)

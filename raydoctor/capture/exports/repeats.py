@@ -42,7 +42,7 @@ class _Template(NamedTuple):
     """Whether a text without an end of line is a part of a line."""
 
 
-class Frame(NamedTuple):
+class UsualLine(NamedTuple):
     """What lines with one text before one time have around these."""
 
     key: str
@@ -74,7 +74,7 @@ class Repeats:
         record = _repeated(known, text, at) if known else None
         return (record, place) if record else None
 
-    def frame(self, outer: Place) -> Frame | None:
+    def usual_line(self, outer: Place) -> UsualLine | None:
         """What the records that were parsed last have in common, if they have one text before one time."""
         if [(each.kind, each.end) for each in self._values] != [(_TEXT, '"'), (_TIME, '"')]:
             return None
@@ -87,7 +87,7 @@ class Repeats:
             and fixed[1:] == (between, end)
             and not (known.output or known.is_docker)
         }
-        return Frame(key, between, end[1:], places)
+        return UsualLine(key, between, end[1:], places)
 
     def learn(self, raw: str, data: dict[str, Any], record: Record, outer: Place) -> None:
         """Remember a record that was parsed."""

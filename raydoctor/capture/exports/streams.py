@@ -61,7 +61,7 @@ class Stream:
         return len(data)
 
 
-class Rows(NamedTuple):
+class NewRecords(NamedTuple):
     """Some records of one place."""
 
     times: list[int]
@@ -99,7 +99,7 @@ class Streams:
         if self._held > _HELD:
             self.flush()
 
-    def extend(self, rows: Mapping[Place, Rows]) -> None:
+    def extend(self, rows: Mapping[Place, NewRecords]) -> None:
         """Add records of several places, and empty their lists. Raises as `add`."""
         for place, (times, lines, texts) in rows.items():
             if not texts:

@@ -101,7 +101,7 @@ def container_of_ray(containers: Sequence[Mapping[str, Any]]) -> str:
     return next(iter([*own, *names]), "")
 
 
-WAITS_FOR_GCS = "wait-gcs-ready"
+_WAITS_FOR_GCS = "wait-gcs-ready"
 """The init container that KubeRay adds to each worker pod."""
 _STARTS = "KUBERAY_GEN_RAY_START_CMD"
 """A variable that KubeRay sets in this container."""
@@ -166,7 +166,10 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
                 "began": _text(state.get("startedAt")),
                 "age": _text(state.get("age")),
             }
-            if word == "running" and own["container"] == WAITS_FOR_GCS:
+            if word == "running" and (since := instant(fields["began"])) is not None:
+                fields["since"] = f"{since}"
+            if word == "running" and own["container"] == _WAITS_FOR_GCS:
+                fields["waits_for"] = "gcs"
                 fields["message"] = "waits until the GCS of the head answers"
             ended = _text(state.get("finishedAt"))
             yield Fact("kube.container", fields, instant(ended), ended or fields["reason"])
