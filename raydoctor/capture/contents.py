@@ -64,12 +64,12 @@ _HAPPENED = pattern(
     re.DOTALL,
 )
 """The events of a pod that the text names, without the rest of `kubectl describe`."""
+_COMMAND = pattern(r"[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n")
 _SLURM = pattern(
-    r"\s*(?:[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n)?(?:"
     r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"
     # Each part is a pass of its own over the first line: one that backtracks into another is quadratic.
     r"|(?=[^\n]*\bJobID(?:Raw)?\b)(?=[^\n]*\bState\b)[^\n]*\b(?:JobID(?:Raw)?|State)\|"
-    r"|\s*JobID\s(?=[^\n]*\bState\b)[^\n]*\n-{3,}|\s*JobId=\d+ .*?\bJobState=[A-Z])",
+    r"|\s*JobID\s(?=[^\n]*\bState\b)[^\n]*\n-{3,}|\s*JobId=\d+ .*?\bJobState=[A-Z]",
     re.DOTALL,
 )
 _TEXT = r'"(?:line|log|message|msg|textPayload|@message)"\s*:'
@@ -118,6 +118,13 @@ def role_of_text(head: str) -> str:
     """The same for the beginning of a text."""
     if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE, _HAPPENED)):
         return "kubernetes"
-    if _SLURM.match(head):
+    if _SLURM.match(below_command(head)):
         return "slurm"
     return "export" if _EXPORT.match(head) else ""
+
+
+def below_command(text: str) -> str:
+    """The output of a command of Slurm, without the line of the shell above it."""
+    begin = text.lstrip("\ufeff \n\r\t")
+    found = _COMMAND.match(begin)
+    return begin[found.end() :].lstrip() if found else begin

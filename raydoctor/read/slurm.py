@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from raydoctor.capture.contents import below_command
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.clock import NodeClocks
@@ -24,7 +25,6 @@ _FIELDS = {
 }  # fmt: skip
 _SHOWN = ("state", "reason", "exit_code", "max_rss", "requested", "time_limit", "elapsed", "nodes", "failed_node", "end")  # fmt: skip
 _PAIR = pattern(r"\b(?P<name>[A-Za-z/]{1,40})=(?P<value>\S*)")
-_PROMPT = pattern(r"\A[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n\s*")
 _DASHES = pattern(r"-{2,}")
 _MOST = 20_000
 
@@ -65,7 +65,7 @@ def _event(source: Source, row: _Account, clock: NodeClocks) -> Event:
 
 
 def _rows(text: str) -> Iterator[_Account]:
-    begin = _PROMPT.sub("", text.lstrip("\ufeff \n\r\t"), count=1)
+    begin = below_command(text)
     if begin.startswith("{"):
         yield from _of_json(text)
     elif begin.startswith("JobId="):

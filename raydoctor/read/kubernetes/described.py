@@ -27,7 +27,6 @@ _HAPPENED_ROW = pattern(
     r"\s*(?P<type>Normal|Warning) +(?P<reason>\S+) +(?P<age>\S+(?: +\(x\d{1,9} over [^()]{1,20}\))?) +"
     r"\S+ +(?P<message>\S.*)"
 )
-_DASHED = pattern(r"\s*-{2,}[\s-]*$")
 _ASKED = pattern(
     r"\bkubectl\b[^\n|]{0,200}? describe (?:pods?|po)[ /](?P<pod>[a-z0-9][\w.-]{0,252})"
 )
@@ -151,7 +150,7 @@ def _happened(lines: list[str], number: int, pod: str) -> Iterator[Document]:
     """The events at the end of `kubectl describe pod`, pasted without what is above them."""
     for at, line in enumerate(lines[number + 1 :], number + 2):
         row = _HAPPENED_ROW.match(line)
-        if not row and not _DASHED.match(line):
+        if not row and (line.strip(" -") or not line):
             return
         if not pod and (assigned := _ASSIGNED.search(line)):
             pod = assigned["pod"]
