@@ -7,12 +7,15 @@ repeated until a file has its size; stamps, ids and pids change from one repetit
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from raydoctor.rules.shared.hosts import kubernetes as hosts
 from tests.helpers.captures import FIXTURES, capture_of
 
 LINES = Path(__file__).with_name("lines")
@@ -72,7 +75,11 @@ class Tree:
 
     def add(self, name: str, blocks: Iterator[bytes]) -> None:
         """Write one file below `logs/`."""
-        file = self.path / "logs" / name
+        self.write(f"logs/{name}", blocks)
+
+    def write(self, name: str, blocks: Iterator[bytes]) -> None:
+        """Write one file."""
+        file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as out:
             for block in blocks:
@@ -194,5 +201,109 @@ def _blow(tree: Tree, name: str, size: int, start: int) -> Iterator[bytes]:
             kind = STORM_KINDS[name][n % len(units)]
             tree.kinds[kind] = tree.kinds.get(kind, 0) + 1
         number += 200
+        written += len(block)
+        yield block
+
+
+def kubernetes(path: Path, pods: int, events: int) -> Tree:
+    """What `kubectl get pods,events -o json` prints of a large cluster, one pod of which ran out of memory.
+
+    Nine of ten events are normal; the others are warnings of probes that later succeeded.
+    """
+    tree = Tree(path)
+    killed = hosts.terminated("OOMKilled", 137)
+    listed = [_pod(n, killed if n == pods // 2 else {}) for n in range(pods)]
+    normal = ("Scheduled", "Pulling", "Pulled", "Created", "Started")
+    happened = (
+        _event(n, "Unhealthy" if n % 10 == 9 else normal[n % 5], n % pods) for n in range(events)
+    )
+    tree.write("pods.json", _list(listed))
+    tree.write("events.json", _list(happened))
+    return tree
+
+
+def _list(objects: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """A list as kubectl prints it, without holding it."""
+    yield b'{\n    "apiVersion": "v1",\n    "items": ['
+    for n, each in enumerate(objects):
+        text = json.dumps(each, indent=4).replace("\n", "\n        ")
+        yield f"{',' * (n > 0)}\n        {text}".encode()
+    yield b'\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n'
+
+
+def _pod(number: int, last: dict[str, Any]) -> dict[str, Any]:
+    """A pod with as many variables, probes, mounts and tolerations as KubeRay's usually have."""
+    name = f"train-gpu-worker-{number:05x}"
+    pod = hosts.pod(name, ip=f"10.{number >> 14}.{number >> 7 & 127}.{number & 127}", last=last)
+    container = pod["spec"]["containers"][0]
+    names = [f"RAY_SETTING_{n}" for n in range(20)]
+    container["env"] = [{"name": each, "value": f"value of {each}"} for each in names]
+    container["env"] += [{"name": "RAY_ADDRESS", "value": "train-head-svc.ml.svc:6379"}]
+    probe = {"exec": {"command": ["bash", "-c", "wget -q -O- localhost:52365 | grep success"]}}
+    for each in ("livenessProbe", "readinessProbe"):
+        container[each] = {**probe, "failureThreshold": 120, "periodSeconds": 5}
+    mounts = [{"mountPath": f"/mnt/{n}", "name": f"volume-{n}"} for n in range(8)]
+    container["volumeMounts"] = mounts
+    pod["spec"]["volumes"] = [{"emptyDir": {}, "name": each["name"]} for each in mounts]
+    pod["spec"]["tolerations"] = [
+        {"effect": "NoExecute", "key": f"node.kubernetes.io/{n}", "operator": "Exists"}
+        for n in range(4)
+    ]
+    types = ("Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers")
+    pod["status"]["conditions"] = [
+        {"lastProbeTime": None, "lastTransitionTime": "2026-11-22T18:40:02Z", "status": "True", "type": each}
+        for each in types
+    ]  # fmt: skip
+    return pod
+
+
+def _event(number: int, reason: str, pod: int) -> dict[str, Any]:
+    event = hosts.event(
+        reason,
+        f"{reason}: 10.{number & 255}.0.1 of container ray-worker",
+        f"train-gpu-worker-{pod:05x}",
+        type="Warning" if reason == "Unhealthy" else "Normal",
+        eventTime=None,
+        firstTimestamp="2026-11-22T18:40:01Z",
+        lastTimestamp="2026-11-22T18:40:10Z",
+        reportingComponent="kubelet",
+        reportingInstance=f"node-{number % 500}",
+        source={"component": "kubelet", "host": f"node-{number % 500}"},
+    )
+    event["metadata"] = {
+        "creationTimestamp": "2026-11-22T18:40:01Z",
+        "name": f"train-gpu-worker-{pod:05x}.{number:016x}",
+        "namespace": "ml",
+        "resourceVersion": str(9_000_000 + number),
+        "uid": f"{number:08x}-51ab-4c4e-9d1a-0f1e2d3c4b5a",
+    }
+    return dict(sorted(event.items()))
+
+
+def loki(path: Path, size: int) -> Tree:
+    """What `logcli query -o jsonl` prints of a quiet session, newest first, in one file."""
+    tree = Tree(path)
+    logs = [
+        (name, Template((LINES / "quiet" / _quiet_body(name)).read_bytes()))
+        for name in (*HEAD, *_worker_names(0))
+    ]
+    tree.write("loki.jsonl", _loki(logs, size))
+    return tree
+
+
+def _loki(logs: list[tuple[str, Template]], size: int) -> Iterator[bytes]:
+    at, written, number = BEGAN * 10**9, 0, 0
+    while written < size:
+        name, body = logs[number % len(logs)]
+        labels = {"app": "ray", "namespace": "ml", "pod": "train-head-x7k2p",
+                  "filename": f"/tmp/ray/session_2026-11-21_07-34-00_123456_1/logs/{name}"}  # fmt: skip
+        rows = []
+        for line in reversed(body.render(number).decode().splitlines()):
+            at -= 1_001_001
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // 10**9))
+            row = {"labels": labels, "line": line, "timestamp": f"{stamp}.{at % 10**9:09}Z"}
+            rows.append(json.dumps(row, separators=(",", ":")))
+        block = "".join(f"{row}\n" for row in rows).encode()
+        number += 1
         written += len(block)
         yield block

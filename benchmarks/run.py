@@ -131,6 +131,38 @@ def many(folder: Path, scale: float) -> bool:
     return say(f"diagnose, {tree.files:,} files", mine, few, "250 files: 4 x per byte", met)
 
 
+_DECODE = """
+import json, sys
+for name in sys.argv[1:]:
+    with open(name) as file:
+        for document in file if name.endswith("l") else [file.read()]:
+            json.loads(document)
+"""
+
+
+def kubernetes(folder: Path, scale: float) -> bool:
+    """5,000 pods and 100,000 events, against Python's `json.loads` of the same bytes."""
+    path = folder / "kubernetes"
+    tree = inputs.kubernetes(path, int(5000 * scale), int(100_000 * scale))
+    return _decoded(f"diagnose, {tree.bytes / MB:.0f} MB of kubectl", path, "2 x, 3 s", 3.0)
+
+
+def loki(folder: Path, scale: float) -> bool:
+    """1 GB of Loki's lines, against Python's `json.loads` of each."""
+    tree = inputs.loki(folder / "loki", int(GB * scale))
+    return _decoded(f"diagnose, {tree.bytes / GB:.1f} GB of Loki", tree.path, "2 x", 1e9)
+
+
+def _decoded(what: str, path: Path, wanted: str, limit: float) -> bool:
+    files = sorted(map(str, path.iterdir()))
+    mine, json_ = alternate(
+        [[RAYDOCTOR, "diagnose", str(path)], [sys.executable, "-c", _DECODE, *files]], runs=3
+    )
+    is_fast = mine.seconds <= min(2 * json_.seconds, limit)
+    met = is_fast and mine.peak_bytes <= 250 * MB
+    return say(what, mine, json_, f"json.loads: {wanted}, 250 MB", met)
+
+
 CASES: dict[str, Callable[[Path, float], bool]] = {
     "startup": startup,
     "small": small,
@@ -138,6 +170,8 @@ CASES: dict[str, Callable[[Path, float], bool]] = {
     "healthy": healthy,
     "storm": storm,
     "many": many,
+    "kubernetes": kubernetes,
+    "loki": loki,
     "live": clusters.thousand,
     "stuck": clusters.stuck,
 }

@@ -58,6 +58,13 @@ _TABLE = pattern(
     r"(?:\s|Warning: [^\n]*\n|[$#>] ?kubectl [^\n]*\n)*(?:NAMESPACE\s+)?"
     r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
+_HAPPENED = pattern(
+    r"(?=.*\bdescribe (?:pods?|po)[ /][a-z0-9]|.*\bSuccessfully assigned [\w-]+/\S+ to )"
+    r"(?:[^\n]*\n){0,20}?\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*\n",
+    re.DOTALL,
+)
+"""The events of a pod that the text names, without the rest of `kubectl describe`."""
+_COMMAND = pattern(r"[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n")
 _SLURM = pattern(
     r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"
     # Each part is a pass of its own over the first line: one that backtracks into another is quadratic.
@@ -109,8 +116,15 @@ def role_of(file: str) -> str:
 
 def role_of_text(head: str) -> str:
     """The same for the beginning of a text."""
-    if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE)):
+    if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE, _HAPPENED)):
         return "kubernetes"
-    if _SLURM.match(head):
+    if _SLURM.match(below_command(head)):
         return "slurm"
     return "export" if _EXPORT.match(head) else ""
+
+
+def below_command(text: str) -> str:
+    """The output of a command of Slurm, without the line of the shell above it."""
+    begin = text.lstrip("\ufeff \n\r\t")
+    found = _COMMAND.match(begin)
+    return begin[found.end() :].lstrip() if found else begin

@@ -104,6 +104,8 @@ SHAPES: tuple[_Shape, ...] = (
     ),
     # Of a KubeRay History Server: the node, and when the file was begun.
     _shape("export-event", rf"{_HEX56}_\d{{16,20}}\.jsonl", f"{_W}_1754200000000000000.jsonl"),
+    # Of a KubeRay History Server: what the dashboard answered.
+    _shape("time-zone", r"restful__timezone", "restful__timezone"),
     _shape("debug-state", r"debug_state(?:_gcs)?\.txt", "debug_state.txt"),
     _shape(
         "runtime-env-setup",
@@ -167,8 +169,8 @@ for _each in SHAPES:
         _BY_INITIAL.setdefault(_letter, []).append(_each)
 
 SUBFOLDERS_OF_LOGS = frozenset({"old", "events", "export_events", "ray-data", "train", "serve"})
-SIBLINGS_OF_LOGS = frozenset({"logs", "live", "node_events", "job_events"})
-"""Folders of a node: Ray's logs, the tables of a live collection, and events of a KubeRay History Server."""
+SIBLINGS_OF_LOGS = frozenset({"logs", "live", "node_events", "job_events", "fetched_endpoints"})
+"""Folders of a node: Ray's logs, the tables of a live collection, and what a KubeRay History Server keeps."""
 
 SKIPPED_FOLDERS = frozenset(
     (

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
+    from raydoctor.capture.open import Capture
     from raydoctor.case.rule import Rule, Signal
     from raydoctor.diagnosis.plugins import Catalogue
     from raydoctor.model.values import Remedy, Report
@@ -91,8 +92,6 @@ def command(
     **rest: Any,
 ) -> int:
     """Diagnose a cluster or a capture."""
-    from raydoctor.cli._progress import read_with_progress
-
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
     if in_browser:
@@ -109,33 +108,16 @@ def command(
     else:
         catalogue()  # report a problem with DIR before reading anything
         capture = options.opened(path, rest["driver_log"], "" if wanted == "all" else wanted)
-    from raydoctor.diagnosis.engine import run
-
     code = 0
     others = sorted(capture.sessions, reverse=True) if wanted == "all" else []
     for name in others or [""]:
         if name:
             capture.close()
             capture = options.opened(path, rest["driver_log"], name)
-        with capture, read_with_progress(capture):
-            report = run(
-                capture,
-                since=since,
-                until=until,
-                catalogue=catalogue(),
-                detailed=rest["form"] == "html",
-            )
-        report = _reaching(report, rest["address"])
-        emit(
-            report,
-            rest["form"],
-            rest["output"],
-            verbose=rest["verbose"],
-            fail_on=fail_on,
-            rules=catalogue().rules,
-        )
+        with capture:
+            found = report_on(capture, catalogue(), fail_on, since=since, until=until, **rest)
         # What was found matters more than what is missing.
-        code = min({code, exit_code(report, fail_on)} - {0}, default=0)
+        code = min({code, found} - {0}, default=0)
     if in_browser:
         from raydoctor.cli._files import show
 
@@ -143,6 +125,41 @@ def command(
         if problem := show(rest["output"]):
             options.note(problem)
     return code
+
+
+def report_on(  # noqa: PLR0913 - one keyword per option
+    capture: Capture,
+    catalogue: Catalogue,
+    fail_on: str,
+    *,
+    since: float | None,
+    form: str,
+    output: str | None,
+    verbose: bool,
+    until: float | None = None,
+    address: str | None = None,
+    onward: bool = True,
+    **_: Any,
+) -> int:
+    """Report on an open capture, and return the exit code."""
+    from raydoctor.cli._progress import read_with_progress
+    from raydoctor.diagnosis.engine import run
+
+    with read_with_progress(capture):
+        report = run(
+            capture, since=since, until=until, catalogue=catalogue, detailed=form == "html"
+        )
+    report = _reaching(report, address)
+    emit(
+        report,
+        form,
+        output,
+        verbose=verbose,
+        onward=onward,
+        fail_on=fail_on,
+        rules=catalogue.rules,
+    )
+    return exit_code(report, fail_on)
 
 
 def _prepare_browser(rest: dict[str, Any]) -> None:

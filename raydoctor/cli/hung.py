@@ -107,19 +107,25 @@ def command(
         _check(path, save)
     is_live = options.is_live(path, given)
     capture = _live(**given) if is_live else options.opened(path, None)
+    sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
     with capture:
-        sampled_after = min(_PEERS_AFTER, given["min_age"]) if is_live else None
-        view = _view(capture, given["min_age"], verbose, sampled_after)
+        return report(capture, given["min_age"], form, verbose, output, sampled_after, save)
+
+
+def report(  # noqa: PLR0913, PLR0917 - one for each option
+    capture: Capture,
+    min_age: float,
+    form: str,
+    verbose: bool,
+    output: str | None = None,
+    sampled_after: float | None = None,
+    save: str | None = None,
+) -> int:
+    """Report on an open capture, and return the exit code."""
+    view = _view(capture, min_age, verbose, sampled_after)
     _show(view, form, capture.path, output)
     if save is not None:
         _save(view, save)
-    return _code(view)
-
-
-def report(capture: Capture, min_age: float, form: str, verbose: bool) -> int:
-    """Report on a capture that a caller has opened, and return the exit code."""
-    view = _view(capture, min_age, verbose)
-    _show(view, form, capture.path)
     return _code(view)
 
 

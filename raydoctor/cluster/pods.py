@@ -147,6 +147,8 @@ class Pods:
 
     def node(self, pod: Event) -> RayNode | None:
         """The Ray node that ran in a pod at the time of the event: the last one that had started by then."""
+        if not self._nodes:
+            return None
         names = (pod["ip"], pod["pod"])
         found = [node for name in names if name for node in self._nodes.get(name, ())]
         if pod.at is not None:

@@ -30,9 +30,15 @@ _HARMLESS = frozenset(
 """Reasons of warnings about pods that run all the same."""
 _STARTING_UP = 120.0
 """Seconds after the start of a container in which its probes may fail: KubeRay's allow 50 s."""
+_SLOW = 600.0
+"""Seconds after which an init container is listed: a large image may be pulled for minutes."""
+_AGE = pattern(r"(\d{1,6})([ydhms])")
+_UNITS = {"y": 365 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_OF_HEAD = (hosts.entity("head"), Entity("gcs", "gcs"))
+"""What the init container of KubeRay waits for."""
 _OF_NODE = pattern(r"NotReady|Reboot|Deadlock|Interrupt|Preempt|Terminat|Shutdown|Reclaim")
 """Reasons of events about a machine after which its pods are lost, in the words of several clouds."""
-_CONFLICT = "the object has been modified"
+CONFLICT = "the object has been modified"
 """In warnings of operators that only repeat what they tried."""
 _FAILED = frozenset({"Failed", "ValidationFailed", "Suspended", "Suspending", "Retrying"})
 """`jobDeploymentStatus` of RayJobs that do not run."""
@@ -59,9 +65,10 @@ def troubles(case: Case) -> Iterator[Trouble]:
         return
     pods = Pods(case)
     shown: set[tuple[str, str]] = set()
-    for event in (*_containers(case, pods), *_failed_pods(pods)):
+    for event in (*_containers(case, pods), *_failed_pods(pods), *_slow_starts(case, pods)):
         shown.add((event["namespace"], event["pod"]))
-        yield Trouble(event, pods.entities(event))
+        waits = _OF_HEAD if event["waits_for"] == "gcs" else ()
+        yield Trouble(event, (*pods.entities(event), *waits))
     yield from _warnings(case, pods, shown)
     yield from _machines(case, pods)
     yield from _clusters(case, pods)
@@ -87,7 +94,11 @@ def _has_failed_word(state: str) -> bool:
 
 def _containers(case: Case, pods: Pods) -> Iterator[Event]:
     for event in case.of("kube.container"):
-        if not _is_failing(event) or not pods.is_ours(event) or not pods.in_time(event):
+        # Without KubeRay's operator, nothing is created.
+        is_operator = event["pod"].startswith("kuberay-operator") and not pods.clusters
+        if not (pods.is_ours(event) or is_operator):
+            continue
+        if not _is_failing(event) or not pods.in_time(event):
             continue
         pod = pods.known(event["namespace"], event["pod"])
         is_running = pod is not None and pod["phase"] in ("Running", "Succeeded")
@@ -112,6 +123,25 @@ def _is_failing(container: Event) -> bool:
         return False
     by_itself = container["reason"] not in ("", "Error") or not container["exit_code"]
     return container["exit_code"] not in _ENDED or by_itself
+
+
+def _slow_starts(case: Case, pods: Pods) -> Iterator[Event]:
+    """Init containers that still ran long after their start, or that of their pod, when they were listed."""
+    times = [event.at for event in case.events if event.kind.startswith("kube.")]
+    times += [float(e["since"]) for e in case.of("kube.container") if e["since"]]
+    now = max((at for at in times if at is not None), default=0.0)
+    for event in case.of("kube.container"):
+        if not event["is_init"] or event["state"] != "running" or not pods.is_ours(event):
+            continue
+        waited = now - float(event["since"]) if event["since"] else _age(event["age"])
+        pod = pods.known(event["namespace"], event["pod"])
+        if waited >= _SLOW and pod and pod["phase"] == "Pending" and not pod["deleted"]:
+            yield event
+
+
+def _age(text: str) -> float:
+    """Seconds of an age as kubectl prints it: `5d3h`, `82s`."""
+    return sum(float(found[1]) * _UNITS[found[2]] for found in _AGE.finditer(text))
 
 
 def _failed_pods(pods: Pods) -> Iterator[Event]:
@@ -224,7 +254,7 @@ def _is_about_cluster(event: Event) -> bool:
     return (
         event["about"] in ("RayCluster", "RayJob", "RayService")
         and (event["type"] == "Warning" or event["reason"] == "Stopped")
-        and _CONFLICT not in event["message"]
+        and CONFLICT not in event["message"]
     )
 
 

@@ -23,7 +23,7 @@ from raydoctor.capture.console.prefixes import HEADER, STAMP
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK, TRACEBACKS
-from raydoctor.cluster.troubles import failed_jobs, troubles
+from raydoctor.cluster.troubles import CONFLICT, failed_jobs, troubles
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
@@ -480,6 +480,7 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
             event.message.startswith(_NOT_ERRORS)
             or (event.kind == "log.failure" and event.level in _MILD)
             or known.holds(event)
+            or CONFLICT in event.message
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)
             or accounted.is_near(event)

@@ -7,7 +7,9 @@ determined after the events of all nodes are merged.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -146,6 +148,7 @@ def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]
 def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) -> _Read:
     result = scan(_searched(files, signals), signals, report)
     _learn_clock(result.drafts, result.clock)
+    _learn_zones(files, result.clock)
     pods = _kubernetes(files, result.gaps)
     _learn_from_pods(result.drafts, pods, result.clock)
     events = merge_twins(finish(result.drafts, result.clock)) + pods
@@ -183,6 +186,20 @@ def _learn_clock(drafts: list[Draft], clock: NodeClocks) -> None:
         epoch = epochs.get(death) if death else None
         if epoch and draft.head.stamp and draft.source.role == "gcs-out":
             clock.learn(draft.source.node, draft.head.stamp, epoch)
+
+
+_LONGEST_ZONE = 1000
+"""Bytes of `{"offset": "+01:00", "value": "Europe/Amsterdam"}`, with room."""
+
+
+def _learn_zones(files: Mapping[Source, str], clock: NodeClocks) -> None:
+    """Learn the offset that the dashboard of a dead cluster reported to a KubeRay History Server."""
+    for source, file in files.items():
+        if source.role == "time-zone":
+            with suppress(OSError, ValueError, RecursionError), open(file, "rb") as stream:
+                data = json.loads(stream.read(_LONGEST_ZONE))
+                if isinstance(data, dict):
+                    clock.learn_zone(source.node, str(data.get("offset")))
 
 
 def _kubernetes(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:

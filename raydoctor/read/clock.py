@@ -77,6 +77,9 @@ def offset_between(local: float, epoch: float) -> float:
     return round((local - epoch) / 900) * 900.0
 
 
+_OFFSET = pattern(r"([+-])(\d\d):(\d\d)")
+
+
 class NodeClocks:
     """Offsets per node, with which stamps are converted."""
 
@@ -88,6 +91,13 @@ class NodeClocks:
         local = as_utc(stamp)
         if local is not None and abs(local - epoch) < _MOST_AHEAD:
             self._seen.setdefault(node, Counter())[offset_between(local, epoch)] += 1
+
+    def learn_zone(self, node: str, text: str) -> None:
+        """Record a node's offset from UTC, for example `+05:30`; other text is ignored."""
+        if found := _OFFSET.fullmatch(text):
+            seconds = int(found[2]) * 3600.0 + int(found[3]) * 60.0
+            offset = -seconds if found[1] == "-" else seconds
+            self._seen.setdefault(node, Counter())[offset] += 1
 
     def offset(self, node: str) -> float | None:
         """A node's offset from UTC, by the majority of its records.

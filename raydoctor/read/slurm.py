@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from raydoctor.capture.contents import below_command
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.clock import NodeClocks
@@ -64,7 +65,7 @@ def _event(source: Source, row: _Account, clock: NodeClocks) -> Event:
 
 
 def _rows(text: str) -> Iterator[_Account]:
-    begin = text.lstrip("\ufeff \n\r\t")
+    begin = below_command(text)
     if begin.startswith("{"):
         yield from _of_json(text)
     elif begin.startswith("JobId="):
@@ -77,7 +78,7 @@ def _rows(text: str) -> Iterator[_Account]:
 
 
 def _of_json(text: str) -> Iterator[_Account]:
-    data = json.loads(text)
+    data = json.loads(text[text.index("{") :])
     for job in _dicts(data.get("jobs")):
         fields = _of_object(job, str(job.get("job_id", "")))
         yield _placed(text, fields, job)

@@ -89,8 +89,11 @@ def block_ended_node(case: Case) -> Iterator[Finding]:
         daemons = _daemons(event)
         if daemons and not any(d.name in _CENTRAL for d in daemons):
             by_node.setdefault(event.source.node, event)
-    for event in by_node.values():
-        yield _finding(case, event, _daemons(event))
+    recorded = [_daemons(event) for node, event in by_node.items() if node]
+    for node, event in by_node.items():
+        # The output of `ray start --block` may be a file whose node is unknown, beside that node's own log.
+        if node or _daemons(event) not in recorded:
+            yield _finding(case, event, _daemons(event))
 
 
 def _daemons(event: Event) -> list[_Daemon]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from raydoctor import cli
 from raydoctor.capture import contents
+from raydoctor.capture.exports import entries
 from raydoctor.capture.exports.labels import Place, nanoseconds, place_of
 from raydoctor.capture.exports.repeats import Repeats
 from raydoctor.capture.open import Capture, open_capture
@@ -273,9 +274,12 @@ def test_a_record_that_repeats_another_is_read_as_if_it_was_parsed(
     rows = [usual, {**usual, "line": "y"}, {**usual, **change}, {**usual, "line": "z"}] * 2
     texts = [json.dumps(row, separators=separators) for row in rows]
     text = f"[{', '.join(texts)}]" if is_list else "\n".join(texts)
-    fast = opened(text, tmp_path)
+    fast = [opened(text, tmp_path)]
+    monkeypatch.setattr(entries, "_CHUNK", len(texts[0]))
+    fast.append(opened(text, tmp_path))
     monkeypatch.setattr(Repeats, "find", lambda *_: None)
-    assert fast == opened(text, tmp_path)
+    monkeypatch.setattr(Repeats, "usual_line", lambda *_: None)
+    assert fast == [opened(text, tmp_path)] * 2
 
 
 def test_most_records_of_an_export_are_not_parsed(
@@ -286,6 +290,7 @@ def test_most_records_of_an_export_are_not_parsed(
     monkeypatch.setattr(
         Repeats, "find", lambda *each: (found.append(result := find(*each)), result)[1]
     )
+    monkeypatch.setattr(Repeats, "usual_line", lambda *_: None)
     for form in sinks.FILES:
         if form == "Loki, query_range":
             continue
@@ -295,6 +300,21 @@ def test_most_records_of_an_export_are_not_parsed(
         found.clear()
         with open_capture(str(sinks.export(capture, form, tmp_path))):
             assert sum(map(bool, found)) >= 95, form
+
+
+def test_usual_lines_are_read_in_blocks_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first block, and records that differ, are read one by one."""
+    rows = [{"labels": OF_RAYLET, "line": f"line {n}", "timestamp": f"2026-11-21T07:35:03.{n:03}Z"} for n in range(1, 500)]  # fmt: skip
+    rows[300]["labels"] = {**OF_RAYLET, "level": "info"}
+    text = "".join(f"{json.dumps(row)}\n" for row in reversed(rows))
+    monkeypatch.setattr(entries, "_CHUNK", 1000)
+    found: list[object] = []
+    monkeypatch.setattr(Repeats, "find", lambda *each: found.append(each))
+    (lines,) = opened(text, tmp_path).values()
+    assert lines == [f"line {n}" for n in range(1, 500)]
+    assert len(found) < 20
 
 
 def test_only_consoles_that_ray_writes_to_are_read(tmp_path: Path) -> None:

@@ -192,6 +192,54 @@ def test_pasted_records(name: str, tmp_path: Path) -> None:
     assert found == set(expected), json.dumps([d.headline for d in report.diagnoses], indent=1)
 
 
+TYPES = "  Type     Reason            Age                From     Message\n  ----     ------            ----               ----     -------\n"
+FRAGMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "the end of describe behind its command": (
+        f"$ kubectl describe pod train-1-head-6668q | tail -n 3\n{TYPES}"
+        "  Warning  FailedScheduling  4m5s               volcano  3/3 tasks in gang unschedulable: pod group is not ready\n",
+        ("pod-unschedulable",), ""),
+    "events alone, of which one names the pod": (
+        f"Events:\n{TYPES}  Normal   Scheduled         82s                default-scheduler  Successfully assigned ml/train-gpu-worker-x1 to node0\n"
+        '  Warning  FailedMount       8s (x5 over 50s)   kubelet  MountVolume.SetUp failed for volume "data"\n',
+        (), "MountVolume"),
+    "events alone, after which all was well": (
+        f"Events:\n{TYPES}  Normal   Scheduled         82s                default-scheduler  Successfully assigned ml/train-gpu-worker-x1 to node0\n"
+        "  Normal   Started           81s                kubelet  Started container init\n",
+        (), ""),
+    "a RayCluster that failed": (
+        "Name:         train\nNamespace:    ml\nAPI Version:  ray.io/v1\nKind:         RayCluster\nStatus:\n  Head:\n  State:  failed\nEvents:   <none>\n",
+        (), "RayCluster train: state=failed"),
+    "KubeRay's operator does not start": (
+        described(CONTAINER.format(name="kuberay-operator", state="Waiting\n      Reason:       CrashLoopBackOff", last=ENDED.format(reason="Error", code=1), restarts=5), name="kuberay-operator-799899ff46-6j2mm").replace("ray.io/", "app/"),
+        (), "kuberay-operator"),
+    "another operator does not start": (
+        described(CONTAINER.format(name="manager", state="Waiting\n      Reason:       CrashLoopBackOff", last=ENDED.format(reason="Error", code=1), restarts=5), name="other-799899ff46-6j2mm").replace("ray.io/", "app/"),
+        (), ""),
+    "a conflict in the operator's log": (
+        '2026-07-14T08:59:28.502Z\tERROR\tcontrollers.RayCluster\tUpdate status error\t{"cluster name": "train", "error": "Operation cannot be fulfilled on rayclusters.ray.io: the object has been modified; please apply your changes to the latest version and try again"}\n',
+        (), ""),
+    "sacct behind its command": (
+        "$ sacct -j 1023\n       JobID    JobName      State ExitCode \n------------ ---------- ---------- -------- \n1023         submit-ra+     FAILED      6:0 \n1023.1          RayHead  CANCELLED     0:15 \n",
+        (), "Slurm job 1023: state=FAILED"),
+    "scontrol behind its command": (
+        "[ann@login ~]$ scontrol show job 77\nJobId=77 JobName=train\n   JobState=TIMEOUT Reason=TimeLimit TimeLimit=02:00:00\n",
+        ("slurm-time-limit",), ""),
+    "JSON of sacct behind its command": (
+        'ann$ sacct -j 77 --json\n{"jobs": [{"job_id": 77, "allocation_nodes": 1, "state": {"current": ["TIMEOUT"]}}]}\n',
+        ("slurm-time-limit",), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_pasted_fragments(name: str, tmp_path: Path) -> None:
+    text, rules, listed_ = FRAGMENTS[name]
+    (tmp_path / "pasted.txt").write_text(text)
+    with open_capture(str(tmp_path / "pasted.txt")) as capture:
+        report = engine.run(capture)
+    assert tuple(each.rule for each in report.roots) == rules
+    assert any(listed_ in each.text for each in report.unexplained) == bool(listed_)
+
+
 def test_the_end_that_slurm_prints_has_its_time_in_the_timeline(tmp_path: Path) -> None:
     """Other lines of a job's output have no time, so the zone is this machine's."""
     (tmp_path / "slurm-1.out").write_text(

@@ -18,6 +18,7 @@ from raydoctor.capture.open import open_capture
 from raydoctor.cluster.pods import quantity
 from raydoctor.diagnosis import engine
 from raydoctor.model.values import Report
+from raydoctor.read import build
 from raydoctor.read.kubernetes.documents import Damage, Document, documents
 from raydoctor.read.kubernetes.objects import facts
 from raydoctor.rules.shared.hosts import kubernetes
@@ -189,6 +190,43 @@ def test_objects_of_any_type(data: st.DataObject) -> None:
         place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ANY)
     for fact in facts(made):
         assert all(isinstance(value, str) for value in fact.fields.values())
+
+
+def test_an_indented_list_gives_the_facts_of_a_compact_one(tmp_path: Path) -> None:
+    """Normal events are passed by; those that show a recovery count only beside a warning about their pod."""
+    normal = {"type": "Normal"}
+    objects = [
+        kubernetes.pod("train-gpu-x1", state={"waiting": {"reason": "CrashLoopBackOff"}}),
+        *(kubernetes.event(reason, 'says "type": "Warning"', f"train-gpu-{name}", **normal)
+          for name in ("x1", "x2") for reason in ("Pulling", "Pulled", "Started")),
+        kubernetes.event("Unhealthy", "Readiness probe failed", "train-gpu-x2"),
+        kubernetes.event("Odd", "a note", "train-gpu-x2", note=[{"kind": "Event", "type": "Normal"}], **normal),
+        *(kubernetes.event("Scheduled", "Assigned", f"train-gpu-y{n}", **normal) for n in range(9)),
+        kubernetes.pod("train-gpu-x3"),
+    ]  # fmt: skip
+    found = []
+    for indent in (None, 1, 4):
+        file = tmp_path / "objects.json"
+        text = {"apiVersion": "v1", "kind": "List", "items": objects}
+        file.write_text(json.dumps(text, indent=indent))
+        with open_capture(str(tmp_path)) as capture:
+            events = build.read(capture, ()).case.events
+        found.append(sorted((e.kind, *sorted(e.fields.items()), e.at) for e in events))
+        lines = file.read_text().splitlines()
+        assert all(e["reason"] in lines[e.line - 1] for e in events if e.kind == "kube.event")
+    assert found[0] == found[1] == found[2]
+    reasons = [(event[0], dict(event[1:-1]).get("reason")) for event in found[0]]
+    assert reasons.count(("kube.event", "Started")) == 1
+    assert ("kube.event", "Scheduled") not in reasons
+
+
+def test_a_list_that_is_indented_by_hand_keeps_its_objects() -> None:
+    """The brace of an inner object, below that of its item, does not end the item."""
+    item = '{\n  "kind": "Event",\n  "source": {\n   "host": ""\n },\n  "type": "Normal"\n }'
+    text = f'{{"kind": "List", "items": [\n {item},\n {item},\n {item}\n]}}'
+    found = list(documents(StringIO(text), lambda raw, line: True))
+    assert [each.data["type"] for each in found if isinstance(each, Document)] == ["Normal"] * 3
+    assert len(found) == 3
 
 
 def test_one_event_among_many(tmp_path: Path) -> None:

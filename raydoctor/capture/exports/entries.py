@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 from raydoctor.capture.exports import labels
 from raydoctor.capture.exports.documents import Documents
 from raydoctor.capture.exports.labels import Place, Record
-from raydoctor.capture.exports.repeats import Repeats
-from raydoctor.capture.exports.streams import Streams
+from raydoctor.capture.exports.repeats import Repeats, unescaped
+from raydoctor.capture.exports.streams import NewRecords, Streams
 from raydoctor.capture.window import Window
 
 _CHUNK = 4 << 20
@@ -142,7 +142,7 @@ class _Reader:
         first = 1
         for lines in _blocks(stream):
             self._into.check_time()
-            for number, raw in enumerate(lines, first):
+            for number, raw in self._read_repeated(lines, first, outer):
                 if found := self._outer.find(raw, outer):
                     self._add(found[0], number)
                     continue
@@ -154,6 +154,33 @@ class _Reader:
                     self._outer.learn(raw, data, record, outer)
                     self._add(record, number)
             first += len(lines)
+
+    def _read_repeated(
+        self, lines: list[str], first: int, outer: Place
+    ) -> Iterator[tuple[int, str]]:
+        """Read the usual records of a block; yields the other lines, with their numbers."""
+        usual = self._outer.usual_line(outer)
+        if usual is None:
+            yield from enumerate(lines, first)
+            return
+        rows = {place: NewRecords([], [], []) for place in usual.places.values()}
+        by_head = {head: rows[place] for head, place in usual.places.items()}
+        for number, raw in enumerate(lines, first):
+            head, _, rest = raw.partition(usual.key)
+            text, _, rest = rest.partition(usual.between)
+            stamp, _, end = rest.partition('"')
+            own = by_head.get(head)
+            if own and end == usual.end and not self._begun and (at := labels.nanoseconds(stamp)):
+                whole = unescaped(text) if "\\" in text or '"' in text else text
+                if whole is not None and whole[:1] != "{":
+                    own.times.append(at)
+                    own.lines.append(number)
+                    own.texts.append(whole[:-1] if whole[-1:] == "\n" else whole)
+                    continue
+            # Before this record, for the order of its place.
+            self._into.extend(rows)
+            yield number, raw
+        self._into.extend(rows)
 
     # ------------------------------------------------------------ JSON, as documents
 

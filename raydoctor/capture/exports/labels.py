@@ -143,7 +143,7 @@ def place_of(data: Mapping[str, Any], outer: Place = NOWHERE) -> Place:
     for name, value in _fields(data, "", 0):
         found.setdefault(name, value)
         # The name of Fluent Bit's field (`Path_Key`) is the user's choice.
-        if value[0] == "/" and "/logs/" in value and in_session(value):
+        if value[0] == "/" and "/log" in value and in_session(value):
             found["filename"] = value
     namespace, pod, container = (
         _first(found, _NAMESPACES),
@@ -240,17 +240,19 @@ def nanoseconds(value: Any) -> int:
 
     Also 0 before 1970 and after 2262: streams keep times as 64 bits.
     """
+    if isinstance(value, str):
+        digits = value[20:-1]
+        if digits.isdecimal() and value[19] == "." and value[-1] == "Z":  # of nearly all stores
+            seconds = _second(value[:19])
+            digits = digits[:9]
+            at = seconds * 1_000_000_000 + int(digits) * _SCALE[len(digits)] if seconds else 0
+            return at if 0 < at < 1 << 63 else 0
     at = _nanoseconds(value)
     return at if 0 < at < 1 << 63 else 0
 
 
 def _nanoseconds(value: Any) -> int:
     if isinstance(value, str):
-        digits = value[20:-1]
-        if digits.isdecimal() and value[19] == "." and value[-1] == "Z":  # of nearly all stores
-            seconds = _second(value[:19])
-            digits = digits[:9]
-            return seconds * 1_000_000_000 + int(digits) * _SCALE[len(digits)] if seconds else 0
         if value.isascii() and value.isdecimal() and 9 < len(value) < 20:
             return _scaled(int(value))
         return _of_text(value)

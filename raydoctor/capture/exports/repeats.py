@@ -42,6 +42,18 @@ class _Template(NamedTuple):
     """Whether a text without an end of line is a part of a line."""
 
 
+class UsualLine(NamedTuple):
+    """What lines with one text before one time have around these."""
+
+    key: str
+    """Up to the text."""
+    between: str
+    end: str
+    """Behind the quote that ends the time."""
+    places: dict[str, Place]
+    """By what is before `key`."""
+
+
 class Repeats:
     """The records that were parsed so far."""
 
@@ -61,6 +73,21 @@ class Repeats:
         known = self._known.get((outer, tuple(fixed)))
         record = _repeated(known, text, at) if known else None
         return (record, place) if record else None
+
+    def usual_line(self, outer: Place) -> UsualLine | None:
+        """What the records that were parsed last have in common, if they have one text before one time."""
+        if [(each.kind, each.end) for each in self._values] != [(_TEXT, '"'), (_TIME, '"')]:
+            return None
+        key = self._values[0].key
+        between, end = next(reversed(self._known))[1][1:]
+        places = {
+            fixed[0].removesuffix(key): known.place
+            for (where, fixed), known in self._known.items()
+            if where == outer
+            and fixed[1:] == (between, end)
+            and not (known.output or known.is_docker)
+        }
+        return UsualLine(key, between, end[1:], places)
 
     def learn(self, raw: str, data: dict[str, Any], record: Record, outer: Place) -> None:
         """Remember a record that was parsed."""
@@ -139,13 +166,16 @@ def _repeated(known: _Template, text: str, at: str) -> Record | None:
     time = labels.nanoseconds(float(at) if is_float else at)
     if at and not time:
         return None
-    if "\\" in text:
-        try:
-            text = _LENIENT.raw_decode(f'"{text}"')[0]
-        except ValueError:
-            return None
-    if text[-1:] == "\n":
-        text = text[:-1]
-    elif known.is_docker:
+    whole = unescaped(text) if "\\" in text else text
+    if whole is None or (known.is_docker and whole[-1:] != "\n"):
         return None
-    return Record(known.place, time, text, known.output)
+    return Record(known.place, time, whole.removesuffix("\n"), known.output)
+
+
+def unescaped(text: str) -> str | None:
+    """A text of JSON as it is written between its quotes, without escapes; None if it is damaged."""
+    try:
+        decoded, end = _LENIENT.raw_decode(f'"{text}"')
+    except ValueError:
+        return None
+    return decoded if end == len(text) + 2 else None

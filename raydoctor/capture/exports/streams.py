@@ -10,17 +10,20 @@ import mmap
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
 from operator import ge, gt, le, lt
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from raydoctor.capture.budget import Budget
 from raydoctor.capture.exports.labels import Place, Record
 
 _HELD, _OF_TEXT = 32 << 20, 60
 """Bytes of text in memory before they are written, and what each text takes besides its own."""
+_AT_ONCE = 20_000
+"""Records to bring into order in memory."""
 MOST = 100_000
 """Streams of one export."""
 
@@ -58,6 +61,14 @@ class Stream:
         return len(data)
 
 
+class NewRecords(NamedTuple):
+    """Some records of one place."""
+
+    times: list[int]
+    lines: list[int]
+    texts: list[str]
+
+
 class Streams:
     """The streams of one export."""
 
@@ -75,13 +86,10 @@ class Streams:
     def add(self, record: Record, line: int) -> None:
         """Add a record. Raises TooMuchError where the budget is spent, OSError if the folder is full."""
         place, at, text, output, _ = record
-        stream = self.places.get(place)
+        stream = self.places.get(place) or self._begin(place)
         if stream is None:
-            if len(self.places) >= MOST:
-                self.refused += 1
-                return
-            stream = Stream(self._folder / f"stream-{next(self._numbers)}")
-            self.places[place] = stream
+            self.refused += 1
+            return
         stream.times.append(at)
         stream.lines.append(line)
         stream.held.append(text)
@@ -90,6 +98,29 @@ class Streams:
         self._held += len(text) + _OF_TEXT
         if self._held > _HELD:
             self.flush()
+
+    def extend(self, rows: Mapping[Place, NewRecords]) -> None:
+        """Add records of several places, and empty their lists. Raises as `add`."""
+        for place, (times, lines, texts) in rows.items():
+            if not texts:
+                continue
+            if stream := self.places.get(place) or self._begin(place):
+                stream.times.extend(times)
+                stream.lines.extend(lines)
+                stream.held += texts
+                self._held += sum(map(len, texts)) + _OF_TEXT * len(texts)
+            else:
+                self.refused += len(texts)
+            for values in (times, lines, texts):
+                values.clear()
+        if self._held > _HELD:
+            self.flush()
+
+    def _begin(self, place: Place) -> Stream | None:
+        if len(self.places) >= MOST:
+            return None
+        stream = self.places[place] = Stream(self._folder / f"stream-{next(self._numbers)}")
+        return stream
 
     def check_time(self) -> None:
         """Raise TooMuchError once the processor time is spent."""
@@ -119,17 +150,19 @@ def finished(stream: Stream) -> array[int]:
     lines = stream.lines
     if not lines or not lines[0] or (order is None and not stream.longer):
         return lines if lines and lines[0] else array("I")
+    if not stream.longer:
+        return array("I", map(lines.__getitem__, order or ()))
     indices = range(len(lines)) if order is None else order
     return array("I", (lines[n] for n in indices for _ in range(stream.longer.get(n, 1))))
 
 
-def ordered(stream: Stream) -> list[int] | None:
+def ordered(stream: Stream) -> Sequence[int] | None:
     """The records to keep, oldest first; None if all are, as they are."""
     times = stream.times
     if all(map(lt, times, islice(times, 1, None))):
         return None
     if all(map(gt, times, islice(times, 1, None))):
-        return list(reversed(range(len(times))))
+        return range(len(times) - 1, -1, -1)
     pages = _pages(stream)
     if all(map(le, times, islice(times, 1, None))) and not pages:
         return None
@@ -181,14 +214,27 @@ def _once(stream: Stream, order: list[int], pages: list[int]) -> Iterator[int]:
                     yield index
 
 
-def _rewrite(stream: Stream, order: list[int]) -> None:
-    offsets = array("Q", accumulate(stream.sizes, initial=0))
+def _rewrite(stream: Stream, order: Sequence[int]) -> None:
     target = stream.path.with_name(f"{stream.path.name}-ordered")
-    with (
-        stream.path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
-        target.open("wb") as out,
-    ):
-        for index in order:
-            out.write(text[offsets[index] : offsets[index + 1]])
+    is_reversed = isinstance(order, range) and not stream.longer
+    with stream.path.open("rb") as file, target.open("wb") as out:
+        out.writelines(
+            _reversed(file, stream.sizes) if is_reversed else _sorted(file, stream, order)
+        )
     target.replace(stream.path)
+
+
+def _reversed(file: BinaryIO, sizes: array[int]) -> Iterator[bytes]:
+    """The lines of a file, last first."""
+    end = sum(sizes)
+    for last in range(len(sizes), 0, -_AT_ONCE):
+        begin = end - sum(sizes[max(last - _AT_ONCE, 0) : last])
+        file.seek(begin)
+        yield b"\n".join((*reversed(file.read(end - begin)[:-1].split(b"\n")), b""))
+        end = begin
+
+
+def _sorted(file: BinaryIO, stream: Stream, order: Sequence[int]) -> Iterator[bytes]:
+    offsets = array("Q", accumulate(stream.sizes, initial=0))
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        yield from (text[offsets[index] : offsets[index + 1]] for index in order)

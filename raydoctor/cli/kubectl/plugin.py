@@ -105,15 +105,11 @@ def _diagnose(since: float | None, fail_on: str, **rest: Any) -> int:
     Exit code: 0 nothing found, 1 found, 2 could not run, 3 inconclusive.
     """
     from raydoctor.cli import diagnose
-    from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis import plugins
-    from raydoctor.diagnosis.engine import run
 
     catalogue = plugins.catalogue(rest["folder"])
-    with _collected(rest) as (_, capture), read_with_progress(capture):
-        report = run(capture, since=since, catalogue=catalogue, detailed=rest["form"] == "html")
-    diagnose.emit(report, rest["form"], rest["output"], verbose=rest["verbose"], onward=False)
-    return diagnose.exit_code(report, fail_on)
+    with _collected(rest) as (_, capture):
+        return diagnose.report_on(capture, catalogue, fail_on, since=since, onward=False, **rest)
 
 
 @click.command(

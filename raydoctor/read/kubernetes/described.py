@@ -22,6 +22,15 @@ _DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
 _TABLE = pattern(
     r"(?:NAMESPACE\s+)?(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
+_HAPPENED = pattern(r"\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*$")
+_HAPPENED_ROW = pattern(
+    r"\s*(?P<type>Normal|Warning) +(?P<reason>\S+) +(?P<age>\S+(?: +\(x\d{1,9} over [^()]{1,20}\))?) +"
+    r"\S+ +(?P<message>\S.*)"
+)
+_ASKED = pattern(
+    r"\bkubectl\b[^\n|]{0,200}? describe (?:pods?|po)[ /](?P<pod>[a-z0-9][\w.-]{0,252})"
+)
+_ASSIGNED = pattern(r"Successfully assigned [\w-]{1,63}/(?P<pod>[\w.-]{1,253}) to ")
 _COUNT = pattern(r"\(x(\d{1,9}) over ")
 _WAITING = pattern(
     r"(?:\w{0,40}BackOff|ErrImage\w{1,40}|InvalidImageName|Create\w+Error|RunContainerError|P\w{2,3}StartHookError|ContainerCreating)"
@@ -35,8 +44,9 @@ _FINE = frozenset({"Running", "Succeeded", "NotReady", "Terminating", "Unknown"}
 
 
 def is_described(text: str) -> bool:
-    """Whether a text is one of `kubectl describe` or a table of `kubectl get`."""
-    return any(_DESCRIBED.match(line) or _TABLE.match(line) for line in text[:4096].splitlines())
+    """Whether a text is one of `kubectl describe`, its events alone, or a table of `kubectl get`."""
+    forms = (_DESCRIBED, _TABLE, _HAPPENED)
+    return any(form.match(line) for line in text[:4096].splitlines() for form in forms)
 
 
 def documents(text: str) -> Iterator[Document]:
@@ -44,8 +54,15 @@ def documents(text: str) -> Iterator[Document]:
     lines = text.splitlines()
     header: list[str] = []
     begin = None
+    pod = ""
+    """Of events without their object."""
     for number, line in enumerate(lines):
-        if _TABLE.match(line):
+        if named := _ASKED.search(line) or _ASSIGNED.search(line):
+            pod = named["pod"]
+        if begin is None and _HAPPENED.match(line):
+            header = []
+            yield from _happened(lines, number, pod)
+        elif _TABLE.match(line):
             header, message = _HEADER.findall(line), line.find("MESSAGE")
         elif header and line[:1].strip() and not _DESCRIBED.match(line):
             row = _event_of_row(header, message, line) if "REASON" in header else _pod_of_row(header, line)  # fmt: skip
@@ -98,6 +115,8 @@ def _pod_of_row(header: list[str], line: str) -> dict[str, Any] | None:
     container: dict[str, Any] = {"name": "", "restartCount": cells.get("RESTARTS", "0")}
     pod: dict[str, Any] = {"phase": status}
     ended = _ENDED.fullmatch(status)
+    if is_init and "/" in status:
+        container["state"] = {"running": {"age": cells.get("AGE", "")}}
     if _STARTING.fullmatch(cells["STATUS"]) or _WAITING.fullmatch(status):
         pod["phase"] = "Pending"
         if _WAITING.fullmatch(status):
@@ -125,6 +144,21 @@ def _pod_of_row(header: list[str], line: str) -> dict[str, Any] | None:
 
 
 # ---------------------------------------------------------------- describe
+
+
+def _happened(lines: list[str], number: int, pod: str) -> Iterator[Document]:
+    """The events at the end of `kubectl describe pod`, pasted without what is above them."""
+    for at, line in enumerate(lines[number + 1 :], number + 2):
+        row = _HAPPENED_ROW.match(line)
+        if not row and (line.strip(" -") or not line):
+            return
+        if not pod and (assigned := _ASSIGNED.search(line)):
+            pod = assigned["pod"]
+        if row and pod:
+            about = {"kind": "Pod", "name": pod}
+            event = {"kind": "Event", **row.groupdict(), "involvedObject": about}
+            event["count"] = (_COUNT.search(row["age"]) or ("", "1"))[1]
+            yield Document(event, at, line)
 
 
 def _described(lines: list[str], number: int) -> Document:
@@ -320,5 +354,6 @@ def _camel(tree: Any) -> dict[str, Any]:
         words = name.split()
         if words:
             key = words[0].lower() + "".join(words[1:])
-            found[key] = _camel(value) if isinstance(value, dict) else value
+            is_text = isinstance(value, str) or value.get("=")
+            found[key] = _text(tree, name) if is_text else _camel(value)
     return found

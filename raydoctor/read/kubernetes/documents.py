@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TextIO
 
@@ -18,11 +18,15 @@ from raydoctor.model.patterns import pattern
 
 LONGEST = 8 << 20
 """Characters of one object: a pod has some 20,000, and etcd stores at most 1.5 MiB."""
+_AHEAD = 1 << 20
+"""Characters to hold: few objects have more."""
 _DEEPEST = 60
 _HEAD = r'(?:"(?:apiVersion|kind)"\s*:\s*"[^"]{0,100}"|"metadata"\s*:\s*\{[^{}]{0,1000}\})'
 _LIST = pattern(rf'\{{\s*(?:{_HEAD}\s*,\s*)*"items"\s*:\s*\[')
 _LIST_END = pattern(rf"\]\s*(?:,\s*{_HEAD}\s*)*\}}")
 _BETWEEN = pattern(r"[\s,\ufeff]*")
+_NEXT_ITEM = pattern(r",\n(?P<indent> {1,40})(?=\{\n(?P=indent) )")
+_AFTER_ITEM = pattern(r",\n {1,40}\{|\n {0,40}\]")
 _YAML_LIST = pattern(r"(?:(?!-)[^\n]*\n){0,20}?items:[^\S\n]*\n(?=- )")
 _YAML_END = pattern(r"^(?:- |---|kind: |metadata:)", re.MULTILINE)
 _YAML_BREAK = pattern(r"^---[^\n]*\n", re.MULTILINE)
@@ -49,24 +53,29 @@ class Damage(NamedTuple):
 _CUT = "is cut off or damaged: the objects from here on were not read"
 
 
-def documents(stream: TextIO) -> Iterator[Document | Damage]:
-    """The objects of a text in JSON or YAML; those of lists one by one."""
+def documents(
+    stream: TextIO, leave_out: Callable[[str, int], bool] = lambda raw, line: False
+) -> Iterator[Document | Damage]:
+    """The objects of a text in JSON or YAML; those of lists one by one.
+
+    Items of an indented list whose text and line `leave_out` accepts are not parsed.
+    """
     window = Window(stream)
     window.ensure(LONGEST)
     window.skip(_IGNORED)
     window.skip(_BETWEEN)
     is_json = window.text[window.place : window.place + 1] in ("{", "[")
-    yield from _of_json(window) if is_json else _of_yaml(window)
+    yield from _of_json(window, leave_out) if is_json else _of_yaml(window)
 
 
 # ---------------------------------------------------------------- JSON
 
 
-def _of_json(window: Window) -> Iterator[Document | Damage]:
+def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[Document | Damage]:
     decoder = json.JSONDecoder()
     is_list, is_bare = False, False
     while True:
-        window.ensure(LONGEST)
+        window.ensure(_AHEAD)
         window.skip(_BETWEEN)
         if window.is_end:
             if is_list:
@@ -84,12 +93,30 @@ def _of_json(window: Window) -> Iterator[Document | Damage]:
             try:
                 data, end = decoder.raw_decode(window.text, window.place)
             except (ValueError, RecursionError):
+                held = len(window.text) - window.place
+                window.ensure(LONGEST)
+                if held < len(window.text) - window.place:
+                    continue
                 yield Damage(window.line, _CUT)
                 return
             raw, line = window.text[window.place : end], window.line
             window.place = end
             if isinstance(data, dict):
                 yield Document(data, line, raw)
+            if is_list:
+                _leave_out(window, leave_out)
+
+
+def _leave_out(window: Window, leave_out: Callable[[str, int], bool]) -> None:
+    """Go past items that are not needed. An item ends at its brace: values contain no ends of lines."""
+    while found := _NEXT_ITEM.match(window.text, window.place):
+        begin, last = found.end(), f"\n{found['indent']}}}"
+        end = window.text.find(last, begin, begin + _AHEAD) + len(last)
+        is_whole = end > begin and _AFTER_ITEM.match(window.text, end)
+        if not is_whole or not leave_out(window.text[begin:end], window.line + 1):
+            return
+        window.place = end
+        window.ensure(_AHEAD)
 
 
 # ---------------------------------------------------------------- YAML

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget
 from raydoctor.read.kubernetes import described
 from raydoctor.read.kubernetes.documents import Damage, Document, documents
-from raydoctor.read.kubernetes.objects import Fact, facts
+from raydoctor.read.kubernetes.objects import PROGRESS, USED, Fact, facts
 
 _DESCRIBED_LIMIT = 64 << 20
 """Characters of a file of `describe`, which is read as a whole."""
@@ -26,27 +29,63 @@ _SHOWN = (
         "unschedulable_message",
     ),
     *("job_status", "deployment_status", "state", "phase", "memory_limit", "restarts", "taints"),
-    *("pressures", "ready", "condition", "unhealthy", "owner", "count"),
+    *("pressures", "ready", "condition", "unhealthy", "owner", "count", "age"),
 )
 _LONGEST = 300
+
+
+_ABOUT = pattern(r'"(?:involvedObject|regarding)": \{[^{}]{0,2000}?"name": "([^"\\]{1,253})"')
+
+
+class _Held(NamedTuple):
+    """The text of an event that is parsed if another event is about the same pod."""
+
+    source: Source
+    raw: str
+    line: int
+    name: str
 
 
 def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
     """Events of every file of Kubernetes objects. What cannot be read is a gap."""
     events: list[Event] = []
+    held: list[_Held] = []
     for source, file in files.items():
         if source.role == "kubernetes":
             try:
-                events += _file(source, file, gaps)
+                events += _file(source, file, gaps, held)
             except OSError as error:
                 gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
-    return _distinct(events)
+    names = {e["name"] for e in events if e.kind == "kube.event" and e["reason"] not in PROGRESS}
+    for each in held:
+        if each.name in names:
+            document = Document(json.loads(each.raw), each.line, each.raw)
+            events += (_event(each.source, document, fact) for fact in facts(document.data))
+    return _distinct(
+        [e for e in events if e["reason"] not in PROGRESS or e["name"] in ("", *names)]
+    )
 
 
-def _file(source: Source, file: str, gaps: list[Gap]) -> Iterator[Event]:
+def _file(source: Source, file: str, gaps: list[Gap], held: list[_Held]) -> Iterator[Event]:
     time = budget.of_file(source.size)
     events = chars = damaged = 0
-    for document in _documents(file):
+
+    def leave_out(raw: str, line: int) -> bool:
+        """Whether an object is a normal event that nothing uses, or that is held."""
+        field = raw[1 : raw.find('"')]
+        if f'{field}"kind": "Event"' not in raw or f'{field}"type": "Normal"' not in raw:
+            return False
+        found = raw.find(f'{field}"reason": "')
+        begin = found + len(field) + 11
+        reason = raw[begin : raw.find('"', begin)]
+        if found < 0 or "\\" in reason:
+            return False
+        about = _ABOUT.search(raw) if reason in PROGRESS else None
+        if about:
+            held.append(_Held(source, raw, line, about[1]))
+        return about is not None or reason not in USED
+
+    for document in _documents(file, leave_out):
         if isinstance(document, Damage):
             damaged += 1
             if damaged <= _MOST_GAPS:
@@ -66,14 +105,14 @@ _AGAIN = "Write the file again, for example: kubectl get pods,events -o json"
 _PART = "Give the objects of one namespace: kubectl get pods,events -n NAMESPACE -o json"
 
 
-def _documents(file: str) -> Iterator[Document | Damage]:
+def _documents(file: str, leave_out: Callable[[str, int], bool]) -> Iterator[Document | Damage]:
     with open(file, encoding="utf-8", errors="replace") as stream:
         head = stream.read(4096)
         if described.is_described(head):
             yield from described.documents(head + stream.read(_DESCRIBED_LIMIT))
         else:
             stream.seek(0)
-            yield from documents(stream)
+            yield from documents(stream, leave_out)
 
 
 def _event(source: Source, document: Document, fact: Fact) -> Event:
@@ -107,8 +146,10 @@ def _shown(fact: Fact) -> str:
         who = f"pod {name}, {what} {own['container']}: {last}{own['state']}"
     else:
         who = f"{_NAMES.get(what, what)} {name}"
-    pairs = [f"{key}={own[key]}" for key in _SHOWN if own.get(key)]
+    pairs = [f"{key}={value}" for key in _SHOWN if (value := own.get(key))]
     ended = f" at {fact.shows}" if fact.kind == "kube.container" and fact.at is not None else ""
+    if own.get("is_init") and own["state"] == "running" and own["began"]:
+        ended = f" since {own['began']}"
     line = f"{who}{ended}: {' '.join(pairs)}"
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 

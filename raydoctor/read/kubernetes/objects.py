@@ -73,12 +73,14 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
         for each in _dicts(status.get("initContainerStatuses"))
         if _text(_dict(_dict(each, "state"), "terminated").get("reason")) != "Completed"
     ]
-    for is_init, container in statuses[:_MOST_CONTAINERS]:
+    for is_first, container in statuses[:_MOST_CONTAINERS]:
         name = _text(container.get("name"))
+        is_sidecar = _text(resources.get(name, {}).get("restartPolicy")) == "Always"
+        is_init = is_first and not is_sidecar
         own = {
             **identity,
             "container": name,
-            "is_of_ray": "true" if of_ray in ("", name) and not is_init else "false",
+            "is_of_ray": "true" if of_ray in ("", name) and not is_first else "false",
             "is_init": "true" if is_init else "",
             "restarts": _text(container.get("restartCount")),
             **_amounts(_dict(resources.get(name, {}), "resources")),
@@ -99,6 +101,8 @@ def container_of_ray(containers: Sequence[Mapping[str, Any]]) -> str:
     return next(iter([*own, *names]), "")
 
 
+_WAITS_FOR_GCS = "wait-gcs-ready"
+"""The init container that KubeRay adds to each worker pod."""
 _STARTS = "KUBERAY_GEN_RAY_START_CMD"
 """A variable that KubeRay sets in this container."""
 _INSERTED = frozenset(
@@ -160,7 +164,13 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
                 "exit_code": _text(state.get("exitCode")),
                 "signal": _text(state.get("signal")),
                 "began": _text(state.get("startedAt")),
+                "age": _text(state.get("age")),
             }
+            if word == "running" and (since := instant(fields["began"])) is not None:
+                fields["since"] = f"{since}"
+            if word == "running" and own["container"] == _WAITS_FOR_GCS:
+                fields["waits_for"] = "gcs"
+                fields["message"] = "waits until the GCS of the head answers"
             ended = _text(state.get("finishedAt"))
             yield Fact("kube.container", fields, instant(ended), ended or fields["reason"])
 
@@ -168,9 +178,11 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
 # ---------------------------------------------------------------- the rest
 
 
-_NORMAL = frozenset(
+PROGRESS = frozenset({"Scheduled", "Started", "Pulled"})
+"""Reasons of normal events that only show that a pod recovered from what another event reports."""
+USED = PROGRESS.union(
     (
-        *("Scheduled", "Started", "Pulled", "Killing", "Preempted", "TaintManagerEviction"),
+        *("Killing", "Preempted", "TaintManagerEviction"),
         *("CreatedHeadPod", "DeletedHeadPod", "CreatedWorkerPod", "NodeNotReady", "NodeReady"),
         # Of Kueue: it stopped a workload.
         *("Stopped", "EvictedDueToPreempted", "EvictedDueToPodsReadyTimeout"),
@@ -185,7 +197,7 @@ _NORMAL = frozenset(
 
 
 def _event(data: dict[str, Any]) -> Iterator[Fact]:
-    if data.get("type") == "Normal" and data.get("reason") not in _NORMAL:
+    if data.get("type") == "Normal" and data.get("reason") not in USED:
         return
     about = _dict(data, "involvedObject") or _dict(data, "regarding")
     series = _dict(data, "series")
