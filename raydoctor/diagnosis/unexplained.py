@@ -65,6 +65,7 @@ _NOT_ERRORS = (
     "Actor with class name: '",  # a warning about restarts with large arguments: Data and Train cause it
     # A second, healthy cluster on the machine (2.60).
     "An exception occurred while starting the metrics server.",
+    "Agent port #",  # is in use: only jobs submitted to this node fail, and `job-pending` reports these
     # Without an effect on programs.
     "Failed to establish connection to the event+metrics exporter agent.",
     "Failed to establish connection to the metrics exporter agent.",
