@@ -75,7 +75,7 @@ class Axis(NamedTuple):
             x = self.x(at)
             yield el("path", {"class": "grid", "d": f"M{x:.1f} 20V{bottom:.0f}"})
             if x - last > 62:
-                yield el("text", {"x": min(x, WIDTH - 24), "y": 13}, text(moment(at, form)))
+                yield el("text", {"x": min(x, WIDTH - 30), "y": 13}, text(moment(at, form)))
                 last = x
 
     def _ticks(self) -> Iterator[tuple[float, str]]:

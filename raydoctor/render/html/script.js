@@ -15,7 +15,8 @@
         button.textContent = "Copied";
       } catch {
         const range = document.createRange();
-        range.selectNodeContents(block.firstChild);
+        range.selectNodeContents(block);
+        range.setEndBefore(button);
         getSelection().removeAllRanges();
         getSelection().addRange(range);
         button.textContent = "Selected";
@@ -79,7 +80,8 @@
     for (const each of all("main section, .chain, article h4")) {
       const part = each.tagName === "H4" ? each.nextElementSibling : each;
       const those = part ? all(".find", part) : [];
-      each.hidden = those.length > 0 && those.every((item) => item.hidden);
+      const has_chart = part && part.querySelector(":scope > .chart");
+      each.hidden = !has_chart && those.length > 0 && those.every((item) => item.hidden);
     }
     document.getElementById("hits").textContent =
       words.length ? `${hits} ${hits === 1 ? "match" : "matches"}` : "";

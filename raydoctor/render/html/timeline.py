@@ -88,7 +88,8 @@ class _Spot(NamedTuple):
     @property
     def when(self) -> str:
         ends = [_clock(m.at) for m in self.marks] + [_clock(m.until) for m in self.marks if m.until]
-        return " to ".join(dict.fromkeys((min(ends), max(ends))))
+        first, last = min(ends), max(ends)
+        return first if first == last else f"{first} to {last.removeprefix(first[:11])}"
 
 
 def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis | None]:
