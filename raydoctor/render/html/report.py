@@ -155,14 +155,19 @@ def _of(report: Report) -> str:
     begin, end = (_text.moment(at, "%Y-%m-%d %H:%M") for at in (info.begin, info.end))
     end = end[11:] if end[:11] == begin[:11] else end
     span = " to ".join(dict.fromkeys(filter(None, (begin, "" if begin.endswith(end) else end))))
-    parts = (markdown.name_of(info.path), *(drivers if len(drivers) == 1 else ()), span)
+    parts = (
+        f"report on {markdown.name_of(info.path)}",
+        *(drivers if len(drivers) == 1 else ()),
+        span,
+    )
     return ", ".join(filter(None, parts))
 
 
 def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
     badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
-    beside = [el("span", "dim", said) if said else None for said in (count, after)]
-    return el("p", "", badge, " ", _rule(root), beside[0], " ", when, " ", beside[1])
+    said = [el("span", "dim", each) for each in (count, after) if each]
+    rest = filter(None, (_rule(root), when, *said))
+    return el("p", "", badge, " ", join(rest, " · "))
 
 
 def _zone_or_end(report: Report, root: Diagnosis) -> str:
@@ -275,11 +280,11 @@ def _charts(report: Report) -> Iterator[Markup | None]:
 
 def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
     """An incident; the result has the headline and the fixes of the first one."""
-    count = f" {number}/{total}" if total > 1 else ""
+    count = f"incident {number} of {total}" if total > 1 else ""
     title = el("h3", {"id": f"{root.id}-title"}, root.headline if number > 1 else _rule(root))
     return el(
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
-        _headed(root, count) if number > 1 else None,
+        _headed(root, count) if total > 1 else None,
         title,
         remedies(root.remedies) if number > 1 else None,
         None if total == 1 else el("h4", "", "Evidence"),
@@ -300,10 +305,10 @@ def remedies(those: Sequence[Remedy], shown: int = 0) -> Markup | None:
     first = el("ol", "", *map(_remedy, those[: shown or None]))
     rest = [_remedy(each) for each in those[shown:]] if shown else []
     more = folded(
-        f"{_text.plural(len(rest), 'more fix', 'more fixes')}",
+        f"{_text.plural(len(rest), 'more step', 'more steps')}",
         el("ol", {"start": shown + 1}, *rest),
     )
-    return el("div", "remedies", el("h4", "", "Fix"), first, more if rest else None)
+    return el("div", "remedies", el("h4", "", "What to do"), first, more if rest else None)
 
 
 def _remedy(remedy: Remedy) -> Markup:
@@ -319,7 +324,9 @@ def _remedy(remedy: Remedy) -> Markup:
 
 
 def _code(block: Sequence[str]) -> Markup:
-    """Lines to paste, with the words that the reader replaces first marked, and named below."""
+    """Lines to paste, with the words that the reader replaces first marked, and named below; or advice."""
+    if all(step.startswith("# ") for step in block):
+        return join(el("p", "", step.removeprefix("# ")) for step in block)
     lines, words = [], []
     for step in block:
         parts = list(paste.parts(step))
@@ -414,10 +421,16 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
             yield el("div", given, summary, " ", where, *_consequences(page, each))
             continue
         body = join([
-            remedies(each.remedies), el("h4", "", "Evidence"), _chain(page, each), *_missing(each),
+            _own_fixes(each), el("h4", "", "Evidence"), _chain(page, each), *_missing(each),
         ])  # fmt: skip
         page.room -= len(body)
         yield el("details", given, el("summary", "", summary), body, *_consequences(page, each))
+
+
+def _own_fixes(consequence: Diagnosis) -> Markup | None:
+    """The fixes of a consequence, folded: it ends with its cause."""
+    fixes = remedies(consequence.remedies)
+    return folded("What to do if this happens without the cause above", fixes) if fixes else None
 
 
 def _shortened(page: _Page) -> Iterator[Markup]:
@@ -481,4 +494,4 @@ def _gap(gap: Gap) -> Markup:
 
 def _read(report: Report) -> str:
     name, said = markdown.read(report)
-    return f"Read {name}: {said}."
+    return f"What was read: {name}, {said}."

@@ -4,7 +4,6 @@
 
   for (const block of all("pre.code")) {
     const lines = block.textContent;
-    if (lines.split("\n").every((line) => line.startsWith("#"))) continue;
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy";
@@ -35,19 +34,28 @@
   addEventListener("hashchange", go);
   go();
 
-  // On a narrow screen, a chart begins at its first failure.
+  // On a narrow screen, a chart begins at its first failure, or at its first sign, and its names stay in view.
   for (const chart of all(".chart")) {
-    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use");
-    if (first && chart.scrollWidth > chart.clientWidth) {
+    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use")
+      || chart.querySelector(":is(.mark.sign, .mark.spill, .mark.restart) > use");
+    const svg = chart.querySelector("svg:not(.graph)");
+    if (!svg || chart.scrollWidth <= chart.clientWidth) continue;
+    const names = all(".name", svg);
+    names.forEach((name) => name.parentNode.append(name));
+    chart.addEventListener("scroll", () => {
+      const scale = svg.viewBox.baseVal.width / svg.clientWidth;
+      names.forEach((name) => name.setAttribute("transform", `translate(${chart.scrollLeft * scale} 0)`));
+    });
+    if (first) {
       const left = first.getBoundingClientRect().left - chart.getBoundingClientRect().left;
-      chart.scrollLeft = left - chart.clientWidth / 2;
+      chart.scrollLeft = left - chart.clientWidth * 0.8;
     }
   }
 
-  // On paper, everything is open.
+  // On paper, everything is open but the records with their neighbours, of which the quoted line is enough.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open])");
+    closed = all("details:not([open], .record)");
     closed.forEach((each) => { each.open = true; });
   });
   addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });
