@@ -211,6 +211,12 @@ def test_kills_before_the_first_scrape_count(kills: int, is_firing: bool, tmp_pa
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_restarts_are_seen_without_the_label_that_ray_2_9_lacks(tmp_path: Path) -> None:
+    series = {f'ray_actors{{{S},Name="A",State="RESTARTING"}}': "1x30"}
+    assert promtool(tmp_path, "RayActorsRestarting", series, True) == ""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 def test_no_alert_fires_without_a_cluster(tmp_path: Path) -> None:
     for name in ALERTS:
         assert promtool(tmp_path, name, {}, False) == ""
