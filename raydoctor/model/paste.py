@@ -252,49 +252,16 @@ def _continues(block: Sequence[str], step: str) -> bool:
     return language(step) == "python" == next(language(s) for s in block if s[:1] != "#")
 
 
-PLACEHOLDERS = frozenset(
-    (
-        *(
-            "ADDRESS_OF_THIS_NODE",
-            "ARGUMENTS",
-            "BYTES",
-            "CALLS",
-            "CORES",
-            "CORE_FILE",
-            "FEWER",
-            "FOLDER",
-        ),
-        *(
-            "FREE_PORT",
-            "HANDLE",
-            "HEAD",
-            "HEAD_POD",
-            "HOST",
-            "HOURS",
-            "IMAGE",
-            "IP",
-            "JOB",
-            "JOB_SCRIPT",
-        ),
-        *(
-            "METHOD",
-            "MODEL",
-            "NAME",
-            "NAMESPACE",
-            "NODE_ID",
-            "OUTPUT",
-            "OWNER",
-            "PACKAGE",
-            "PATH",
-            "PID",
-        ),
-        *("POD", "PORT", "PP", "PYTHON", "REDIS_POD", "RUN", "SERVER_LOG", "SIZE", "SUBMISSION_ID"),
-        *("TOKEN_FILE", "TP", "VALUE", "VERSION", "WORKING_DIR", "your_script.py"),
-    )
+_WORDS = (
+    "ADDRESS_OF_THIS_NODE ARGUMENTS BYTES CALLS CORES CORE_FILE FEWER FOLDER FREE_PORT HANDLE HEAD "
+    "HEAD_POD HOST HOURS IMAGE IP JOB JOB_SCRIPT METHOD MODEL NAME NAMESPACE NODE_ID OUTPUT OWNER "
+    "PACKAGE PATH PID POD PORT PP PYTHON REDIS_POD RUN SERVER_LOG SIZE SUBMISSION_ID TOKEN_FILE TP "
+    "VALUE VERSION WORKING_DIR session_OLD your_script.py "
 )
+PLACEHOLDERS = frozenset(_WORDS.split())
 """Words of templates that the reader replaces before the line can run."""
 _FILL_IN = pattern(
-    r"(?<![\w$])(?:[A-Z][A-Z_]*[A-Z]|your_script\.py)(?!\w| = )|…|(?<=\()\.\.\.(?=\))"
+    r"(?<![\w$])(?:[A-Z][A-Z_]*[A-Z]|session_OLD|your_script\.py)(?!\w| = )|…|(?<=\()\.\.\.(?=\))"
 )
 _COMMENT = pattern(r"(?:^|\s{2,})#\s.*")
 Part = Literal["code", "fill-in", "comment"]

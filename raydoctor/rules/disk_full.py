@@ -347,6 +347,9 @@ def _no_files(case: Case, disk: RayDisk) -> Finding:
 
 
 def _remedies(room: _DiskRoom, now: RayDisk | None) -> tuple[Remedy, ...]:
+    is_lowered = room.percent < _DEFAULT_PERCENT
+    if is_lowered and room.free > (1 - _DEFAULT_PERCENT / 100) * room.capacity:
+        return _threshold(room)  # the disk has room, so nothing needs to be removed or moved
     return (
         *_threshold(room),
         *_clean_up(room.directory.partition("/session_")[0], now),
@@ -436,7 +439,7 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
     """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
         title = f"Restore Ray's default threshold: it was set to {room.percent:g}%"
-        step = "unset RAY_local_fs_capacity_threshold   # on every node, before ray start. The default is 0.95"
+        step = "unset RAY_local_fs_capacity_threshold   # on every node, before ray start. The default is 0.95 (95%)"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
         step = "export RAY_local_fs_capacity_threshold=0.99   # on every node, before ray start. If the program starts Ray: before the program"

@@ -224,13 +224,13 @@ def _finding(
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in running),
         remedies=(
             Remedy(
-                "Stop Ray only when no job is running: ray stop ends all processes of Ray on the machine",
-                ("ray job list   # or: ray list jobs --filter status=RUNNING",),
-            ),
-            Remedy(
                 "Find what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, or a scheduler's time limit"
                 if what == "SIGTERM"
                 else "Find what requested the shutdown: the autoscaler, ray drain-node or a person"
+            ),
+            Remedy(
+                "If ray stop sent it: stop Ray only when no job is running, because ray stop ends all processes of Ray on the machine",
+                ("ray job list   # or: ray list jobs --filter status=RUNNING",),
             ),
         ),
         covers=(

@@ -35,7 +35,7 @@ kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -49,6 +49,7 @@ from raydoctor.case.signals import (
     WORKER_EXIT,
 )
 from raydoctor.cluster import hosts
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import joined
 from raydoctor.model.values import Finding, Gap, Link, Remedy
@@ -85,15 +86,28 @@ _KERNEL = Gap(
 )
 
 
-_FIND = Remedy(
-    "Find what ended the process",
-    (
-        "dmesg -T | grep -iE 'killed process|out of memory'   # on the node of the worker",
-        "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
-        "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
-    ),
-    doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
-)
+_PIDS = 5
+"""Pids in a command."""
+
+
+def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
+    """How to find what ended these processes: on which node, and which pids the kernel would name."""
+    pids = dict.fromkeys(f"killed process {e.pid}" for e in exits[:_PIDS] if e.pid)
+    return Remedy(
+        "Find what ended the process",
+        (
+            paste.shell(
+                "dmesg -T | grep -iwE {words}   # on {node}. A container has pids of its own: compare the time instead",
+                words="|".join((*(pids or ("killed process",)), "out of memory")),
+                node=next((f"node {e.ip}" for e in exits if e.ip), "the node of the worker"),
+            ),
+            "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
+            "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
+        ),
+        doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
+    )
+
+
 _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its worker on every attempt"
 
 
@@ -115,7 +129,7 @@ _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its work
         *gpu_fault.SIGNALS,
         *jobs.SIGNALS,
     ),
-    remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.TASK, ended.ACTOR))),
+    remedies=(_find(), Remedy(_UNTIL_THEN, (ended.TASK, ended.ACTOR))),
 )
 def worker_vanished(case: Case) -> Iterator[Finding]:
     """One finding per node: the same kernel log explains all deaths on a node."""
@@ -165,7 +179,7 @@ def _of_texts(case: Case) -> Iterator[Finding]:
         (Link(texts[0], "Ray reports the end of the process without a cause"),),
         explains=(Entity("actor-exit", ""),),
         severity="warning" if evidence.goes_on(case, texts[-1]) else None,
-        remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
+        remedies=(_find(), Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
         covers=(*texts, *case.of("driver.exception")),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
@@ -196,7 +210,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
-        remedies=(_FIND, *ended.retries(case, exits, _UNTIL_THEN)),
+        remedies=(_find(exits), *ended.retries(case, exits, _UNTIL_THEN)),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )

@@ -483,6 +483,7 @@ def test_only_lines_that_belong_together_are_pasted_together(blocks: list[list[s
         ("export RAY_ADDRESS=HEAD:6379", "export RAY_ADDRESS=[HEAD]:6379"),
         ("HANDLE = ray.get_actor('a')", "HANDLE = ray.get_actor('a')"),
         ("echo $PATH", "echo $PATH"),
+        ("rm -rf /tmp/ray/session_OLD", "rm -rf /tmp/ray/[session_OLD]"),
         ("f.remote(...); g(…)", "f.remote([...]); g([…])"),
         (paste.shell("raydoctor cancel {task}", task="-rf"), "raydoctor cancel [TASK]"),
     ],
