@@ -330,7 +330,7 @@ def _code(block: Sequence[str]) -> Markup:
     lines, words = [], []
     for step in block:
         parts = list(paste.parts(step))
-        words += [word for kind, word in parts if kind == "fill-in"]
+        words += [word for kind, word in parts if kind == "fill-in" and word[0].isalpha()]
         lines.append(join(_PARTS[kind](part) for kind, part in parts if part))
     named = join((el("var", "", word) for word in dict.fromkeys(words)), ", ")
     note = el("p", "dim", "Replace ", named, " first.") if words else None

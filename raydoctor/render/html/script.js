@@ -52,10 +52,10 @@
     }
   }
 
-  // On paper, everything is open but the records with their neighbours, of which the quoted line is enough.
+  // On paper, everything is open but what only a search needs, and records: the line that is quoted is enough.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open], .record)");
+    closed = all("details:not([open], .record, .sharing)");
     closed.forEach((each) => { each.open = true; });
   });
   addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });

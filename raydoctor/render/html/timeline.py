@@ -393,7 +393,7 @@ def _sharing(lanes: Sequence[Lane], marks: Iterable[TimelineMark], own: set[str]
         (
             lane.name,
             names.get(lane.node, ""),
-            "; ".join(map(_brief, of_lane.get(lane.id, {}).values())),
+            "; ".join(map(_brief, of_lane.get(lane.id, {}).values())) or "–",
         )
         for lane in lanes
         if lane.kind != "cluster" and lane.name not in own
@@ -401,7 +401,8 @@ def _sharing(lanes: Sequence[Lane], marks: Iterable[TimelineMark], own: set[str]
     if not rows:
         return None
     caption = f"Nodes and processes that share a lane ({len(rows):,})"
-    return folded(caption, table(caption, ("Name", "Node", "Marks"), rows, "find"))
+    listed = table(caption, ("Name", "Node", "Marks"), rows, "find")
+    return folded(caption, listed, name="sharing")
 
 
 def _brief(marks: Sequence[TimelineMark]) -> str:
