@@ -104,7 +104,7 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis
     earlier = [mark for mark in timeline.marks if mark.at < begin]
     note = ""
     if has_findings and not any(mark.kind in _GRAVE for mark in shown):
-        note = "Only starts and expected ends have a recorded time."
+        note = "Only starts and ends have a recorded time."
     elif earlier:
         note = (
             f"{_text.plural(len(earlier), 'earlier mark')}, long before the failure: see the table."
