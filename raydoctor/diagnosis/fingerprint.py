@@ -18,6 +18,7 @@ from raydoctor.model.values import Diagnosis
 _FOLDS = (
     (pattern(r"^\d+ × "), ""),
     (pattern(r" \(pid \d+\)"), ""),
+    (pattern(r"\blocalhost\b"), "#"),
     (
         pattern(r"(?<![\w.])(?:/[^/\s'\"()]+)*/(?=[^/\s])"),
         "",

@@ -234,6 +234,10 @@ def _node_dead(event: Event) -> tuple[MarkKind, str]:
     return "death", "The GCS declares the node dead" + (f": {why}" if why else "")
 
 
+def _mib(event: Event) -> str:
+    return "less than 1 MiB" if event["mib"] == "0" else f"{event['mib']} MiB"
+
+
 _SIMPLE: Mapping[str, _Words] = {
     "node.registered": lambda _: ("start", "joins the cluster"),
     "raylet.sigterm": lambda _: ("end", "The raylet receives SIGTERM"),
@@ -242,12 +246,15 @@ _SIMPLE: Mapping[str, _Words] = {
     "gcs.lost": lambda e: ("silent", f"The GCS has not replied for {e['seconds']} s"),
     "raylet.seen_dead": lambda _: ("sign", "reports that its raylet has ended"),
     "job.finished": lambda e: ("end", f"Job {ids.job_number(e['job'])} is finished"),
-    "store.spilled": lambda e: ("spill", f"{e['mib']} MiB spilled to disk so far"),
-    "store.restored": lambda e: ("spill", f"{e['mib']} MiB restored from disk so far"),
+    "store.spilled": lambda e: ("spill", f"{_mib(e)} spilled to disk so far"),
+    "store.restored": lambda e: ("spill", f"{_mib(e)} restored from disk so far"),
     "store.fallback": lambda _: ("spill", "The object store is full and writes to disk"),
-    "disk.over_threshold": lambda e: ("spill", f"The disk is over {e['percent']}% full"),
-    "object.out_of_disk": lambda _: ("spill", "An object does not fit on the disk"),
-    "spill.failed": lambda _: ("spill", "Spilling fails"),
+    "disk.over_threshold": lambda e: (
+        "sign",
+        f"The disk is over Ray's threshold of {e['percent']}%",
+    ),
+    "object.out_of_disk": lambda _: ("failure", "An object does not fit on the disk"),
+    "spill.failed": lambda _: ("failure", "Spilling fails"),
     "autoscaler.resized": lambda e: ("start", one_line(e.message)[:80]),
     "autoscaler.launch_failed": lambda _: ("sign", "A node could not be launched"),
 }
@@ -340,6 +347,13 @@ def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
         return
     signs.sort(key=lambda n: abs(draft.marks[n].at - (diagnosis.first_at or 0.0)))
     first = draft.marks[signs[0]]
+    drivers = {ids.driver_of_job(s.id or "") for s in diagnosis.subjects if s.kind == "job"}
+    if (lane := min(drivers & draft.lanes.keys(), default=first.lane)) != first.lane:
+        # Other processes report the end of a driver; the failure is its own.
+        at = min(first.at, draft.lanes[lane].end or first.at)
+        failed = TimelineMark(lane, "failure", diagnosis.headline, at, diagnoses=(diagnosis.id,))
+        draft.marks.append(failed)
+        return
     for number in signs:
         if abs(draft.marks[number].at - first.at) < _SAME:
             draft.marks[number] = replace(draft.marks[number], kind="failure")

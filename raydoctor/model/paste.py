@@ -252,6 +252,36 @@ def _continues(block: Sequence[str], step: str) -> bool:
     return language(step) == "python" == next(language(s) for s in block if s[:1] != "#")
 
 
+_WORDS = (
+    "ADDRESS_OF_THIS_NODE ARGUMENTS BYTES CALLS CORES CORE_FILE FEWER FOLDER FREE_PORT HANDLE HEAD "
+    "HEAD_POD HOST HOURS IMAGE IP JOB JOB_SCRIPT METHOD MODEL NAME NAMESPACE NODE_ID OUTPUT OWNER "
+    "PACKAGE PATH PID POD PORT PP PYTHON REDIS_POD RUN SERVER_LOG SIZE SUBMISSION_ID TOKEN_FILE TP "
+    "VALUE VERSION WORKING_DIR session_OLD your_script.py "
+)
+PLACEHOLDERS = frozenset(_WORDS.split())
+"""Words of templates that the reader replaces before the line can run."""
+_FILL_IN = pattern(
+    r"(?<![\w$])(?:[A-Z][A-Z_]*[A-Z]|session_OLD|your_script\.py)(?!\w| = )|…|(?<=\()\.\.\.(?=\))"
+)
+_COMMENT = pattern(r"(?:^|\s{2,})#\s.*")
+Part = Literal["code", "fill-in", "comment"]
+
+
+def parts(step: str) -> Iterator[tuple[Part, str]]:
+    """A line to paste in its parts: what runs, what the reader replaces first, and a comment."""
+    comment = _COMMENT.search(step)
+    end = comment.start() if comment else len(step)
+    names = PLACEHOLDERS.union(map(str.upper, step.values if isinstance(step, Pasted) else ()))
+    at = 0
+    for word in _FILL_IN.finditer(step, 0, end):
+        if word[0] in names or not word[0][0].isalpha():
+            yield "code", step[at : word.start()]
+            yield "fill-in", word[0]
+            at = word.end()
+    yield "code", step[at:end]
+    yield "comment", step[end:]
+
+
 # ------------------------------------------------------------------ templates
 
 

@@ -227,7 +227,7 @@ def place(path: str, number: int, verbose: bool = False) -> str:
 def _consequences(view: _View, root: Diagnosis) -> Page:
     seen = {root.id}
     below = [view.by_id[i] for i in root.consequences if i in view.by_id and i != root.id]
-    parts = [each for each in below if _is_same_event(root, each)]
+    parts = [each for each in below if is_same_event(root, each)]
     seen.update(d.id for d in below)
     page: Page = []
     for title, group in (
@@ -239,7 +239,7 @@ def _consequences(view: _View, root: Diagnosis) -> Page:
     return page
 
 
-def _is_same_event(root: Diagnosis, below: Diagnosis) -> bool:
+def is_same_event(root: Diagnosis, below: Diagnosis) -> bool:
     """Whether a rule that finds roots itself begins with the record that the root begins with."""
     first = [_spot(each.chain[0].event) for each in (root, below) if each.chain]
     return below.tier == "root" and len(first) == 2 and first[0] == first[1]

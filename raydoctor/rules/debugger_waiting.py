@@ -89,12 +89,10 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     more = f" (and {evidence.many(len(waits) - 1, 'more process', 'more processes')})" * (
         len(waits) > 1
     )
-    where = f" at {first.address}" if first.address else ""
+    where = f" to it at {first.address}" if first.address else ""
     over = _is_over(case)
     yield Finding(
-        f"A breakpoint in {first.label} waited for a debugger{where}{more} until the program ended: no client connected"
-        if over
-        else f"A breakpoint in {first.label} waits for a debugger{where}{more}: no client has connected",
+        f"A breakpoint stopped {first.label}{more}, and no debugger connected{where}",
         tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),

@@ -155,7 +155,8 @@ class _DiskRoom(NamedTuple):
     @property
     def is_low(self) -> bool:
         """Whether a threshold was set so low that the disk is not full in any other sense."""
-        return self.percent < _DEFAULT_PERCENT and self.free >= _ROOMY
+        has_room = self.free > (1 - _DEFAULT_PERCENT / 100) * self.capacity
+        return self.percent < _DEFAULT_PERCENT and has_room
 
     @property
     def usage(self) -> str:

@@ -49,6 +49,7 @@ from raydoctor.cluster import hosts
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
@@ -168,7 +169,7 @@ def _finding(case: Case, death: _Death) -> Finding:
     checks = [e for e in case.of("node.health_failed") if e["node"] == death.node]
     exits = _lost_workers(case, death)
     lost = sum(e.count for e in death.echoes)
-    links = [Link(checks[-1], f"health check: {checks[-1]['status'][:80]}")] if checks else []
+    links = [Link(checks[-1], f"health check: {cut(checks[-1]['status'], 80)}")] if checks else []
     links += [Link(e, "the GCS marks the node dead") for e in death.records[:1]]
     links += [Link(e, "a driver lost work that ran on the node") for e in death.echoes[:1]]
     exceptions = [

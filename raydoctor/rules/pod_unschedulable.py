@@ -147,7 +147,7 @@ def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
         yield Remedy(
             "Compare the request with what machines can allocate, and request less or add machines that fit",
             (
-                "kubectl get nodes -o custom-columns=NAME:.metadata.name,CPU:.status.allocatable.cpu,MEMORY:.status.allocatable.memory",
+                "kubectl get nodes -o custom-columns=NODE:.metadata.name,CPU:.status.allocatable.cpu,MEMORY:.status.allocatable.memory",
             ),
             risk="disruptive",
             doc=kubernetes.CONFIG_DOC,

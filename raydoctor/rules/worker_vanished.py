@@ -35,7 +35,7 @@ kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -86,13 +86,20 @@ _KERNEL = Gap(
 )
 
 
-def _find_on(ip: str) -> Remedy:
+_PIDS = 5
+"""Pids in a command."""
+
+
+def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
+    """How to find what ended these processes: on which node, and which pids the kernel would name."""
+    pids = dict.fromkeys(f"killed process {e.pid}" for e in exits[:_PIDS] if e.pid)
     return Remedy(
         "Find what ended the process",
         (
             paste.shell(
-                "sudo dmesg -T | grep -iE 'killed process|out of memory'   # on {node}",
-                node=f"node {ip}" if ip else "the node of the worker",
+                "sudo dmesg -T | grep -iwE {words}   # on {node}. A container has pids of its own: compare the time instead",
+                words="|".join((*(pids or ("killed process",)), "out of memory")),
+                node=next((f"node {e.ip}" for e in exits if e.ip), "the node of the worker"),
             ),
             "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
             "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
@@ -102,7 +109,6 @@ def _find_on(ip: str) -> Remedy:
     )
 
 
-_FIND = _find_on("")
 _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its worker on every attempt"
 
 
@@ -124,7 +130,7 @@ _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its work
         *gpu_fault.SIGNALS,
         *jobs.SIGNALS,
     ),
-    remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.TASK, ended.ACTOR))),
+    remedies=(_find(), Remedy(_UNTIL_THEN, (ended.TASK, ended.ACTOR))),
 )
 def worker_vanished(case: Case) -> Iterator[Finding]:
     """One finding per node: the same kernel log explains all deaths on a node."""
@@ -174,7 +180,7 @@ def _of_texts(case: Case) -> Iterator[Finding]:
         (Link(texts[0], "Ray reports the end of the process without a cause"),),
         explains=(Entity("actor-exit", ""),),
         severity="warning" if evidence.goes_on(case, texts[-1]) else None,
-        remedies=(_FIND, Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
+        remedies=(_find(), Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
         covers=(*texts, *case.of("driver.exception")),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
@@ -205,7 +211,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
-        remedies=(_find_on(exits[0].ip), *ended.retries(case, exits, _UNTIL_THEN)),
+        remedies=(_find(exits), *ended.retries(case, exits, _UNTIL_THEN)),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )

@@ -32,6 +32,7 @@ ELEMENTS = {
         "pre",
         "mark",
         "time",
+        "var",
         "h1",
         "h2",
         "h3",

@@ -21,6 +21,7 @@ ALERTS: dict[str, dict[str, Any]] = {
     for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     for each in group["rules"]
 }
+PAGES = Path(__file__).parents[2] / "docs" / "rules"
 PROMTOOL = shutil.which("promtool")
 S = 'SessionName="s"'
 NODE = f'{S},NodeAddress="10.0.0.2"'
@@ -127,13 +128,13 @@ def test_an_alert_names_its_rule(name: str) -> None:
     rule, notes = ALERTS[name]["labels"]["rule"], ALERTS[name]["annotations"]
     assert rules.find(rule) is not None
     assert notes["explain"] == f"raydoctor explain {rule}"
-    assert notes["page"] == f"rules/{rule}/"
+    assert notes["runbook_url"] == f"{{{{ $externalLabels.raydoctor_docs }}}}/rules/{rule}/"
+    assert (PAGES / f"{rule}.md").is_file(), "the site has this page as rules/NAME/"
     assert "raydoctor" in notes["description"]
 
 
 def promtool(folder: Path, name: str, series: Series, is_firing: bool) -> str:
     """What `promtool test rules` prints if the alert does not fire, or fires, as it should."""
-    assert PROMTOOL is not None
     # An absent series would make an alert silent by accident: promtool compares what fires.
     check = (
         f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)',
@@ -152,6 +153,12 @@ def promtool(folder: Path, name: str, series: Series, is_firing: bool) -> str:
             }
         ],
     }
+    return run_promtool(folder, document)
+
+
+def run_promtool(folder: Path, document: dict[str, Any]) -> str:
+    """What `promtool test rules` prints if a test of this document fails."""
+    assert PROMTOOL is not None
     file = folder / "test.yml"
     file.write_text(yaml.safe_dump(document))
     done = subprocess.run(
@@ -169,10 +176,44 @@ def test_an_alert(name: str, is_firing: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@pytest.mark.parametrize("site", ["https://docs.example/raydoctor", ""])
+def test_a_runbook_is_a_page_of_the_site_that_prometheus_names(site: str, tmp_path: Path) -> None:
+    """Prometheus itself makes the address: a label of its configuration, and the path of the page."""
+    name = "RayRequestInfeasible"
+    notes = {**ALERTS[name]["annotations"], "runbook_url": f"{site}/rules/infeasible-request/"}
+    labels = {**ALERTS[name]["labels"], "SessionName": "s"}
+    document = {
+        "rule_files": [str(FOLDER / "alerts.yml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "external_labels": {"raydoctor_docs": site} if site else {},
+                "input_series": [{"series": s, "values": v} for s, v in CASES[name][0].items()],
+                "alert_rule_test": [
+                    {
+                        "eval_time": "29m",
+                        "alertname": name,
+                        "exp_alerts": [{"exp_labels": labels, "exp_annotations": notes}],
+                    }
+                ],
+            }
+        ],
+    }
+    assert run_promtool(tmp_path, document) == ""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 @pytest.mark.parametrize(("kills", "is_firing"), [(12, True), (9, False)])
 def test_kills_before_the_first_scrape_count(kills: int, is_firing: bool, tmp_path: Path) -> None:
     series = {f'ray_memory_manager_worker_eviction_total{{{S},Name="train"}}': f"_x20 {kills}x10"}
     assert promtool(tmp_path, "RayMemoryKillLoop", series, is_firing) == ""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_restarts_are_seen_without_the_label_that_ray_2_9_lacks(tmp_path: Path) -> None:
+    series = {f'ray_actors{{{S},Name="A",State="RESTARTING"}}': "1x30"}
+    assert promtool(tmp_path, "RayActorsRestarting", series, True) == ""
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")

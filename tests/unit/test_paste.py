@@ -474,3 +474,22 @@ def test_the_language_of_a_step(step: str, kind: str) -> None:
 )
 def test_only_lines_that_belong_together_are_pasted_together(blocks: list[list[str]]) -> None:
     assert list(paste.blocks(step for block in blocks for step in block)) == blocks
+
+
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [
+        ("kubectl describe pod POD   # POD: its pod", "kubectl describe pod [POD]"),
+        ("export RAY_ADDRESS=HEAD:6379", "export RAY_ADDRESS=[HEAD]:6379"),
+        ("HANDLE = ray.get_actor('a')", "HANDLE = ray.get_actor('a')"),
+        ("echo $PATH", "echo $PATH"),
+        ("rm -rf /tmp/ray/session_OLD", "rm -rf /tmp/ray/[session_OLD]"),
+        ("f.remote(...); g(…)", "f.remote([...]); g([…])"),
+        (paste.shell("raydoctor cancel {task}", task="-rf"), "raydoctor cancel [TASK]"),
+    ],
+)
+def test_words_to_replace_are_parts_of_their_own(step: str, shown: str) -> None:
+    parts = list(paste.parts(step))
+    assert "".join(text for _, text in parts) == step
+    marks = {"fill-in": "[{}]", "code": "{}", "comment": ""}
+    assert "".join(marks[kind].format(text) for kind, text in parts) == shown

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import get_args
 
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from raydoctor.case import signals
 from raydoctor.case.rule import Example, Rule
 from raydoctor.diagnosis import rulecheck, unexplained
-from raydoctor.model import entities
+from raydoctor.model import entities, paste
+from raydoctor.model.values import Report
 from tests.helpers.examples import CATALOGUE, run_of
 
 SHARED = {*signals.FACTS, *unexplained.signals(())}
@@ -27,6 +29,26 @@ SHARED = {*signals.FACTS, *unexplained.signals(())}
 def test_rule(rule: Rule) -> None:
     """It is complete, its steps are quoted, its signals are found, its examples give what they say."""
     assert list(rulecheck.check(rule, CATALOGUE, run=run_of)) == []
+    words = {word for example in rule.examples for word in capitals(run_of(example)[0])}
+    unknown = {word for word in words if not NO_PLACEHOLDER.fullmatch(word)}
+    assert unknown == set(), "add them to paste.PLACEHOLDERS, or here"
+
+
+NO_PLACEHOLDER = re.compile(
+    r"(?:BAD|CUDA|FUNCTION|GLOO|HCCL|MASTER|MKL|NCCL|OMP|OPENBLAS|RAY|TORCH|VLLM)_\w+|PYTORCH_CUDA_ALLOC_CONF"
+    r"|HTTPS_PROXY|PYTHON(?:PATH|ASYNCIODEBUG)|VISIBLE_DEVICES|SERVE_(?:CONTROLLER|PROXY)_ACTOR"
+    r"|REDIS_OK|RAY|STACK_TRACE|(?:STRICT_)?(?:PACK|SPREAD)|ECC|ROW_REMAPPER|[CG]PU|MEMORY|VM|V?LLM|SBATCH"
+    r"|HANDLE|OK|ERROR|INFO|ALIVE|CREATED|ATTEMPT|NODE|CONT"
+)
+"""Words in capitals in lines to paste that stay as they are: variables, states, settings, our examples' names."""
+
+
+def capitals(report: Report) -> Iterator[str]:
+    """The words in capitals that a reader of the fixes could take for a placeholder."""
+    for step in (s for d in report.diagnoses for r in d.remedies for s in r.steps):
+        if paste.is_code(step):
+            code = "".join(part for kind, part in paste.parts(step) if kind == "code")
+            yield from re.findall(r"(?<![\w$-])[A-Z][A-Z_]+(?![\w%])", code)
 
 
 ABSENT = re.compile(

@@ -70,12 +70,12 @@ class Axis(NamedTuple):
                     "height": bottom - 20,
                 })  # fmt: skip
                 quiet = duration(piece.end - piece.begin)
-                yield el("text", {"class": "quiet", "x": middle, "y": 34}, f"⋯ {quiet}")
+                yield el("text", {"class": "quiet", "x": middle, "y": 30}, f"⋯ {quiet}")
         for at, form in self._ticks():
             x = self.x(at)
             yield el("path", {"class": "grid", "d": f"M{x:.1f} 20V{bottom:.0f}"})
             if x - last > 62:
-                yield el("text", {"x": min(x, WIDTH - 24), "y": 13}, text(moment(at, form)))
+                yield el("text", {"x": min(x, WIDTH - 30), "y": 13}, text(moment(at, form)))
                 last = x
 
     def _ticks(self) -> Iterator[tuple[float, str]]:

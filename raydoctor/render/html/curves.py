@@ -41,20 +41,16 @@ class _Curve(NamedTuple):
 
 
 def section(timeline: Timeline, shared: Axis | None) -> Markup | None:
-    """The charts and their table; None where nothing is known. `shared`: the axis of the timeline."""
+    """The charts and their table; None if no reading is close to its limit. `shared`: the timeline's axis."""
     curves = sorted(_curves(timeline), key=lambda c: (-_share(c.fullest), c.name))
-    if not curves:
-        return None
     shown = [c for c in curves if _is_telling(c)][:_CHARTS]
     kills = [m for m in timeline.marks if m.kind == "kill"]
     left = len(curves) - len(shown)
-    note = f"{plural(left, 'resource')} with lower peaks: see the table." if left else ""
     if not shown:
-        note = "No recorded reading is close to its limit."
-        if not any(c.readings[0].what == "memory" for c in curves):
-            note = "The logs record no reading of a node's memory. No other is close to its limit."
+        return None
+    note = f"{plural(left, 'resource')} with lower peaks: see the table." if left else ""
     return join([
-        el("p", "dim", "Between two readings the logs do not record how much was in use.") if shown else None,
+        el("p", "dim", "Between two readings the logs do not record how much was in use."),
         *(_figure(curve, kills, shared, n) for n, curve in enumerate(shown)),
         el("p", "dim", note) if note else None,
         folded("Readings as a table", _table(curves)),

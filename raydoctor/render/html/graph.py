@@ -79,7 +79,7 @@ def _boxes(group: HungGroup) -> tuple[dict[str, _Box], dict[str, str]]:
         first = same[0]
         name = first.work.label if len(same) == 1 else f"{len(same):,} × {first.work.name}"
         oldest = max(each.work.age for each in same)
-        age = f", {duration(oldest)}" if oldest else ""
+        age = f" for {duration(oldest)}" if oldest else ""
         style = "culprit" if id(first) in ends else ""
         boxes[key] = _Box(name, f"{first.kind}{age}", first.summary, style)
     for each in group.all:

@@ -19,6 +19,8 @@ _GROUPS = 40
 _MEMBERS = 300
 """Members that a table lists one by one; of more, those that do the same share a row."""
 _STACKS = 12
+_BRANCHES = 3
+"""Different stacks of which a flame graph shows more than the stacks themselves."""
 
 
 def render(view: HungView, of: str) -> str:
@@ -123,8 +125,9 @@ def _evidence(group: HungGroup) -> Iterator[Markup]:
 
 
 def _flame(groups: Iterable[HungGroup]) -> Markup | None:
-    drawn = flame.draw(_sampled(groups), "flame-title")
-    if drawn is None:
+    stacks = list(_sampled(groups))
+    drawn = flame.draw(stacks, "flame-title")
+    if drawn is None or len(set(stacks)) < _BRANCHES:
         return None
     return el(
         "div",

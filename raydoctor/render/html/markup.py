@@ -19,6 +19,7 @@ class Markup(str):
 
 
 Child = str | Markup | None
+_LONG_WORD = 24
 _VOID = ("meta", "link", "input", "br", "hr")
 
 
@@ -51,7 +52,9 @@ def _attribute(name: str, value: str | float | bool) -> str:
     return f' {name}="{text(" ".join(shown.split(chr(10))))}"'
 
 
-def table(caption: str, head: Iterable[str], rows: Iterable[Iterable[Child]]) -> Markup:
+def table(
+    caption: str, head: Iterable[str], rows: Iterable[Iterable[Child]], row_class: str = ""
+) -> Markup:
     """A table with a caption that a screen reader announces."""
     return el(
         "div", {"class": "scroll", "tabindex": 0, "role": "region", "aria-label": caption},
@@ -59,9 +62,15 @@ def table(caption: str, head: Iterable[str], rows: Iterable[Iterable[Child]]) ->
             "table", "",
             el("caption", "", caption),
             el("thead", "", el("tr", "", *(el("th", {"scope": "col"}, h) for h in head))),
-            el("tbody", "", *(el("tr", "", *(el("td", "", c) for c in row)) for row in rows)),
+            el("tbody", "", *(el("tr", row_class, *map(_cell, row)) for row in rows)),
         ),
     )  # fmt: skip
+
+
+def _cell(content: Child) -> Markup:
+    """A cell, whose words are broken only if one of them is too long for a column."""
+    is_long = any(len(word) > _LONG_WORD for word in (content or "").split())
+    return el("td", "long" if is_long else "", content)
 
 
 def folded(summary: Child, *children: Child, is_open: bool = False, name: str = "") -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raydoctor.model import paste
@@ -13,7 +13,7 @@ from raydoctor.render.html import curves, timeline
 from raydoctor.render.html.document import document
 from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
 from raydoctor.render.page import MAX_WIDTH, plain
-from raydoctor.render.report import telling, unlisted_gaps, verdict, zone_of
+from raydoctor.render.report import is_same_event, telling, unlisted_gaps, verdict, zone_of
 
 _FULL = 40
 """Incidents with their evidence; further ones take one row of a table each."""
@@ -48,7 +48,9 @@ def render(report: Report) -> str:
     is_one = len(roots) == 1
     parts = [
         _verdict(report, roots),
-        section("causes", "Consequences" if is_one else "Incidents", _tree(page, roots)),
+        section(
+            "causes", _below_title(page, roots[0]) if is_one else "Incidents", _tree(page, roots)
+        ),
         *_charts(report),
         section(
             "findings", "Evidence" if is_one else "Evidence and fixes", *_shortened(page), *findings
@@ -153,14 +155,19 @@ def _of(report: Report) -> str:
     begin, end = (_text.moment(at, "%Y-%m-%d %H:%M") for at in (info.begin, info.end))
     end = end[11:] if end[:11] == begin[:11] else end
     span = " to ".join(dict.fromkeys(filter(None, (begin, "" if begin.endswith(end) else end))))
-    parts = (markdown.name_of(info.path), *(drivers if len(drivers) == 1 else ()), span)
+    parts = (
+        f"report on {markdown.name_of(info.path)}",
+        *(drivers if len(drivers) == 1 else ()),
+        span,
+    )
     return ", ".join(filter(None, parts))
 
 
 def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
     badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
-    beside = [el("span", "dim", said) if said else None for said in (count, after)]
-    return el("p", "", badge, " ", _rule(root), beside[0], " ", when, " ", beside[1])
+    said = [el("span", "dim", each) for each in (count, after) if each]
+    rest = filter(None, (_rule(root), when, *said))
+    return el("p", "", badge, " ", join(rest, " · "))
 
 
 def _zone_or_end(report: Report, root: Diagnosis) -> str:
@@ -202,31 +209,50 @@ def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
     return el("ul", "tree", *items) if items else None
 
 
-def _branch(page: _Page, diagnosis: Diagnosis, seen: set[str]) -> Markup:
+def _below_title(page: _Page, parent: Diagnosis) -> str:
+    """What the diagnoses below one are: other sides of the same event, consequences, or both."""
+    below = [page.by_id[each] for each in parent.consequences if each in page.by_id]
+    are_parts = {is_same_event(parent, each) for each in below}
+    if are_parts == {True}:
+        return "Part of it"
+    return "Parts and consequences" if True in are_parts else "Consequences"
+
+
+def _as_part(parent: Diagnosis | None, diagnosis: Diagnosis) -> Markup | None:
+    is_part = parent is not None and is_same_event(parent, diagnosis)
+    return el("b", "dim", "part of it: ") if is_part else None
+
+
+def _branch(
+    page: _Page, diagnosis: Diagnosis, seen: set[str], parent: Diagnosis | None = None
+) -> Markup:
     head = el(
         "a", {"href": f"#{diagnosis.id}"},
         _badge(diagnosis.severity, diagnosis.severity), " ", el("code", "", diagnosis.rule),
     )  # fmt: skip
-    when, said = _when(diagnosis.first_at), el("span", "", _text.short_ids(diagnosis.headline))
+    said = el("span", "", _as_part(parent, diagnosis), _text.short_ids(diagnosis.headline))
     items = _below_in_tree(page, diagnosis, seen)
-    return el("li", "find", head, " ", when, " ", said, el("ul", "", *items) if items else None)
+    below = el("ul", "", *items) if items else None
+    return el("li", "find", head, " ", _when(diagnosis.first_at), " ", said, below)
 
 
 def _below_in_tree(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Markup]:
     below = _below(page, parent, seen)
-    return [item for same in _by_rule(below) for item in _branches(page, same, seen)]
+    return [item for same in _by_rule(below) for item in _branches(page, parent, same, seen)]
 
 
 def _below(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Diagnosis]:
-    """The consequences that the page does not have yet."""
+    """The consequences that the page does not have yet; those that are part of the same event first."""
     found = [i for i in dict.fromkeys(parent.consequences) if i in page.by_id and i not in seen]
     seen.update(found)
-    return [page.by_id[i] for i in found]
+    return sorted((page.by_id[i] for i in found), key=lambda each: not is_same_event(parent, each))
 
 
-def _branches(page: _Page, same: Sequence[Diagnosis], seen: set[str]) -> Iterator[Markup]:
+def _branches(
+    page: _Page, parent: Diagnosis, same: Sequence[Diagnosis], seen: set[str]
+) -> Iterator[Markup]:
     """Branches of one rule: each its own item, or all in one that can be unfolded."""
-    items = [_branch(page, each, seen) for each in same]
+    items = [_branch(page, each, seen, parent) for each in same]
     if len(items) <= _ALIKE:
         yield from items
         return
@@ -254,11 +280,11 @@ def _charts(report: Report) -> Iterator[Markup | None]:
 
 def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
     """An incident; the result has the headline and the fixes of the first one."""
-    count = f" {number}/{total}" if total > 1 else ""
+    count = f"incident {number} of {total}" if total > 1 else ""
     title = el("h3", {"id": f"{root.id}-title"}, root.headline if number > 1 else _rule(root))
     return el(
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
-        _headed(root, count) if number > 1 else None,
+        _headed(root, count) if total > 1 else None,
         title,
         remedies(root.remedies) if number > 1 else None,
         None if total == 1 else el("h4", "", "Evidence"),
@@ -279,22 +305,43 @@ def remedies(those: Sequence[Remedy], shown: int = 0) -> Markup | None:
     first = el("ol", "", *map(_remedy, those[: shown or None]))
     rest = [_remedy(each) for each in those[shown:]] if shown else []
     more = folded(
-        f"{_text.plural(len(rest), 'more fix', 'more fixes')}",
+        f"{_text.plural(len(rest), 'more step', 'more steps')}",
         el("ol", {"start": shown + 1}, *rest),
     )
-    return el("div", "remedies", el("h4", "", "Fix"), first, more if rest else None)
+    return el("div", "remedies", el("h4", "", "What to do"), first, more if rest else None)
 
 
 def _remedy(remedy: Remedy) -> Markup:
     risk = None if remedy.risk == "safe" else el("span", "badge", remedy.risk)
     steps = (
-        el("pre", "code", "\n".join(block)) if paste.is_code(block[0]) else el("p", "", *block)
+        _code(block) if paste.is_code(block[0]) else el("p", "", *block)
         for block in paste.blocks(remedy.steps)
     )
     link = None
     if remedy.doc.startswith("https://"):
         link = el("p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc))
     return el("li", "", el("b", "", remedy.title), " ", risk, *steps, link)
+
+
+def _code(block: Sequence[str]) -> Markup:
+    """Lines to paste, with the words that the reader replaces first marked, and named below; or advice."""
+    if all(step.startswith("# ") for step in block):
+        return join(el("p", "", step.removeprefix("# ")) for step in block)
+    lines, words = [], []
+    for step in block:
+        parts = list(paste.parts(step))
+        words += [word for kind, word in parts if kind == "fill-in" and word[0].isalpha()]
+        lines.append(join(_PARTS[kind](part) for kind, part in parts if part))
+    named = join((el("var", "", word) for word in dict.fromkeys(words)), ", ")
+    note = el("p", "dim", "Replace ", named, " first.") if words else None
+    return join([el("pre", "code", join(lines, "\n")), note])
+
+
+_PARTS: Mapping[paste.Part, Callable[[str], Child]] = {
+    "code": lambda part: part,
+    "fill-in": lambda part: el("var", "", part),
+    "comment": lambda part: el("span", "dim", part),
+}
 
 
 def _chain(page: _Page, diagnosis: Diagnosis) -> Markup:
@@ -361,11 +408,11 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
     """The consequences with their evidence, folded."""
     below = _below(page, parent, page.seen)
     if below:
-        yield el("h4", "", "Consequences")
+        yield el("h4", "", _below_title(page, parent))
     for each in below:
         summary = join([
             _badge(each.severity, each.severity), " ", _rule(each), " ", _when(each.first_at), " ",
-            _text.short_ids(each.headline),
+            _as_part(parent, each), _text.short_ids(each.headline),
         ])  # fmt: skip
         given: dict[str, str | float | bool] = {"id": each.id, "class": "find consequence"}
         if page.room <= 0:
@@ -374,10 +421,16 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
             yield el("div", given, summary, " ", where, *_consequences(page, each))
             continue
         body = join([
-            remedies(each.remedies), el("h4", "", "Evidence"), _chain(page, each), *_missing(each),
+            _own_fixes(each), el("h4", "", "Evidence"), _chain(page, each), *_missing(each),
         ])  # fmt: skip
         page.room -= len(body)
         yield el("details", given, el("summary", "", summary), body, *_consequences(page, each))
+
+
+def _own_fixes(consequence: Diagnosis) -> Markup | None:
+    """The fixes of a consequence, folded: it ends with its cause."""
+    fixes = remedies(consequence.remedies)
+    return folded("What to do if this happens without the cause above", fixes) if fixes else None
 
 
 def _shortened(page: _Page) -> Iterator[Markup]:
@@ -441,4 +494,4 @@ def _gap(gap: Gap) -> Markup:
 
 def _read(report: Report) -> str:
     name, said = markdown.read(report)
-    return f"Read {name}: {said}."
+    return f"What was read: {name}, {said}."

@@ -4,7 +4,6 @@
 
   for (const block of all("pre.code")) {
     const lines = block.textContent;
-    if (lines.split("\n").every((line) => line.startsWith("#"))) continue;
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy";
@@ -15,7 +14,8 @@
         button.textContent = "Copied";
       } catch {
         const range = document.createRange();
-        range.selectNodeContents(block.firstChild);
+        range.selectNodeContents(block);
+        range.setEndBefore(button);
         getSelection().removeAllRanges();
         getSelection().addRange(range);
         button.textContent = "Selected";
@@ -34,19 +34,28 @@
   addEventListener("hashchange", go);
   go();
 
-  // On a narrow screen, a chart begins at its first failure.
+  // On a narrow screen, a chart begins at its first failure, or at its first sign, and its names stay in view.
   for (const chart of all(".chart")) {
-    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use");
-    if (first && chart.scrollWidth > chart.clientWidth) {
+    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use")
+      || chart.querySelector(":is(.mark.sign, .mark.spill, .mark.restart) > use");
+    const svg = chart.querySelector("svg:not(.graph)");
+    if (!svg || chart.scrollWidth <= chart.clientWidth) continue;
+    const names = all(".name", svg);
+    names.forEach((name) => name.parentNode.append(name));
+    chart.addEventListener("scroll", () => {
+      const scale = svg.viewBox.baseVal.width / svg.clientWidth;
+      names.forEach((name) => name.setAttribute("transform", `translate(${chart.scrollLeft * scale} 0)`));
+    });
+    if (first) {
       const left = first.getBoundingClientRect().left - chart.getBoundingClientRect().left;
-      chart.scrollLeft = left - chart.clientWidth / 2;
+      chart.scrollLeft = left - chart.clientWidth * 0.8;
     }
   }
 
-  // On paper, everything is open.
+  // On paper, everything is open but what only a search needs, and records: the line that is quoted is enough.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details:not([open])");
+    closed = all("details:not([open], .record, .sharing)");
     closed.forEach((each) => { each.open = true; });
   });
   addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });
@@ -79,7 +88,8 @@
     for (const each of all("main section, .chain, article h4")) {
       const part = each.tagName === "H4" ? each.nextElementSibling : each;
       const those = part ? all(".find", part) : [];
-      each.hidden = those.length > 0 && those.every((item) => item.hidden);
+      const has_chart = part && part.querySelector(":scope > .chart");
+      each.hidden = !has_chart && those.length > 0 && those.every((item) => item.hidden);
     }
     document.getElementById("hits").textContent =
       words.length ? `${hits} ${hits === 1 ? "match" : "matches"}` : "";

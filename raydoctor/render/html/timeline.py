@@ -20,11 +20,11 @@ WORDS: Mapping[MarkKind, str] = {
     "death": "failed exit",
     "failure": "failure",
     "silent": "no reply",
-    "spill": "spill or full disk",
+    "spill": "write to disk",
     "restart": "restart or retry",
     "sign": "evidence",
     "start": "start",
-    "end": "expected end",
+    "end": "end",
 }
 _SHAPES: Mapping[MarkKind, str] = {
     "kill": "M-6-5H6L0 6Z",
@@ -47,8 +47,8 @@ _BEFORE = 600.0
 """Seconds before the first sign that the chart shows: the job's start is often among them."""
 _NEAR = 11.0
 """Distance within which marks of one kind are one mark."""
-_LETTER = 6.1
-"""Width of a letter beside a mark, at most."""
+_LETTER, _CAPITAL = 6.1, 2.4
+"""Width of a letter beside a mark, at most, and how much wider a capital is."""
 _LEAST = 30
 """Letters of a text that may be cut anywhere; a shorter one is cut behind its first clause."""
 _CLAUSE = pattern(r"[,:;] ")
@@ -88,7 +88,8 @@ class _Spot(NamedTuple):
     @property
     def when(self) -> str:
         ends = [_clock(m.at) for m in self.marks] + [_clock(m.until) for m in self.marks if m.until]
-        return " to ".join(dict.fromkeys((min(ends), max(ends))))
+        first, last = min(ends), max(ends)
+        return first if first == last else f"{first} to {last.removeprefix(first[:11])}"
 
 
 def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis | None]:
@@ -103,7 +104,7 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis
     earlier = [mark for mark in timeline.marks if mark.at < begin]
     note = ""
     if has_findings and not any(mark.kind in _GRAVE for mark in shown):
-        note = "Only starts and expected ends have a recorded time."
+        note = "Only starts and ends have a recorded time."
     elif earlier:
         note = (
             f"{_text.plural(len(earlier), 'earlier mark')}, long before the failure: see the table."
@@ -114,6 +115,7 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis
         _legend({spot.kind for _, those in spots for spot in those}),
         el("p", "dim", note) if note else None,
         folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
+        _sharing(timeline.lanes, timeline.marks, {row.name for row in rows if not row.is_shared}),
     ]), scale  # fmt: skip
 
 
@@ -311,14 +313,14 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
         left = max(x - 6, free)
         after, before = _words(spot, following - left), _words(spot, x + 6 - free)
         is_before = len(before) > len(after)
-        free = x + 14 if is_before or not after else left + 8 + len(after) * _LETTER
+        free = x + 14 if is_before or not after else left + 8 + _wide(after)
         words, at = (before, x + 6) if is_before else (after, left)
         yield _Label(spot, x, end, words, at, is_before)
 
 
 def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
     """Words above a mark, on a ground that hides the grid."""
-    wide = len(words) * _LETTER
+    wide = _wide(words)
     left = x - wide if style.endswith("before") else x
     yield el(
         "rect", {"class": "ground", "x": left - 2, "y": y - 21, "width": wide + 4, "height": 13}
@@ -331,16 +333,21 @@ def _words(spot: _Spot, room: float) -> str:
     count = f"×{spot.total:,}" if spot.total > 1 else ""
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE:
-        choices = [f"{count} {WORDS[spot.kind]}" if count else ""]
-    elif len(said) > 1:  # the count is not that of the first text
+        return ""
+    if len(said) > 1:  # the count is not that of the first text
         more = f" and {len(said) - 1:,} more"
         choices = [spot.text, said[0] + more, _clause(said[0]) + more, count]
     else:
         kind = WORDS[spot.kind] if spot.kind != "sign" else ""
-        fits = _text.cut(said[0], int(room / _LETTER) - len(count) - 1)
+        letter = _wide(said[0]) / len(said[0]) if said[0] else _LETTER
+        fits = _text.cut(said[0], int(room / letter) - len(count) - 1)
         several = (fits if len(fits) > _LEAST else said[0], _clause(said[0]), kind, "")
         choices = [f"{count} {words}".strip() for words in several]
-    return next((each for each in choices if len(each) * _LETTER <= room), "")
+    return next((each for each in choices if _wide(each) <= room), "")
+
+
+def _wide(words: str) -> float:
+    return len(words) * _LETTER + sum(each.isupper() or each == "×" for each in words) * _CAPITAL
 
 
 def _clause(text: str) -> str:
@@ -374,6 +381,35 @@ def _legend(kinds: set[MarkKind]) -> Markup:
         for kind, word in WORDS.items() if kind in kinds
     )  # fmt: skip
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
+
+
+def _sharing(lanes: Sequence[Lane], marks: Iterable[TimelineMark], own: set[str]) -> Markup | None:
+    """The nodes and processes without a lane of their own, each with its marks, for a search."""
+    of_lane: dict[str, dict[MarkKind, list[TimelineMark]]] = {}
+    for each in marks:
+        of_lane.setdefault(each.lane, {}).setdefault(each.kind, []).append(each)
+    names = {lane.id: lane.name for lane in lanes}
+    rows = [
+        (
+            lane.name,
+            names.get(lane.node, ""),
+            "; ".join(map(_brief, of_lane.get(lane.id, {}).values())) or "–",
+        )
+        for lane in lanes
+        if lane.kind != "cluster" and lane.name not in own
+    ]
+    if not rows:
+        return None
+    caption = f"Nodes and processes that share a lane ({len(rows):,})"
+    listed = table(caption, ("Name", "Node", "Marks"), rows, "find")
+    return folded(caption, listed, name="sharing")
+
+
+def _brief(marks: Sequence[TimelineMark]) -> str:
+    """Marks of one kind: when, how many, and the text of the first."""
+    spot = _Spot(0.0, marks[0].kind, tuple(marks))
+    count = f"{spot.total:,} × " if spot.total > 1 else ""
+    return f"{spot.when} {count}{_text.one_line(marks[0].text)}"
 
 
 def _table(
