@@ -80,8 +80,9 @@ class _Read:
 def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) -> Reading:
     """Read a capture once; `with_usage`: with readings of memory over time (`read/detail/usage.py`)."""
     files = capture.files
-    own = _read(files, list(signals), capture.report)
-    others = _readings(files, own.gaps)
+    signals = list(signals)
+    own = _read(files, signals, capture.report)
+    others = _readings(files, own.gaps, signals)
     events = own.events + [event for other in others for event in other.events]
     events += in_order(dumps.read(files, events, own.clock, own.gaps))
     if with_usage:
@@ -136,13 +137,15 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     )
 
 
-def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
+def _readings(
+    files: Mapping[Source, str], gaps: list[Gap], signals: list[Signal]
+) -> list[NodeReading]:
     """The readings of other nodes, which few captures contain."""
     if all(source.role != "reading" for source in files):
         return []
     from raydoctor.read import portable
 
-    return portable.read(files, gaps)
+    return portable.read(files, gaps, signals)
 
 
 def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) -> _Read:

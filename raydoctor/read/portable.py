@@ -18,10 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.entities import MEANINGS, Entity
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget, prefilter, scan
+from raydoctor.read.valid_fields import ValidFields
 
 FORMAT = 1
 _LIMIT = 256 << 20
@@ -144,16 +146,17 @@ def _without_empty(row: dict[str, Any], *kept: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- reading
 
 
-def load(data: bytes, folder: str = "") -> NodeReading:
+def load(data: bytes, folder: str = "", signals: Iterable[Signal] = ()) -> NodeReading:
     """A reading from its JSON lines; `folder` is prepended to paths and node labels.
 
-    Raises ValueError for another format; damaged rows are left out and counted in a gap.
+    `signals`: an event whose fields none of those of its kind can give is damaged. Damaged rows are left out
+    and counted in a gap. Raises ValueError for another format.
     """
     lines = data.splitlines()
     head = _object(lines[0]) if lines else None
     if head is None or head.get("reading") != FORMAT:
         raise ValueError("not a reading of this version of raydoctor")
-    loader = _Loader(folder)
+    loader = _Loader(folder, ValidFields(signals))
     for line in lines[1:]:
         loader.take(line)
     gaps = loader.gaps
@@ -173,7 +176,9 @@ def load(data: bytes, folder: str = "") -> NodeReading:
     )
 
 
-def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
+def read(
+    files: Mapping[Source, str], gaps: list[Gap], signals: Iterable[Signal]
+) -> list[NodeReading]:
     """The readings in a capture, by path; an unreadable one is a gap."""
     readings = []
     for source, file in files.items():
@@ -181,7 +186,7 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
             continue
         try:
             with open(file, "rb") as stream:
-                readings.append(load(stream.read(_LIMIT), source.node))
+                readings.append(load(stream.read(_LIMIT), source.node, signals))
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or f"damaged: {error}"
             gaps.append(Gap(source.path, f"could not be read: {why}"))
@@ -197,8 +202,9 @@ _DAMAGED = (
 class _Loader:
     """Rows -> values; invalid rows are counted."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, valid: ValidFields) -> None:
         self._folder = folder
+        self._valid = valid
         self.sources: list[Source] = []
         self.events: list[Event] = []
         self.endings: list[Event] = []
@@ -257,9 +263,12 @@ class _Loader:
             raise ValueError("no number of a source")
         text = _text(row, "text")
         cut = row.get("message", "")
-        fields = row.get("fields", {})
+        kind = _text(row, name)
+        fields = {str(key): str(value) for key, value in row.get("fields", {}).items()}
+        if not self._valid.has(kind, fields):
+            raise ValueError("fields that no signal gives")
         return Event(
-            kind=_text(row, name),
+            kind=kind,
             source=self.sources[number],
             line=_whole(row, "line") or 0,
             offset=_whole(row, "offset") or 0,
@@ -269,7 +278,7 @@ class _Loader:
             slack=_number(row, "slack") or 0.0,
             level=_text(row, "level"),
             pid=_whole(row, "pid"),
-            fields={str(key): str(value) for key, value in fields.items()},
+            fields=fields,
             entities=frozenset(_entities(row)),
             count=max(1, _whole(row, "count") or 1),
             sightings=tuple(self._event(r, "event", depth + 1) for r in row.get("sightings", ())),

@@ -11,6 +11,7 @@ from itertools import chain
 from threading import Lock
 from typing import Any
 
+from raydoctor.model.patterns import pattern
 from raydoctor.redact import addresses, decode, elements, literals, wrapped
 from raydoctor.redact.blocks import State, is_half
 from raydoctor.redact.lines import block_spans
@@ -64,6 +65,8 @@ class RedactionLedger:
         return tuple(secret.decode("utf-8", "replace") for secret in found[:_LEARNT])
 
 
+_ESCAPED_CONTROL = pattern(rb"\\(?:[bfnrt]|u00[01])")
+"""A control character inside a text of JSON."""
 _SHORT, _MOST_CLEAN = 400, 20_000
 """Characters of a string that is remembered as clean, and the number of such strings."""
 
@@ -134,7 +137,8 @@ class Redactor:
         found = list(literals.spans(data, self._literals))
         found += elements.spans(data, lambda element: block_spans(element, State()))
         clean = self._replaced(data, merged(found, data), 0, len(data), keeps_lines=False)
-        return clean.decode("utf-8", "surrogatepass").split("\0")
+        shown = clean.decode("utf-8", "surrogatepass").split("\0")
+        return [self.redact(each) if "\x1b" in each or "\n" in each else each for each in shown]
 
     def redact_stream(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Like `redact_bytes`, for a file that does not fit in memory; independent of the chunks' limits."""
@@ -181,15 +185,19 @@ class Redactor:
     def redact_rows(self, data: bytes) -> bytes:
         """Like `redact_bytes`, for a table with a JSON object per line, which stay valid JSON."""
         clean = self.redact_bytes(data)
-        if clean == data:
+        if clean == data and not _ESCAPED_CONTROL.search(data):
             return data
         lines = zip(data.split(b"\n"), clean.split(b"\n"), strict=True)
         return b"\n".join(self._row(before, after) for before, after in lines)
 
     def _row(self, before: bytes, after: bytes) -> bytes:
-        """A redacted line that is still valid JSON, if it was: a placeholder may have replaced a number."""
+        """A redacted line that is still valid JSON, if it was: a placeholder may have replaced a number.
+
+        Of a row whose texts have colours or several lines, each value is redacted by itself.
+        """
         comma = b"," if before.endswith(b",") else b""
-        if before == after or not before.startswith(b"{") or _is_json(after.removesuffix(b",")):
+        is_sound = before == after or _is_json(after.removesuffix(b","))
+        if not before.startswith(b"{") or (is_sound and not _ESCAPED_CONTROL.search(before)):
             return after
         try:
             row = json.loads(before.removesuffix(b","))

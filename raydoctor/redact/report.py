@@ -41,7 +41,8 @@ def _cleaned(value: Any, redactor: Redactor, seen: dict[int, Any]) -> Any:
         return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
     if isinstance(value, Remedy):
         # Remedies contain settings and their values (`env_vars={"OMP_NUM_THREADS": "1"}`), which must stay.
-        return replace(value, steps=tuple(_advised(step, redactor) for step in value.steps))
+        steps = tuple(_advised(step, redactor) for step in value.steps)
+        return replace(value, title=_advised(value.title, redactor), steps=steps)
     if isinstance(value, Event):
         # A report shows only an event's text and position.
         return _replaced(value, ("text", "message"), redactor, seen)

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.cluster import tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
@@ -285,7 +286,9 @@ def _spilled(case: Case, node: str) -> str:
     """Bytes that Ray has spilled to that disk: in its last state dump, else in total."""
     now = store.by_node(case, case.of("debug.state")).get(node, [])
     spilled = (
-        int(now[-1]["num_bytes_currently_spilled"] or 0) if now else store.spilled_bytes(case, node)
+        tables.whole(now[-1], "num_bytes_currently_spilled") or 0
+        if now
+        else store.spilled_bytes(case, node)
     )
     return f", with {size(spilled)} in spilled objects" if spilled >= evidence.GB else ""
 

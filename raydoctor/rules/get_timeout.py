@@ -173,7 +173,7 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
             shows = f"{wait.function} was running in the raylet's last state dump ({pids})"
             return f"the task was still running ({pids})", [Link(state, shows)], True
     for state in waiting.queued_at_the_end(case):
-        queue = int(state["grant_queue_length"] or state["dispatch_queue_length"])
+        queue = waiting.queue(state)
         holders = waiting.held_by(waiting.holders_in(state))
         if holders:
             one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"

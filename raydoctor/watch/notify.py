@@ -156,8 +156,24 @@ class _Webhook:
     def __init__(self, url: str) -> None:
         self._url = url
         self._host = _host(url)
+        self._late: queue.SimpleQueue[str] | None = None
+        """Of the last request that got no reply in time: its result, once it ends."""
 
     def send(self, document: str) -> str:
+        """Wait a limited time for the reply: a server that sends it byte by byte keeps each read alive."""
+        if self._late is not None and self._late.empty():
+            return f"{self._host} has not replied to the last notification yet"
+        reply: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(
+            target=lambda: reply.put(self._post(document)), name="webhook", daemon=True
+        ).start()
+        try:
+            return reply.get(timeout=_POST_S)
+        except queue.Empty:
+            self._late = reply
+            return f"{self._host} did not reply within {_POST_S:g} s"
+
+    def _post(self, document: str) -> str:
         headers = {"Content-Type": "application/json", "User-Agent": "raydoctor"}
         try:
             request = urllib.request.Request(self._url, document.encode(), headers)

@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ import psutil
 import pytest
 
 from raydoctor.act.tracking import watcher
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pidfds")
 
@@ -62,12 +61,9 @@ def started(home: dict[str, str]) -> list[psutil.Process]:
     return found
 
 
-def gone(home: dict[str, str], seconds: float = PATIENCE) -> None:
+def gone(home: dict[str, str]) -> None:
     """Wait until nothing is left."""
-    deadline = time.monotonic() + seconds
-    while left := started(home):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+    until(lambda: not started(home))
 
 
 def start(code: str, env: dict[str, str], *options: str, stream: int) -> subprocess.Popen[bytes]:
@@ -95,8 +91,9 @@ def test_a_killed_run_leaves_nothing_running(
     gone(home)
     os.close(ours)
     os.close(theirs)
-    audit = (tmp_path / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
-    lines = [json.loads(line) for line in audit]
+    audit = tmp_path / "state" / "raydoctor" / "audit.jsonl"
+    until(audit.exists)
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
     assert any(f"raydoctor (pid {running.pid})" in line["purpose"] for line in lines)
 
 

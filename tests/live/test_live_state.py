@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from urllib.request import Request, urlopen
 import psutil
 import pytest
 
+from raydoctor.act.audit import Audit
+from raydoctor.act.cancel import job
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster, Token
 from raydoctor.observe.collector.programs.peers import Access
@@ -24,6 +27,9 @@ from raydoctor.observe.collector.run import run
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.gcs import dashboard, gcs, metrics, state
 from raydoctor.observe.gcs.replies import Reply
+from raydoctor.observe.machine import clocks
+from raydoctor.observe.nodes import agents_logs
+from raydoctor.observe.preflight import probes
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock, limit, until
 
@@ -546,6 +552,45 @@ def test_a_server_that_drips_has_a_deadline_too() -> None:
         began = clock()
         assert dashboard.get(address, "/", 0.4).outcome == "timeout"
         assert clock() - began < 1
+
+
+SLOW_DASHBOARD: dict[str, Callable[[Cluster], object]] = {
+    "diagnose, hung, collect": lambda c: run(state.collectors(c, 5.0), 5.0),
+    "nodes' clocks": lambda c: list(clocks.offsets(c.dashboard_address, c.access(True), 2.0)),
+    "check": lambda c: probes._ask(c.dashboard_address, c.access(True)),
+    "cancel": lambda c: job._stop_submitted(c, "raysubmit_1", Audit("cancel", path=os.devnull)),
+    "logs of nodes": lambda c: agents_logs.fetch(
+        c.dashboard_address, c.access(True), "ab" * 28, "x", time.monotonic() + 4
+    ),
+}
+"""What asks a dashboard, by command. `watch` and `mcp` run these commands; `status` and `zombies` ask none."""
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized"])
+@pytest.mark.parametrize("ask", SLOW_DASHBOARD.values(), ids=SLOW_DASHBOARD)
+def test_a_dashboard_that_drips_holds_no_command(
+    ask: Callable[[Cluster], object], status: str
+) -> None:
+    """It completes a first reply late, and sends the others one byte at a time."""
+    is_first = True
+
+    def drip(peer: socket.socket, request: bytes) -> None:
+        nonlocal is_first
+        whole, is_first = is_first and b"authentication_mode" not in request, False
+        body = b"{}" if whole else b"x" * 1000
+        text = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        with suppress(OSError):
+            for byte in text:
+                peer.sendall(bytes([byte]))
+                time.sleep(0.03)
+
+    with server(drip) as address:
+        cluster = Cluster(
+            dashboard_address=address, typed=(address,), token=Token("t" * 20, "test")
+        )
+        began = clock()
+        ask(cluster)
+        assert clock() - began < 6  # 5 s are promised
 
 
 def test_every_request_says_who_asks() -> None:

@@ -339,6 +339,30 @@ def test_a_webhook(code: int) -> None:
     assert "SECRET" not in str(problems)
 
 
+def test_a_webhook_that_replies_byte_by_byte_does_not_hold_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notify, "_POST_S", 0.5)
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            link, _ = listener.accept()
+            with link, suppress(OSError):
+                link.recv(65536)
+                link.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not is_over.wait(0.05):
+                    link.sendall(b"a")
+
+        threading.Thread(target=drip, daemon=True).start()
+        webhook = notify.receiver(f"http://127.0.0.1:{listener.getsockname()[1]}/path")
+        try:
+            assert webhook.send("{}") == "127.0.0.1 did not reply within 0.5 s"
+            assert webhook.send("{}") == "127.0.0.1 has not replied to the last notification yet"
+        finally:
+            is_over.set()
+
+
 def test_a_server_that_does_not_speak_http_is_a_problem_and_no_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -359,9 +359,7 @@ def redacted(inspection: Inspection, redactor: Redactor) -> Inspection:
         return row
 
     return Inspection(
-        stacks=[
-            {**row, "awaits": redactor.redact(row.get("awaits", ""))} for row in inspection.stacks
-        ],
+        stacks=redactor.redact_json(inspection.stacks),
         variables=clean(inspection.variables),
         evaluated=clean(inspection.evaluated),
         chosen=clean(inspection.chosen),

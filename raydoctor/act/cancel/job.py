@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import time
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -20,7 +21,8 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import dashboard
 from raydoctor.observe.processes import proc
 
-_TIMEOUT = 10.0
+_TIMEOUT = 5.0
+"""Seconds that the dashboard has for all replies together."""
 
 
 def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bool = False) -> str:
@@ -41,10 +43,13 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     address = cluster.dashboard_address
     if not address:
         return f"the address of the dashboard is unknown. Run: {_by_hand(submission)}"
-    if other := _other_session(cluster, address):
+    deadline = time.monotonic() + _TIMEOUT
+    answer = dashboard.get(address, "/api/version", _TIMEOUT, cluster.access(True))
+    if other := _other_session(cluster, answer):
         return f"the dashboard at {address} belongs to another cluster ({other})"
-    path = f"/api/jobs/{quote(submission, safe='')}/stop"
-    answer = dashboard.request("POST", address, path, _TIMEOUT, cluster.access(True))
+    if answer.status:
+        path, left = f"/api/jobs/{quote(submission, safe='')}/stop", deadline - time.monotonic()
+        answer = dashboard.request("POST", address, path, max(0.1, left), cluster.access(True))
     if not answer.status:
         return f"the dashboard at {address} did not answer: {answer.detail or answer.outcome}"
     audit.write("job-stop", submission_id=submission, result=answer.status)
@@ -57,15 +62,14 @@ def _by_hand(submission: str) -> str:
     return paste.shell("ray job stop {submission}", submission=submission)
 
 
-def _other_session(cluster: Cluster, address: str) -> str:
+def _other_session(cluster: Cluster, version: dashboard.DashboardReply) -> str:
     """The session of that dashboard if it is not this cluster's: submission ids are not unique.
 
     Empty if either session is unknown: older versions of Ray do not report it.
     """
-    answer = dashboard.get(address, "/api/version", _TIMEOUT, cluster.access(True))
     name = ""
     with suppress(ValueError, AttributeError, RecursionError):
-        name = str(json.loads(answer.body or b"{}").get("session_name") or "")
+        name = str(json.loads(version.body or b"{}").get("session_name") or "")
     ours = _session(cluster)
     return name if name and ours and name != ours else ""
 

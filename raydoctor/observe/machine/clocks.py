@@ -74,7 +74,8 @@ def offsets(address: str, access: Access, timeout: float) -> Iterator[tuple[str,
     began = time.time()
     answer = dashboard.get(address, "/nodes?view=summary", timeout, access.without_token())
     if answer.status in (401, 403) and access.token:
-        answer = dashboard.get(address, "/nodes?view=summary", timeout, access)
+        left = max(0.05, began + timeout - time.time())
+        answer = dashboard.get(address, "/nodes?view=summary", left, access)
     ended = time.time()
     for node in _nodes(answer.body):
         now, raylet = node.get("now"), node.get("raylet") or {}

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap
-from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.cluster import Cluster, Token
 from raydoctor.observe.collector.run import ReportProgress, silent
 from raydoctor.observe.gcs.gcs import Child
 from raydoctor.observe.nodes import there
 from raydoctor.observe.processes import ownership
-from raydoctor.observe.processes.redact import Redactor, command_line, shared
+from raydoctor.observe.processes.redact import command_line, shared
 from raydoctor.observe.stacks import stacks, suspects
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.observe.stacks.stacks import ProcessToSample, Row
@@ -103,7 +103,7 @@ def inspect(cluster: Cluster, options: StackOptions, report: ReportProgress = si
     kinds = {row["pid"]: str(row["kind"]) for row in here}
     mine = {each.pid for each in chosen.here}
     found.stacks = [
-        _stack(row, known, kinds, row["pid"] in mine) for row in _redacted(rows, cluster)
+        _stack(row, known, kinds, row["pid"] in mine) for row in _redacted(rows, cluster.token)
     ]
     return found
 
@@ -133,13 +133,11 @@ def _stack(row: Row, known: Known, kinds: dict[int, str], is_here: bool) -> Stac
     kind = kinds.get(row["pid"], driver) if is_here else driver
     if kind not in ("worker", "driver"):
         kind = "process"
-    return Stack(
-        row,
-        kind,
-        tuple(known.tasks_of(worker)) if worker else (),
-        known.actor_of(worker, row["worker_pid"]) if worker else {},
-        is_here,
+    # Their names may hold secrets, as `options(name=…)` accepts any text.
+    tasks, actor = shared().redact_json(
+        [known.tasks_of(worker), known.actor_of(worker, row["worker_pid"])] if worker else [[], {}]
     )
+    return Stack(row, kind, tuple(tasks), actor, is_here)
 
 
 # ------------------------------------------------------------------ this machine
@@ -197,20 +195,10 @@ def _gaps(rows: Sequence[Row]) -> Iterator[Gap]:
         yield Gap(f"the stacks of {shown}", failed.reason, stacks.fix(failed.cause, pids[0]))
 
 
-def _redacted(rows: list[Row], cluster: Cluster) -> list[Row]:
-    redactor = shared([cluster.token.value] if cluster.token else [])
-    for row in rows:
-        _redact(row, redactor)
-    return rows
-
-
-def _redact(row: Row, redactor: Redactor) -> None:
-    """Redact the title and the locals, by their names and their form."""
-    row["title"] = redactor.redact(row["title"])
-    for thread in row["threads"]:
-        for frame in thread["frames"]:
-            if "locals" in frame:
-                frame["locals"] = redactor.redact_json(frame["locals"])
+def _redacted(rows: list[Row], token: Token | None = None) -> list[Row]:
+    """The rows without secrets in titles, names of threads and locals."""
+    redactor = shared([token.value] if token else [])
+    return [redactor.redact_json(row) for row in rows]
 
 
 # ------------------------------------------------------------------ other nodes
@@ -247,10 +235,7 @@ def respond(asked: dict[str, Any]) -> list[Row]:
     rows = stacks.rows(
         wanted, variables=options.variables, native=options.native, timeout=options.timeout
     )
-    redactor = shared()
-    for row in rows:
-        _redact(row, redactor)
-    return rows
+    return _redacted(rows)
 
 
 # ------------------------------------------------------------------ the cluster

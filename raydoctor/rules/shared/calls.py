@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.cluster import resources
+from raydoctor.cluster import resources, tables
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Subject
 from raydoctor.rules.shared import waiting
@@ -87,14 +87,14 @@ def _worker(case: Case, event: Event) -> Worker:
         pid=event.pid or 0,
         names=case.names.get(worker, ()),
         actor=event["actor"],
-        serving=int(event["serving"] or 0),
-        running=int(event["running"] or 0),
-        calling=int(event["calling"] or 0),
-        leases=int(event["leases"] or 0),
-        leased=int(event["leased"] or 0),
-        done=int(event["done"] or 0),
-        mean=float(event["mean"] or 0),
-        unmoved=float(event["unmoved"] or 0),
+        serving=tables.whole(event, "serving") or 0,
+        running=tables.whole(event, "running") or 0,
+        calling=tables.whole(event, "calling") or 0,
+        leases=tables.whole(event, "leases") or 0,
+        leased=tables.whole(event, "leased") or 0,
+        done=tables.whole(event, "done") or 0,
+        mean=tables.number(event, "mean") or 0.0,
+        unmoved=tables.number(event, "unmoved") or 0.0,
         peers=tuple(event["peers"].split()),
         is_async=bool(event["async"]),
         event=event,
@@ -129,9 +129,7 @@ class Blocked:
 
 def queued(dump: Event) -> int:
     """Requests that wait for resources on that raylet."""
-    if not int(dump["num_waiting_for_resource"] or 0):
-        return 0
-    return int(dump["grant_queue_length"] or dump["dispatch_queue_length"] or 0)
+    return waiting.queue(dump) if tables.whole(dump, "num_waiting_for_resource") else 0
 
 
 def blocked_in(dump: Event) -> list[Blocked]:

@@ -15,6 +15,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER, RAYLET
+from raydoctor.cluster import tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -142,7 +143,8 @@ def waiting_pulls(state: Event) -> Pulls | None:
     found = _PULLS.search(state.message)
     if not found:
         return None
-    removable = sum(int(state[k] or 0) for k in ("pinned_objects_size", "num_bytes_pending_spill"))
+    names = ("pinned_objects_size", "num_bytes_pending_spill")
+    removable = sum(tables.whole(state, name) or 0 for name in names)
     return Pulls(int(found["objects"]), int(found["wanted"]), int(found["available"]), removable)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, TRACEBACK, WORKER_DISCONNECTED
-from raydoctor.cluster import resources
+from raydoctor.cluster import resources, tables
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
@@ -467,9 +467,14 @@ def queued_at_the_end(case: Case) -> list[Event]:
     return [
         s
         for s in case.of("debug.state")
-        if int(s["num_waiting_for_resource"] or 0) > 0
-        and int(s["grant_queue_length"] or s["dispatch_queue_length"] or 0) > 0
+        if (tables.whole(s, "num_waiting_for_resource") or 0) > 0 and queue(s) > 0
     ]
+
+
+def queue(state: Event) -> int:
+    """The number of requests in a raylet's queue, whose name depends on Ray's version."""
+    names = ("grant_queue_length", "dispatch_queue_length")
+    return next(filter(None, (tables.whole(state, name) for name in names)), 0)
 
 
 def joined_after(case: Case, at: float | None) -> list[Event]:
