@@ -46,17 +46,16 @@ LONGEST = (
 
 ALL_FIXTURES = (
     "tests/fixtures/test_accuracy.py",
+    "tests/fixtures/test_fingerprints.py",
     "tests/fixtures/test_fixtures.py",
+    "tests/fixtures/test_schemas.py",
     "tests/fixtures/test_settings.py",
     "tests/unit/test_rules.py",
 )
 """Modules that read the reports on all fixtures or all examples of rules: one worker makes them once."""
 
 COMPUTING = (
-    "test_accuracy",
-    "test_fixtures",
-    "test_settings",
-    "test_rules",
+    *(Path(path).stem for path in ALL_FIXTURES),
     "test_paste",
     "test_attacks",
 )
