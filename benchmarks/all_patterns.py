@@ -97,7 +97,7 @@ def _inside(value: Any, depth: int) -> Iterator[tuple[str | bytes, int]]:
 
 
 def _of_sources() -> tuple[list[tuple[str, str | bytes, int]], Mapping[str, set[str]]]:
-    """(place, text, 0) of constants passed to `re` and `pattern`; the methods called on them and on variables."""
+    """(place, text, 0) of constants passed to `re` or `pattern`; the methods of each name and place."""
     called: list[tuple[str, str | bytes, int]] = []
     used: dict[str, set[str]] = defaultdict(set)
     for file in sorted(PACKAGE.rglob("*.py")):
