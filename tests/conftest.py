@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -115,6 +116,12 @@ class ByModule(LoadScopeScheduling):
             return "all fixtures"
         is_live = module.startswith("tests/live/")
         return "tests/live" if is_live and not workers.are_isolated() else module
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from thousands of collected tests: a fifth of the time of what computes."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
