@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from raydoctor.act.attach import by_gdb
 from tests.helpers import ROOT, skips, workers
+from tests.helpers.waiting import PATIENCE
 
 # For `benchmarks` and `fixtures`; last, so that the tests import the installed raydoctor.
 sys.path.append(str(ROOT))
@@ -68,8 +69,10 @@ def usable_gdb() -> None:
     """Skip where gdb is missing, or kills what it enters."""
     if not by_gdb.is_there():
         pytest.skip("gdb is not installed")
-    if not by_gdb.restores_registers():
-        pytest.skip("gdb cannot restore registers here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_gdb, "_TRIAL", PATIENCE)  # a busy machine is slow, and the answer is kept
+        if not by_gdb.restores_registers():
+            pytest.skip("gdb cannot restore registers here")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from raydoctor.act.tracking import watcher
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pidfds")
 
@@ -95,8 +95,9 @@ def test_a_killed_run_leaves_nothing_running(
     gone(home)
     os.close(ours)
     os.close(theirs)
-    audit = (tmp_path / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
-    lines = [json.loads(line) for line in audit]
+    audit = tmp_path / "state" / "raydoctor" / "audit.jsonl"
+    until(audit.exists)
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
     assert any(f"raydoctor (pid {running.pid})" in line["purpose"] for line in lines)
 
 
