@@ -97,7 +97,7 @@ def _inside(value: Any, depth: int) -> Iterator[tuple[str | bytes, int]]:
 
 
 def _of_sources() -> tuple[list[tuple[str, str | bytes, int]], Mapping[str, set[str]]]:
-    """(place, text, 0) of constants passed to `re` and `pattern`; the methods called on each variable."""
+    """(place, text, 0) of constants passed to `re` or `pattern`; the methods of each name and place."""
     called: list[tuple[str, str | bytes, int]] = []
     used: dict[str, set[str]] = defaultdict(set)
     for file in sorted(PACKAGE.rglob("*.py")):
@@ -110,7 +110,10 @@ def _of_sources() -> tuple[list[tuple[str, str | bytes, int]], Mapping[str, set[
             elif isinstance(node, ast.Call) and node.args and _is_of_re(node.func):
                 text = node.args[0]
                 if isinstance(text, ast.Constant) and isinstance(text.value, str | bytes):
-                    called.append((f"{file.relative_to(PACKAGE)}:{node.lineno}", text.value, 0))
+                    place = f"{file.relative_to(PACKAGE)}:{node.lineno}"
+                    called.append((place, text.value, 0))
+                    if isinstance(node.func, ast.Attribute):
+                        used[place].add(node.func.attr)
     return called, used
 
 

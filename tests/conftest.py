@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from raydoctor.act.attach import by_gdb
 from tests.helpers import ROOT, skips, workers
+from tests.helpers.waiting import PATIENCE
 
 # For `benchmarks` and `fixtures`; last, so that the tests import the installed raydoctor.
 sys.path.append(str(ROOT))
@@ -46,17 +48,16 @@ LONGEST = (
 
 ALL_FIXTURES = (
     "tests/fixtures/test_accuracy.py",
+    "tests/fixtures/test_fingerprints.py",
     "tests/fixtures/test_fixtures.py",
+    "tests/fixtures/test_schemas.py",
     "tests/fixtures/test_settings.py",
     "tests/unit/test_rules.py",
 )
 """Modules that read the reports on all fixtures or all examples of rules: one worker makes them once."""
 
 COMPUTING = (
-    "test_accuracy",
-    "test_fixtures",
-    "test_settings",
-    "test_rules",
+    *(Path(path).stem for path in ALL_FIXTURES),
     "test_paste",
     "test_attacks",
 )
@@ -68,8 +69,10 @@ def usable_gdb() -> None:
     """Skip where gdb is missing, or kills what it enters."""
     if not by_gdb.is_there():
         pytest.skip("gdb is not installed")
-    if not by_gdb.restores_registers():
-        pytest.skip("gdb cannot restore registers here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_gdb, "_TRIAL", PATIENCE)  # a busy machine is slow, and the answer is kept
+        if not by_gdb.restores_registers():
+            pytest.skip("gdb cannot restore registers here")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -116,6 +119,12 @@ class ByModule(LoadScopeScheduling):
             return "all fixtures"
         is_live = module.startswith("tests/live/")
         return "tests/live" if is_live and not workers.are_isolated() else module
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from thousands of collected tests: a fifth of the time of what computes."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,20 +1,30 @@
 """`ray start` without the daemons that WITHOUT names: each costs a second of a core, most of it for imports.
 
-    WITHOUT="monitor log_monitor agents" python start_ray.py start --head …
+    WITHOUT="monitor log_monitor agents" WORKER=absent/python python start_ray.py start --head …
 
 Names are those of the methods of Ray's `Node` that start them (2.60.0); a name that a version of Ray lacks has
-no effect there. A raylet has to have its agents: without `agents`, idle ones are in their place.
+no effect there. A raylet has to have its agents: without `agents`, idle ones are in their place. WORKER is the
+interpreter of workers. Subcommands of `ray` that are of no use here are not imported: half of the start.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ray._private import services
-from ray._private.node import Node
-from ray.scripts.scripts import main
+for subcommands in (
+    "ray.dashboard.modules.job.cli",
+    "ray.serve.scripts",
+    "ray.util.state.state_cli",
+):
+    sys.modules[subcommands] = None  # type: ignore[assignment]
+
+from ray._private import services  # noqa: E402
+from ray._private.node import Node  # noqa: E402
+from ray.scripts.scripts import main  # noqa: E402
 
 IDLE_AGENT = Path(__file__).with_name("idle_agent.sh")
 COMMANDS = ("--dashboard_agent_command", "--runtime_env_agent_command")
@@ -24,24 +34,28 @@ def _start_nothing(*_: object, **__: object) -> None:
     """In place of a method that starts a daemon."""
 
 
-def _start_idle_agents() -> None:
+def _start_leaner(changes: dict[str, Callable[[str], str]]) -> None:
+    """Change options of the daemons' command lines."""
     starts = services.start_ray_process
 
+    def changed(word: str) -> str:
+        option, _, value = word.partition("=")
+        return f"{option}={changes[option](value)}" if option in changes else word
+
     def start(command: list[str], *arguments: Any, **more: Any) -> Any:
-        return starts([_idle(word) for word in command], *arguments, **more)
+        return starts([*map(changed, command)], *arguments, **more)
 
     services.start_ray_process = start
 
 
-def _idle(word: str) -> str:
-    option, _, agent = word.partition("=")
-    return f"{option}=/bin/sh {IDLE_AGENT} {agent}" if option in COMMANDS else word
-
-
 if __name__ == "__main__":
-    for name in os.environ.pop("WITHOUT", "").split():
+    changes: dict[str, Callable[[str], str]] = {}
+    if worker := os.environ.pop("WORKER", ""):
+        changes["--python_worker_command"] = lambda command: f"{worker} {command.split(' ', 1)[1]}"
+    for name in os.environ.pop("WITHOUT").split():
         if name == "agents":
-            _start_idle_agents()
+            changes |= dict.fromkeys(COMMANDS, f"/bin/sh {IDLE_AGENT} ".__add__)
         else:
             setattr(Node, f"start_{name}", _start_nothing)
+    _start_leaner(changes)
     main()

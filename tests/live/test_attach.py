@@ -401,6 +401,7 @@ def test_what_did_not_come_in_time_never_comes(tmp_path: Path, audit: Audit) -> 
 def test_a_debugpy_that_does_not_start(tmp_path: Path, audit: Audit) -> None:
     (tmp_path / "debugpy.py").write_text("raise RuntimeError('broken on purpose')\n")
     with program("print('ready', flush=True); input()", PYTHONPATH=str(tmp_path)) as process:
+        until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
         with pytest.raises(NotAttachedError) as caught:
             entered(process.pid, audit)
         assert caught.value.why == "debugpy"

@@ -148,8 +148,13 @@ def ray() -> Iterator[RealRay]:
 
 @pytest.fixture(scope="module")
 def seen(ray: RealRay) -> Seen:
-    """What is brought in good health."""
-    return Seen(cluster_of(ray))
+    """What is brought in good health; on a busy machine, the agent has no metrics at first."""
+    for _ in range(20):
+        found = Seen(cluster_of(ray))
+        if not found.gaps:
+            break
+        time.sleep(1)
+    return found
 
 
 def settled(ray: RealRay, running: set[str], total: int) -> None:

@@ -166,7 +166,7 @@ class Clinic(NamedTuple):
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
     """First the busy program is alone, then beside what is stuck."""
     with real_ray() as ray:
-        ray.start(RESOURCES, lean=True, env=SOON)
+        ray.start(RESOURCES, lean=True, dashboard=False, agents=True, env=SOON)
         ray.run(BUSY)
         ray.wait_for("busy")
         time.sleep(now.AGE + 3)

@@ -204,7 +204,7 @@ def actor():
 def interrupted():
     tasks = [(value, (1,)), (loop, ()), (value, (2, 1000)), *[(value, (3, 1000))] * 6]
     later = threading.Timer(0.5, _thread.interrupt_main)
-    polling = poll(tasks, timeout=100, grace=0.5, on_result=lambda r: r.ok and later.start())
+    polling = poll(tasks, timeout=100, grace=5, on_result=lambda r: r.ok and later.start())
     began = time.monotonic()
     try:
         polling.results()

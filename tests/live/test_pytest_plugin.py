@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.real_ray import RETRIES, has_started
+from tests.helpers.real_ray import RETRIES, has_started, turn_to_start
 
 TESTS = """
 import os, time, pytest, ray
@@ -79,16 +80,17 @@ def run(folder: Path, tests: str, *options: str) -> str:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     output = ""
-    for _ in range(RETRIES):
-        output = subprocess.run(
-            [*command, "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), *options, "test_it.py"],
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        ).stdout  # fmt: skip
+    for attempt in range(RETRIES):
+        with turn_to_start() if attempt else nullcontext():
+            output = subprocess.run(
+                [*command, "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), *options, "test_it.py"],
+                cwd=folder,
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            ).stdout  # fmt: skip
         if has_started(output):
             break
     return output

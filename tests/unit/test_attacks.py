@@ -34,6 +34,8 @@ SMALL, QUICK_S, SLOWEST = 1024, 0.0002, 3
 """Of the attacks that take longer for so few characters, the slowest are tried with as many as a pattern can meet."""
 MOST_S = 1.0
 """Processor time for one text: what is quadratic with a small factor passes, anything worse does not."""
+SHORTER = 4
+"""A text of a quarter of the length comes first, which may take a sixteenth of the time: as what is quadratic."""
 HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) a.cc:1: "
 
 
@@ -48,17 +50,19 @@ def slow(tries: Callable[[str], object], tried: Iterable[Attack], size: int) -> 
     return [
         name
         for _, name, attack in sorted(costs, reverse=True)[:SLOWEST]
-        if takes_too_long(tries, attack.text(size))
+        if takes_too_long(tries, attack.text(size // SHORTER), MOST_S / SHORTER**2)
+        and takes_too_long(tries, attack.text(size))
     ]
 
 
-def takes_too_long(tries: Callable[[str], object], text: str) -> bool:
+def takes_too_long(tries: Callable[[str], object], text: str, seconds: float = MOST_S) -> bool:
+    began = thread_time()
     try:
         with cpu_limit(MOST_S):
             tries(text)
     except CpuTimeSpent:
         return True
-    return False
+    return thread_time() - began > seconds
 
 
 @pytest.mark.parametrize(("pattern", "is_slow"), [("a{0,50}b", False), ("a*a*b", True)])
