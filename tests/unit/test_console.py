@@ -247,6 +247,12 @@ def test_lines_of_equal_length_are_not_joined(line: str) -> None:
     assert rewritten("\n".join(lines)) == lines
 
 
+def test_a_label_that_a_paste_cuts_off_is_removed() -> None:
+    assert shown("(Worker pid=7) ValueError: x\n(Work") == ["(Worker pid=7) ValueError: x"]
+    assert shown("(Worker pid=7) loading\n(done") == ["(Worker pid=7) loading", "(done"]
+    assert shown("(Work") == ["(Work"]
+
+
 def test_the_newest_line_first_is_turned_round() -> None:
     lines = [f"2026-11-21 07:35:0{n},092\tINFO worker.py:1 -- {n}" for n in range(9)]
     assert rewritten("\n".join(reversed(lines))) == lines
