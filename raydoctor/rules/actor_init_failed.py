@@ -61,8 +61,8 @@ from raydoctor.rules.shared.traceback import Raised, parse
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
-    # Markdown removes the underscores of `__init__`, and people remove the ids.
-    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)\(\)(?: \(pid=(?P<pid>\d{1,20}), "
+    # Markdown removes the underscores of `__init__`, people remove the ids, and Ray 1.4 has no parentheses.
+    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)(?:\(\))?(?: \(pid=(?P<pid>\d{1,20}), "
     r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?|$)",
     re.MULTILINE,
 )
@@ -494,5 +494,11 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "RLlib restores an env runner, and quotes no error",
         _logged_by_rllib("Ray error, taking actor 2 out of service. The actor is being restarted."),
+    ),
+    console(
+        "Ray 1.4 prints the constructor without parentheses",
+        f"(pid=463) 2026-11-21 10:40:11,306\tERROR worker.py:414 -- {PRINTED.find}{_OPENING}ray::ModelServer.__init__ (pid=463, "
+        f"ip=10.0.0.2)\n{_BODY}\n",
+        says=("Actor ModelServer (pid 463)",),
     ),
 )

@@ -210,6 +210,16 @@ def test_a_shape_is_undone(pasted: str, plain: str) -> None:
     assert shown(pasted) == plain.split("\n")
 
 
+def test_a_notebooks_traceback_of_a_task_is_converted() -> None:
+    head = "RayTaskError(ValueError)                  Traceback (most recent call last)"
+    frame = "File /app/a.py:12, in main(x)"
+    assert shown(f"{head}\n{frame}\nValueError: x") == [
+        "Traceback (most recent call last):",
+        '  File "/app/a.py", line 12, in main',
+        "ValueError: x",
+    ]
+
+
 def test_drawn_tracebacks_become_pythons() -> None:
     rich = (
         "╭──────── Traceback (most recent call last) ────────╮\n"
