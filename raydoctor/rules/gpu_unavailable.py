@@ -655,11 +655,6 @@ _NO_GPUS = NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "")
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "vLLM prints the placement group with its class",
-        DRIVER_OUTSIDE.sample.replace("b2" * 18, f"PlacementGroupID({'b2' * 18})") + "\n",
-        says=("no GPU on the node where vLLM's driver runs",),
-    ),
-    console(
         "an actor without num_gpus uses CUDA",
         _INIT,
         says=("Rollout (pid 463)", "num_gpus=1"),
@@ -688,6 +683,11 @@ EXAMPLES: tuple[Example, ...] = (
         "Ray put vLLM's whole placement group on other nodes",
         f"{DRIVER_OUTSIDE.sample}\n",
         says=("Ray allocated no GPU on the node where vLLM's driver runs",),
+    ),
+    console(
+        "vLLM prints the placement group with its class",
+        DRIVER_OUTSIDE.sample.replace("b2" * 18, f"PlacementGroupID({'b2' * 18})") + "\n",
+        says=("no GPU on the node where vLLM's driver runs",),
     ),
     console(
         "a launcher reports the sizes that vLLM asserts",
