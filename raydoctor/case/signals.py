@@ -149,8 +149,8 @@ NODE_DEAD = (
     Signal(
         "node.dead",
         "The node with node id: ",
-        rf"The node with node id: (?P<node>{_N}|\S.{{0,60}}?) and address: (?P<ip>\S+|\S.{{0,60}}?) and node name: "
-        r"(?P<name>\S+|\S.{0,60}?) has been marked dead because",
+        rf"The node with node id: (?P<node>{_N}|\S.{{0,60}}?) and (?:address|ip): (?P<ip>\S+|\S.{{0,60}}?)"
+        r"(?: and node name: (?P<name>\S+|\S.{0,60}?))? has been marked dead because",
         (*GCS, "event", "raylet-echo", "gcs-echo"),
         f"The node with node id: {_n} and address: 127.0.0.1 and node name: 127.0.0.1 has been marked dead "
         "because the detector has missed too many heartbeats from it.",

@@ -30,6 +30,15 @@ LAUNCH_FAILED = Signal(
     ":event_summary:Failed to launch 2 node(s) of type cpu-small. (VcpuLimitExceeded): You have requested more vCPU capacity than your "
     "current vCPU limit of 8 allows.", fold=("type", "category"),
 )  # fmt: skip
+INSTANCES_FAILED = Signal(
+    LAUNCH_FAILED.kind, "Launching instances failed: NewInstances[",
+    r"Launching instances failed: NewInstances\[(?P<type>[^;\]\n]{1,100});num:(?P<count>\d+)[^\]\n]{0,200}\][^\n]{0,1000}?"
+    r"api error (?P<category>\w{1,100}): (?P<why>[^\n]*)", (*_SAID, *DRIVER),
+    "[autoscaler] Launching instances failed: NewInstances[m5.large;num:2;all:false]: could not launch any instances: operation error "
+    "EC2: RunInstances, api error InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity.",
+    fold=("type", "category"),
+)  # fmt: skip
+"""Anyscale's autoscaler."""
 ATTEMPT_FAILED = Signal(
     "autoscaler.attempt_failed", "create_instances: Attempt failed with ",
     r"^create_instances: Attempt failed with An error occurred \((?P<category>\w+)\) when calling the (?P<call>\w+) operation"

@@ -44,11 +44,13 @@ _RAYS_FAILURE = pattern(
     r".{0,300} with the following error:\s*$"
 )
 """Above another process's traceback: `The agent on node … failed with the following error:`."""
+_IGNORED = "Exception ignored in"
+"""Above the traceback of an exception that a finalizer or a callback raised: the program continues."""
 _NOISE = (
     *("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:"),
     # What other programs print after the end of this one: experiment trackers, launchers, Python at exit.
     *("wandb: ", "srun: ", "slurmstepd: ", "make: *** ", "make[", "ERROR conda.cli.main_run:"),
-    *("Exception ignored in", "Warning: WARNING: destroy_process_group() was not called"),
+    *(_IGNORED, "Warning: WARNING: destroy_process_group() was not called"),
     "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace",
 )
 _AT_EXIT = pattern(
@@ -173,8 +175,8 @@ def _own_lines(
 
 
 def _quoting(state: str, text: str) -> str:
-    """The part of a traceback that Ray quotes: announced, frame or exception; else empty."""
-    if _RAYS_FAILURE.match(text):
+    """A traceback that Ray quotes or Python ignores: announced, then its frame or exception; else empty."""
+    if _RAYS_FAILURE.match(text) or text.startswith(_IGNORED):
         return "announced"
     if state == "announced":
         return "frame" if text.startswith(_TRACEBACK) else ""

@@ -92,6 +92,7 @@ _QUOTING = (
     "Status message: runtime_env setup failed: ",
     "ray.train.WorkerGroupError: ",
     "ray.train.v2.api.exceptions.WorkerGroupError: ",
+    "Training failed due to worker errors:",
     "Graceful shutdown of backend failed. ",
     "Failed to send resource request for ",
     "Exception when allocating ",

@@ -30,6 +30,7 @@ returned and the actor died later (`actor-killed`, `actor-restart-loop`).
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -60,9 +61,10 @@ from raydoctor.rules.shared.traceback import Raised, parse
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
-    # Markdown removes the underscores of `__init__`.
-    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)\(\) \(pid=(?P<pid>\d{1,20}), "
-    r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
+    # Markdown removes the underscores of `__init__`, people remove the ids, and Ray 1.4 has no parentheses.
+    r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)(?:\(\))?(?: \(pid=(?P<pid>\d{1,20}), "
+    r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?|$)",
+    re.MULTILINE,
 )
 _LONGEST = 160
 """Characters of an exception that a headline has room for."""
@@ -101,6 +103,17 @@ PRINTED = Signal(
     extent="record",
 )
 """In the output of the actor's own process (2.3 to 2.60)."""
+
+QUOTED = Signal(
+    PRINTED.kind,
+    "raised in its creation task, ray::",
+    r"^(?!ray\.exceptions\.|Exception raised in creation|Formatted )[^\n]{1,200}?"
+    r"(?P<what>The actor died because of an error raised in its creation task, ray::.*)",
+    (*DRIVER, "worker-echo"),
+    f"Ray error, taking actor 2 out of service. {_TEXT}",
+    extent="record",
+)
+"""In a message of a library that logs the error of a call: RLlib's `utils/actor_manager.py`, 2.2 to 2.60."""
 
 UNPICKLED = Signal(
     "actor.not_unpickled",
@@ -146,6 +159,7 @@ class _Failure:
         ERROR_TEXT,
         LOGGED,
         PRINTED,
+        QUOTED,
         UNPICKLED,
         TRACEBACK,
     ),
@@ -180,9 +194,12 @@ def _failures(case: Case) -> list[_Failure]:
         text = f"{_OPENING}{event.message}" if id(event) in beheaded else event["what"]
         creation = _CREATION.search(text)
         direct = event.kind != "driver.exception" or text.startswith(_OPENING)
-        if not creation or not direct or case.torn_down(event):
+        logged = event.kind != PRINTED.kind or event.level or event.message.startswith(PRINTED.find)
+        if not creation or not (direct and logged) or case.torn_down(event):
             continue
-        actor = creation["actor"] or f"{creation['ip']}/{creation['pid']}"
+        actor = (
+            creation["actor"] or f"{creation['ip'] or ''}/{creation['pid'] or creation['class']}"
+        )
         if actor not in by_actor:
             by_actor[actor] = _Failure(actor=creation["actor"] or "")
             found.append(by_actor[actor])
@@ -224,7 +241,7 @@ def _complete(failure: _Failure, text: str) -> None:
     if not creation:
         return
     failure.name = creation["class"].rpartition(":")[2]
-    failure.pid = failure.pid or int(creation["pid"])
+    failure.pid = failure.pid or (int(creation["pid"]) if creation["pid"] else None)
     failure.actor = failure.actor or creation["actor"] or ""
     failure.raised = failure.raised or parse(
         text[creation.start() + len("raised in its creation task, ") :]
@@ -390,6 +407,12 @@ def _exit_line(worker: str, text: str) -> str:
     )
 
 
+def _logged_by_rllib(text: str) -> str:
+    line, _, below = text.partition("\n")
+    head = f"(PPO pid=12) 2026-11-21 10:40:11,306\tERROR actor_manager.py:507 -- {line}\n"
+    return head + "".join(f"(PPO pid=12) {each}\n" for each in below.splitlines())
+
+
 EXAMPLES: tuple[Example, ...] = (
     console(
         "Tune's list of a trial's failures, without Ray's sentence above the error",
@@ -457,5 +480,25 @@ EXAMPLES: tuple[Example, ...] = (
             )
         ),
         says=("(pid 463)", "read_header (serve.py:25)"),
+    ),
+    console(
+        "RLlib logs the error of an env runner's constructor",
+        _logged_by_rllib(f"Ray error ({_TEXT}), taking actor 2 out of service."),
+        says=("(pid 463)", "read_header (serve.py:25)"),
+    ),
+    console(
+        "the head of the error has lost its ids",
+        f"{PRINTED.find}{_OPENING}ray::ModelServer.__init__()\n{_BODY}\n",
+        says=("Actor ModelServer could not be created", "read_header (serve.py:25)"),
+    ),
+    console(
+        "RLlib restores an env runner, and quotes no error",
+        _logged_by_rllib("Ray error, taking actor 2 out of service. The actor is being restarted."),
+    ),
+    console(
+        "Ray 1.4 prints the constructor without parentheses",
+        f"(pid=463) 2026-11-21 10:40:11,306\tERROR worker.py:414 -- {PRINTED.find}{_OPENING}ray::ModelServer.__init__ (pid=463, "
+        f"ip=10.0.0.2)\n{_BODY}\n",
+        says=("Actor ModelServer (pid 463)",),
     ),
 )

@@ -76,8 +76,8 @@ SIGTERM = Signal(
 )  # fmt: skip
 
 NOT_STARTED = Signal(
-    "dashboard.not_started", "Failed to start the dashboard ",
-    r"^Failed to start the dashboard (?:, return code (?P<code>-?\d+))?\s*$", DRIVER,
+    "dashboard.not_started", "Failed to start the dashboard",
+    r"^Failed to start the dashboard(?: ?, return code (?P<code>-?\d+))?\s*$", DRIVER,
     "Failed to start the dashboard , return code 1",
 )  # fmt: skip
 """`start_api_server` in `_private/services.py`, 2.9 to 2.60; without a code the dashboard was not ready in time."""
@@ -507,5 +507,15 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/dashboard.log": _UP,
             **_live("ok", ("dashboard", "S"), ("gcs_server", "S"), ("raylet", "S")),
         },
+    ),
+    console(
+        "a paste without the space at the end of Ray's line",
+        "2026-11-21 07:44:06,259\tERROR services.py:1207 -- Failed to start the dashboard\n"
+        "2026-11-21 07:44:06,260\tERROR services.py:1232 -- Error should be written to 'dashboard.log' or 'dashboard.err'.\n",
+        says=("it was not ready in time",),
+    ),
+    console(
+        "a program that reports its own dashboard",
+        "Failed to start the dashboard of the shop\nFailed to start the dashboard\n",
     ),
 )

@@ -42,6 +42,7 @@ from raydoctor.rules.shared.cluster import (
     DAEMON_CRASH,
     GCS_DOC,
     GCS_LOST,
+    GCS_LOST_CHECK,
     GCS_STREAM_LOST,
     REDIS_FAILED,
     fatal_reason,
@@ -65,6 +66,7 @@ from raydoctor.rules.shared.live.daemons import Missing
     daemons_record=True,
     looks_for=(
         GCS_LOST,
+        GCS_LOST_CHECK,
         *GCS_STREAM_LOST,
         GCS_SIGTERM,
         CHECK_FAILED,
@@ -493,5 +495,14 @@ EXAMPLES: tuple[Example, ...] = (
         "PC: @     0x55d2f3a3c1d4  (unknown)  ray::gcs::GcsClient::Connect()\n"
         "    @     0x55d2f3a3d2a1       1200  ray::gcs::GcsRpcClient::CheckChannelStatus()\n",
         roots=("worker-native-crash",),
+    ),
+    console(
+        "the check of Ray 2.0 to 2.4 that fails where the GCS does not answer",
+        f"(raylet) [2026-11-21 07:42:11,775 C 304 304] (raylet) gcs_rpc_client.h:537:  {GCS_LOST_CHECK.sample}\n",
+        says=("gone or out of reach for 60 s",),
+    ),
+    console(
+        "a task quotes that check",
+        f"(audit pid=12) seen yesterday: {GCS_LOST_CHECK.sample}\n",
     ),
 )

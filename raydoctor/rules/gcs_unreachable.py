@@ -61,7 +61,13 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
-from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST, GCS_LOST_CUT
+from raydoctor.rules.shared.cluster import (
+    AGENT_FAILED,
+    GCS_DOC,
+    GCS_LOST,
+    GCS_LOST_CHECK,
+    GCS_LOST_CUT,
+)
 from raydoctor.rules.shared.connect import (
     CONNECTED,
     CONNECTING,
@@ -200,7 +206,7 @@ _AROUND = 60.0
     explains=("gcs-away", "gcs-lost", "job", "node", "raylet"),
     caused_by=("gcs", "host"),
     looks_for=(
-        *(GCS_LOST, GCS_LOST_CUT, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
+        *(GCS_LOST, GCS_LOST_CHECK, GCS_LOST_CUT, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
         *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
         *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _UNANSWERED, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),

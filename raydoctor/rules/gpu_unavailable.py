@@ -114,7 +114,7 @@ DRIVER_HAS_NONE = Signal(
 )  # fmt: skip
 DRIVER_OUTSIDE = Signal(
     "gpu.driver_has_none", " is not included in a placement group ",
-    LINE_START + r"RuntimeError: driver node id \w{1,60} is not included in a placement group \w{1,60}\. Node id -> bundles", OUTPUT,
+    LINE_START + r"RuntimeError: driver node id \w{1,60} is not included in a placement group (?:\w{1,40}\()?\w{1,60}\)?\. Node id -> bundles", OUTPUT,
     f"RuntimeError: driver node id {'a1' * 28} is not included in a placement group {'b2' * 18}. Node id -> bundles "
     "{'c3': [{'GPU': 1.0}]}. You don't have enough GPUs available in a current node. Check `ray status` and `ray list nodes` to see if "
     "you have available GPUs in a node before starting an vLLM engine.",
@@ -683,6 +683,11 @@ EXAMPLES: tuple[Example, ...] = (
         "Ray put vLLM's whole placement group on other nodes",
         f"{DRIVER_OUTSIDE.sample}\n",
         says=("Ray allocated no GPU on the node where vLLM's driver runs",),
+    ),
+    console(
+        "vLLM prints the placement group with its class",
+        DRIVER_OUTSIDE.sample.replace("b2" * 18, f"PlacementGroupID({'b2' * 18})") + "\n",
+        says=("no GPU on the node where vLLM's driver runs",),
     ),
     console(
         "a launcher reports the sizes that vLLM asserts",

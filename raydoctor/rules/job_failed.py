@@ -217,11 +217,11 @@ def _lost_with(case: Case, job: jobs.Submission) -> Iterator[Entity]:
 
 
 def _inside(case: Case, ending: Event) -> list[Event]:
-    """Events in the traceback that ended a program, or else in the record of its last line."""
+    """Events in the traceback that ended a program, and the record that its first or last line is part of."""
 
     def is_in(event: Event) -> bool:
-        if ending["ended_by"]:
-            return event.offset >= ending.offset
+        if ending["ended_by"] and event.offset >= ending.offset:
+            return True
         return event.line <= ending.line <= event.line + event.text.count("\n")
 
     of_program = (e for e in case.events if not e.kind.startswith("submission."))
@@ -232,14 +232,15 @@ def _inside(case: Case, ending: Event) -> list[Event]:
 
 
 def _of_status_message(case: Case, message: Event) -> Finding:
-    code = int(message["code"])
-    name = jobs.signal_of(code)
+    code = int(message["code"]) if message["code"] else None
+    name = jobs.signal_of(code) if code is not None else ""
+    how = "because its command failed" if code is None else f"with exit code {code}"
     ending = case.endings.get(message.source)
     inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is message.source]
     return Finding(
-        f"The submitted job failed with exit code {code}" + (f" ({name})" if name else ""),
+        f"The submitted job failed {how}" + (f" ({name})" if name else ""),
         (
-            Link(message, "ray job submit printed the exit code"),
+            Link(message, "ray job submit printed the status of the job"),
             *((Link(ending, "the job's output ends here"),) if ending else ()),
         ),
         explains=(Entity("submission", ""),),
@@ -285,7 +286,8 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         return None
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
-    if any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_certain):
+    is_known = is_certain and not _is_passed_on(raised)
+    if any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_known):
         return None
     if _is_retried(case, ending):
         return None
@@ -305,6 +307,18 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
+    )
+
+
+def _is_passed_on(raised: Raised) -> bool:
+    """Whether a traceback that is cut off ends in a wait for Ray, which then raises the error of something else."""
+    last = raised.frames[-1] if raised.frames else None
+    if raised.type or last is None:
+        return False
+    return (
+        "ray.get(" in last.code
+        or "/site-packages/ray/" in last.file
+        or "/ray/python/ray/" in last.file
     )
 
 
@@ -746,5 +760,20 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "D:\\venv\\Lib\\site-packages\\ray\\scripts\\scripts.py", line 2800, in main\n    return cli()\n',
         roots=("dashboard-died",),
         consequences=("job-failed",),
+    ),
+    console(
+        "up to 2.6, ray job submit prints no exit code",
+        f"/bin/sh: 1: train.py: not found\n{jobs.OLD_STATUS_MESSAGE.sample}\n/bin/sh: 1: train.py: not found\n",
+        says=("The submitted job failed because its command failed",),
+    ),
+    console(
+        "the driver waits for a worker whose exception is known, and the console cuts its own off",
+        _prefixed(
+            "(Trainer pid=7) ",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        )
+        + 'Traceback (most recent call last):\n  File "/app/train.py", line 21, in <module>\n    main()\n'
+        '  File "/app/train.py", line 10, in main\n    ray.get(\n',
+        roots=("cuda-oom",),
     ),
 )

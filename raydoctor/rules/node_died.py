@@ -390,4 +390,10 @@ EXAMPLES: tuple[Example, ...] = (
         "task retried by hand: ok\n",
         severity="warning",
     ),
+    console(
+        "Ray 1.x names the node by its address only",
+        f"2026-11-21 07:35:03,092\tWARNING worker.py:1462 -- The node with node id: {'4' * 56} and ip: 10.0.0.3 has been marked dead "
+        "because the detector has missed too many heartbeats from it.\n",
+        says=("Node 10.0.0.3 died",),
+    ),
 )

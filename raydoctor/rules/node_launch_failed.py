@@ -62,7 +62,7 @@ _ADVICE = (
     rank=77,
     explains=("autoscaler",),
     looks_for=(
-        autoscaler.LAUNCH_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
+        autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -224,5 +224,10 @@ EXAMPLES: tuple[Example, ...] = (
             f"{_STAMP.format('19:53')}{autoscaler.STARTED.sample}\n",
             **QUIET_LOGS,
         },
+    ),
+    console(
+        "Anyscale's autoscaler finds no machine",
+        f"{autoscaler.INSTANCES_FAILED.sample}\n",
+        says=("m5.large", "InsufficientInstanceCapacity", "another zone"),
     ),
 )

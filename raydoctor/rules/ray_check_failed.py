@@ -36,14 +36,17 @@ from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.cluster import is_fatal, spelled
+from raydoctor.rules.shared.cluster import GCS_LOST_CHECK, is_fatal, spelled
 from raydoctor.rules.shared.crash import CHECK, NATIVE_STACK, checks_of_processes
 
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
 
-_OF_OTHERS = ("Failed to start the grpc server", "find an authentication token.")
-"""Checks that `port-conflict` and `auth-token` report."""
+_OF_OTHERS = (
+    *("Failed to start the grpc server", "find an authentication token."),
+    GCS_LOST_CHECK.find,
+)
+"""Checks that `port-conflict`, `auth-token` and `gcs-unreachable` report."""
 
 
 @rule(

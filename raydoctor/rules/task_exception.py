@@ -35,12 +35,13 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, TRACEBACKS
+from raydoctor.case.signals import DRIVER, OUTPUT, RAY_EXCEPTION, TRACEBACKS
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
+from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import METHOD_FAILED, failures, is_recorded, task_of
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
@@ -57,7 +58,7 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
-from raydoctor.rules.shared.traceback import cut_off
+from raydoctor.rules.shared.traceback import cut_off, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
@@ -74,6 +75,20 @@ _ENGINE_FAILED = Signal(
     "AsyncLLM output_handler failed.",
 )  # fmt: skip
 """vLLM's words for the end of its engine (`v1/engine`, 0.7 and later). A paste may have lost the beginning of the traceback."""
+_RECREATED = Signal(
+    "task.worker_recreated", "Worker exception, recreating: ",
+    r"^Worker exception, recreating: (?P<what>[^\n]{1,1000})", OUTPUT,
+    "Worker exception, recreating: 'vf_preds'", fold=("what",),
+)  # fmt: skip
+_RECREATIONS = (
+    _RECREATED,
+    Signal(
+        _RECREATED.kind, "Worker exception caught during `apply()`: ",
+        r"^Worker exception caught during `apply\(\)`: (?P<what>[^\n]{1,1000})", OUTPUT,
+        "Worker exception caught during `apply()`: 'vf_preds'", fold=("what",),
+    ),
+)  # fmt: skip
+"""RLlib's `utils/actor_manager.py`, with the traceback below it: 2.3 to 2.34, and later."""
 _SHOWS = (
     "Ray prints the failed call, and the console ends within its traceback",
     "Ray prints the failed result, which the program never fetched",
@@ -91,7 +106,7 @@ _PASSING = (
     rank=50,
     explains=("task-error",),
     caused_by=("disk",),
-    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED),
+    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, *_RECREATIONS),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
@@ -101,7 +116,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
             continue
-        if failure.raised is None and not seen.event["inner"]:
+        if failure.raised is None and (not _type(seen) or _type(seen) in LOST_WITH_CLUSTER):
             # Cut off before the exception: it may be one of Ray's own, unless Ray says that a result failed
             # or nothing follows in a paste.
             if UNHANDLED in seen.event.message or _is_end_of_paste(case, seen):
@@ -115,16 +130,25 @@ def task_exception(case: Case) -> Iterator[Finding]:
     if not groups:
         yield from map(_of_cut, cut.values())
         yield from _missing_modules(case)
-        yield from _aborted_pipelines(case)
+        yield from _recreated_workers(case)
+        yield from [*_aborted_pipelines(case)] or _in_pipelines(case)
+
+
+def _type(seen: Printed) -> str:
+    """The class of an exception whose text is cut off, as `RayTaskError(X)` names it."""
+    return seen.event["inner"] or seen.failure.type
 
 
 def _is_end_of_paste(case: Case, seen: Printed) -> bool:
-    """Whether an excerpt ends within this text, which then shows frames at least."""
+    """Whether an excerpt ends within this text, which then names the exception or shows frames."""
     event = seen.event
+    if _type(seen):
+        return event.source.is_excerpt and not evidence.later_output(case, event)
     end = case.endings.get(event.source)
     last = event.line + event.text.count("\n")
     is_last = end is not None and event.line <= end.line <= last
-    return event.source.is_excerpt and is_last and _is_own_code(event.message)
+    is_result = event.kind == RAY_EXCEPTION.kind and "\n  File " not in event.message
+    return event.source.is_excerpt and is_last and (is_result or _is_own_code(event.message))
 
 
 def _is_own_code(text: str) -> bool:
@@ -140,8 +164,10 @@ def _of_cut(found: list[Printed]) -> Finding:
     raised = cut_off(f"ray::{text}")
     place = raised.place if raised else None
     function = first.failure.function
+    kind = _type(first)
+    what = f"failed with {kind}, whose text" if kind else "raised an exception that"
     return Finding(
-        f"{function} raised an exception that the console cuts off{f', in {place}' if place else ''}",
+        f"{function} {what} the console cuts off{f', in {place}' if place and not kind else ''}",
         (Link(first.event, _SHOWS[UNHANDLED in first.event.message]),),
         explains=(error_entity(first),),
         subjects=(Subject("task", None, function, first.failure.pid),),
@@ -149,7 +175,8 @@ def _of_cut(found: list[Printed]) -> Finding:
         severity="warning",
         remedies=(
             Remedy(
-                "Read the end of this traceback in the program's output: it names the exception"
+                "Read the end of this traceback in the program's output: it names the "
+                + ("process that died and why" if kind else "exception")
             ),
         ),
         covers=tuple(seen.event for seen in found),
@@ -169,6 +196,61 @@ def _missing_modules(case: Case) -> Iterator[Finding]:
             count=evidence.total(events),
             remedies=(imports.install(module),),
             covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+        )
+
+
+def _recreated_workers(case: Case) -> Iterator[Finding]:
+    """Exceptions that RLlib logs in its workers: it replaces the worker, and the driver gets none of them."""
+    logged = [e for e in case.of(_RECREATED.kind) if e.level == "E"]
+    for what, events in evidence.grouped(logged, lambda e: e["what"]).items():
+        first = events[0]
+        below = next((e for e in case.of(*TRACEBACKS) if _is_below(e, first)), None)
+        raised = (parse(below.message) or cut_off(below.message)) if below else None
+        named = str(raised) if raised and raised.type else f"an exception ({_cut(what)})"
+        place = f", in {raised.place}" if raised and raised.place else ""
+        who = first["who"] or "A worker of RLlib"
+        yield Finding(
+            f"{who} raised {_cut(named)}{place}, and RLlib takes the worker out of service",
+            (Link(first, "RLlib logs the exception of its worker", raised.code if raised else ""),),
+            explains=(Entity("task-error", f"rllib {what}"),),
+            subjects=(Subject("task", None, who, first.pid),),
+            count=evidence.total(events),
+            remedies=(
+                Remedy(
+                    "Fix the environment, module or callback that this traceback names: RLlib's own frames only call it"
+                ),
+            ),
+            covers=(*events, *((below,) if below else ())),
+        )
+
+
+_NEAR = 3
+"""Lines from a logged message down to its traceback."""
+
+
+def _is_below(traceback: Event, message: Event) -> bool:
+    near = 0 < traceback.line - message.line <= _NEAR
+    return near and traceback.source is message.source and traceback.pid == message.pid
+
+
+def _in_pipelines(case: Case) -> Iterator[Finding]:
+    """Ray Data's message that a user's function raised, if the console cuts the exception off."""
+    logged = [e for e in case.of(data.USER_ERROR.kind) if e.source.is_excerpt and e.level == "E"]
+    if logged and not any(e.source is logged[0].source for e in case.of(RAY_EXCEPTION.kind)):
+        yield Finding(
+            "A function that the program passed to Ray Data raised an exception that the console cuts off",
+            (Link(logged[0], "Ray Data logs that the exception is one of the program's own code"),),
+            explains=(Entity("task-error", "pipeline"),),
+            count=evidence.total(logged),
+            remedies=(
+                Remedy(
+                    "Read the exception in the log of the data set, which also has the whole stack trace",
+                    (
+                        "grep -A60 UserCodeException /tmp/ray/session_latest/logs/ray-data/ray-data.log",
+                    ),
+                ),
+            ),
+            covers=(*logged, *(e for e in case.of(*TRACEBACKS) if e.source is logged[0].source)),
         )
 
 
@@ -511,6 +593,12 @@ def _failed(name: str, text: str) -> live_examples.Row:
     )  # fmt: skip
 
 
+def _of_rllib(*lines: str) -> str:
+    head = "2026-11-21 10:49:20,676\tERROR actor_manager.py:187 -- "
+    shown = (f"{head}{line}" if line.startswith("Worker ") else line for line in lines)
+    return "".join(f"(EnvRunner pid=12) {line}\n" for line in shown)
+
+
 EXAMPLES: tuple[Example, ...] = (
     console(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",
@@ -661,5 +749,57 @@ EXAMPLES: tuple[Example, ...] = (
         'ray::Engine.start() (pid=390, ip=10.0.0.2)\n  File "/app/engine.py", line 40, in start\n    self.model.load()\n',
         severity="warning",
         says=("the console cuts off, in start (engine.py:40)",),
+    ),
+    *(
+        console(
+            f"RLlib logs the exception of an env runner ({words})",
+            _of_rllib(f"{words} 'obs'") + _of_rllib(*_FRAMES.splitlines()[:4]),
+            says=(
+                "EnvRunner raised",
+                "column_mean (shards.py:40)",
+                "takes the worker out of service",
+            ),
+        )
+        for words in ("Worker exception, recreating:", "Worker exception caught during `apply()`:")
+    ),
+    console(
+        "an env runner's own print of such words",
+        "(EnvRunner pid=12) Worker exception, recreating: the pool of simulators\n",
+    ),
+    console(
+        "Ray Data reports an exception of the program, and the console ends before it",
+        f"2026-11-21 10:49:20,676\tERROR exceptions.py:63 -- {data.USER_ERROR.sample} from stdout\n"
+        "ray.data.exceptions.UserCodeException\n\nThe above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "/app/etl.py", line 8, in <module>\n    run().take_all()\n',
+        says=("passed to Ray Data raised an exception that the console cuts off",),
+    ),
+    console(
+        "a task of the program quotes what Ray Data reports",
+        f"(audit pid=12) 9 lines of {data.USER_ERROR.sample}\n",
+    ),
+    console(
+        "a console that ends within the line that names the exception",
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::Trainer.step() (pid=39",
+        says=("Actor method Trainer.step raised KeyError",),
+    ),
+    console(
+        "a console that ends below the error of a training function",
+        "ray::_Inner.train() (pid=12, ip=10.0.0.2)\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/train/_internal/utils.py", line 43, in check_for_failure\n'
+        "    ray.get(object_ref)\n"
+        "ray.exceptions.RayTaskError(RuntimeError): ray::_RayTrainWorker__execute.get_next() (pid=17, ip=10.0.0.2)\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/train/_internal/worker_group.py", line 33, in __execute\n',
+        says=("The training function raised RuntimeError",),
+    ),
+    console(
+        "a console that ends before it names the actor that died",
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(ActorDiedError): ray::Trainer.fit() (pid=390, ip=10.0.0.2, actor_id=12b7",
+        says=("Trainer.fit failed with ActorDiedError, whose text the console cuts off",),
+        severity="warning",
+    ),
+    console(
+        "Ray 1.x names a worker that exits",
+        f"ray::Trainer.step()::Exiting (pid=390, ip=10.0.0.2)\n{_FRAMES}",
+        says=("Actor method Trainer.step raised KeyError: 'price'",),
     ),
 )

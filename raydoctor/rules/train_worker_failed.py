@@ -516,4 +516,15 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
+    console(
+        "a program prints the error of the run without its class",
+        f"{train.RAISED_BARE.sample}\n",
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 failed first",),
+    ),
+    console(
+        "a program's own words",
+        "Training failed due to worker errors: see the page of rank 0\nretrying\n",
+    ),
 )

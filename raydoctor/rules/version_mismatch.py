@@ -44,8 +44,9 @@ from raydoctor.rules.shared.connect import (
 _TOLD = Signal(
     "version.mismatch", "ersion mismatch: The cluster was started with:",
     r"^(?:(?:.{0,200}?[\s:])?(?P<raised>RuntimeError|Exception): )?(?P<what>Version|Python patch version) mismatch: The cluster was started with:\n"
-    r" +Ray: (?P<ray>\S+)\n +Python: (?P<python>\S+)\n(?: +Pyarrow: \S+\n)?This process on (?P<where>[^\n]+) was started with:\n"
-    r" +Ray: (?P<own_ray>\S+)\n +Python: (?P<own_python>\S+)", DRIVER,
+    r" +Ray: (?P<ray>\S+)\n(?: +Ray location: [^\n]+\n)? +Python: (?P<python>\S+)\n(?: +Cloudpickle: (?P<pickle>\S+)\n)?(?: +Pyarrow: \S+\n)?"
+    r"This process on (?P<where>[^\n]+) was started with:\n"
+    r" +Ray: (?P<own_ray>\S+)\n(?: +Ray location: [^\n]+\n)? +Python: (?P<own_python>\S+)(?:\n +Cloudpickle: (?P<own_pickle>\S+))?", DRIVER,
     "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
     "This process on node 10.0.0.2 was started with:\n    Ray: 2.50.0\n    Python: 3.11.7\n",
     extent="record", symptom=True, fold=("ray", "python", "own_ray", "own_python"),
@@ -121,7 +122,7 @@ def _compared(case: Case, events: list[Event]) -> Finding:
     first = events[0]
     differs = [
         (name, first[f"own_{field}"], first[field])
-        for name, field in (("Ray", "ray"), ("Python", "python"))
+        for name, field in (("Ray", "ray"), ("Python", "python"), ("Cloudpickle", "pickle"))
         if first[f"own_{field}"] != first[field]
     ]
     here = " and ".join(f"{name} {own}" for name, own, _ in differs)
@@ -196,11 +197,16 @@ def _remedies(ray: str, python: str, differs: list[str]) -> Iterator[Remedy]:
             ("export RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL=minor",),
             since=(2, 51),
         )
-    else:
+    elif "Ray" in differs:
         yield Remedy(
             f"Install the cluster's Ray, {ray}, where the driver runs",
             (paste.shell("pip install 'ray[default]=={ray:version}'", ray=ray),),
             doc=INIT_DOC,
+        )
+    if differs == ["Cloudpickle"]:
+        yield Remedy(
+            "Install the cluster's version of cloudpickle where the driver runs",
+            ("pip install cloudpickle==VERSION   # of the cluster, as the message names it",),
         )
     yield Remedy(
         "Or run the program on the cluster, with the cluster's Ray and Python",
@@ -308,5 +314,13 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program that quotes the line and runs",
         f"{_CUT_OFF.sample}\nfixed by a new installation, now running\n",
+    ),
+    console(
+        "Ray 0.2 compares cloudpickle as well",
+        "Traceback (most recent call last):\nException: Version mismatch: The cluster was started with:\n"
+        "    Ray: 0.2.2\n    Ray location: /opt/ray/python/ray/__init__.py\n    Python: 3.5.2\n    Cloudpickle: 0.5.2\n"
+        "This process on node 10.0.0.2 was started with:\n    Ray: 0.2.2\n    Ray location: /opt/ray/python/ray/__init__.py\n"
+        "    Python: 3.5.2\n    Cloudpickle: 0.2.2\n",
+        says=("Cloudpickle 0.2.2", "Cloudpickle 0.5.2"),
     ),
 )

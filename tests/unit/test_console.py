@@ -210,6 +210,16 @@ def test_a_shape_is_undone(pasted: str, plain: str) -> None:
     assert shown(pasted) == plain.split("\n")
 
 
+def test_a_notebooks_traceback_of_a_task_is_converted() -> None:
+    head = "RayTaskError(ValueError)                  Traceback (most recent call last)"
+    frame = "File /app/a.py:12, in main(x)"
+    assert shown(f"{head}\n{frame}\nValueError: x") == [
+        "Traceback (most recent call last):",
+        '  File "/app/a.py", line 12, in main',
+        "ValueError: x",
+    ]
+
+
 def test_drawn_tracebacks_become_pythons() -> None:
     rich = (
         "╭──────── Traceback (most recent call last) ────────╮\n"
@@ -245,6 +255,12 @@ def test_lines_cut_at_the_last_column_are_joined() -> None:
 def test_lines_of_equal_length_are_not_joined(line: str) -> None:
     lines = [line.format(n) for n in range(30)]
     assert rewritten("\n".join(lines)) == lines
+
+
+def test_a_label_that_a_paste_cuts_off_is_removed() -> None:
+    assert shown("(Worker pid=7) ValueError: x\n(Work") == ["(Worker pid=7) ValueError: x"]
+    assert shown("(Worker pid=7) loading\n(done") == ["(Worker pid=7) loading", "(done"]
+    assert shown("(Work") == ["(Work"]
 
 
 def test_the_newest_line_first_is_turned_round() -> None:

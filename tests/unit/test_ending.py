@@ -20,6 +20,9 @@ RAYS_NOISE = (
 )
 
 
+IGNORED = f"Exception ignored in: <function D.__del__ at 0x7f12>\n{CAUGHT}"
+
+
 def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
     (folder / "driver.log").write_text(text)
     gaps: list[Gap] = []
@@ -34,6 +37,7 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
     [
         f"epoch 1\n{FRAMES}ValueError: x\n",
         f"{FRAMES}ValueError: x\n{RAYS_NOISE}",
+        f"{FRAMES}ValueError: x\n{IGNORED}",
         f"{FRAMES}ValueError: two lines\n  the second is indented\n",
         f"{CAUGHT}went on\n{FRAMES}ValueError: x\n",
         f"{FRAMES}ray.exceptions.RayTaskError(KeyError): ray::f() (pid=1, ip=10.0.0.2)\n  File \"/app/t.py\", line 4, in f\nKeyError: 'y'\n",
@@ -52,6 +56,7 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
     "text",
     [
         "done\n",
+        f"done\n{IGNORED}",
         f"{FRAMES}ValueError: x\nwent on\n",
         f"Error executing job with overrides: ['a=1']\n{CAUGHT}went on\n",
         CAUGHT,
@@ -181,6 +186,10 @@ def test_an_exception_of_the_program_itself_counts_more(tmp_path: Path) -> None:
 )
 def test_a_process_with_a_prefix_goes_on(tmp_path: Path, text: str) -> None:
     assert end_of(tmp_path, f"epoch 1\n{text}")["ended_by"] == ""
+
+
+def test_an_exception_that_python_ignores_is_no_end_of_an_excerpt(tmp_path: Path) -> None:
+    assert end_of(tmp_path, f"done\n{IGNORED}", is_excerpt=True)["ended_by"] == ""
 
 
 def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> None:

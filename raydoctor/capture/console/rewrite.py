@@ -1,10 +1,11 @@
 """Rewrites a console's text as Ray, Python and the kernel would have written it, as numbered lines.
 
 The steps, in this order: remove the line ends of Windows, terminal codes and control characters, extract
-texts from JSON and split joined lines, remove the prefix of nearly all lines, remove quoted reports of this
-program, join wrapped and broken lines, reverse a newest-first order, remove indentation, join what rich broke
-below a box, restore the lost beginning of a traceback, remove links and the prefixes of single lines, convert
-drawn tracebacks to Python's form, and rewrite exceptions that a program printed in the form that rules match.
+texts from JSON and split joined lines, remove the prefix of nearly all lines, remove a label that a paste
+cuts off, remove quoted reports of this program, join wrapped and broken lines, reverse a newest-first order,
+remove indentation, join what rich broke below a box, restore the lost beginning of a traceback, remove links
+and the prefixes of single lines, convert drawn tracebacks to Python's form, and rewrite exceptions that a
+program printed in the form that rules match.
 All other text remains unchanged.
 """
 
@@ -43,7 +44,8 @@ class Rewriter:
     def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
         """Rewrite a block; `first` is the number of its first line in the original."""
         lines = _pieces(_plain(raws, first), first, "event" in self._roles)
-        lines = shape.without_reports(shape.without_common_prefix(lines))
+        lines = shape.without_cut_label(shape.without_common_prefix(lines))
+        lines = shape.without_reports(lines)
         lines = shape.dedented(shape.oldest_first(shape.rejoined(shape.unwrapped(lines))))
         lines = tracebacks.unfolded(lines)
         if first == 1 and self._is_alone:

@@ -392,6 +392,13 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
     return _with_tabs(result) if any("class_name: " in text for _, text in result) else result
 
 
+def without_cut_label(lines: list[Numbered]) -> list[Numbered]:
+    """The lines without a last one that is only the beginning of the label above: a paste ends within it."""
+    last = lines[-1][1] if len(lines) > 1 else ""
+    is_cut = last.startswith("(") and ")" not in last and lines[-2][1].startswith(last)
+    return lines[:-1] if is_cut else lines
+
+
 def without_reports(lines: list[Numbered]) -> list[Numbered]:
     """The lines without reports of this program: what they quote is not evidence."""
     kept: list[Numbered] = []

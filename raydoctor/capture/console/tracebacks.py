@@ -21,7 +21,9 @@ _BOX_END = pattern(r"\s*[╰+][─-]{10,}[╯+]?\s*$")
 _RICH_FRAME = pattern(
     r"\s{0,80}(?:❱ )?(?P<file>[/~<.\w][^:\n]{0,400}):(?P<line>\d{1,7}) in (?P<function>\S+)"
 )
-_IPYTHON = pattern(r"\s*[A-Z]\w{2,80}\s{2,}Traceback \(most recent call last\)\s*$")
+_IPYTHON = pattern(
+    r"\s*[A-Z]\w{2,80}(?:\(\w{1,80}\))?\s{2,}Traceback \(most recent call last\)\s*$"
+)
 _IPYTHON_FRAME = pattern(
     r"\s*(?:File (?P<file>\S+):(?P<line>\d{1,7}), in (?P<function>[\w<>.]+)"
     r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\]|<ipython-input-[\w-]+>)"

@@ -23,6 +23,14 @@ GCS_LOST = Signal(
     "Failed to connect to GCS within 8 seconds. GCS may have been killed. It's either GCS is terminated by `ray stop` or is "
     "killed unexpectedly.", fold=("seconds",),
 )  # fmt: skip
+GCS_LOST_CHECK = Signal(
+    GCS_LOST.kind, "_timeout_s() Failed to connect to GCS within ",
+    r"^\s{0,4}Check failed: [^\n]{0,4000}?_reconnect_timeout_s\(\) Failed to connect to GCS within (?P<seconds>\d+) seconds",
+    (*CORE, *DRIVER, "raylet-echo"),
+    "Check failed: absl::ToInt64Seconds(absl::Now() - gcs_last_alive_time_) < "
+    "::RayConfig::instance().gcs_rpc_server_reconnect_timeout_s() Failed to connect to GCS within 60 seconds", fold=("seconds",),
+)  # fmt: skip
+"""The check of 2.0 to 2.4 that fails for this reason, in a console."""
 GCS_LOST_CUT = Signal(
     GCS_LOST.kind, "_timeout_s() Failed to connect to GCS within ",
     r"^(?!.{0,4000}Check failed).{0,4000}?_reconnect_timeout_s\(\) Failed to connect to GCS within (?P<seconds>\d+) seconds", DRIVER,
@@ -215,6 +223,7 @@ def echoed_checks(case: Case) -> list[Event]:
         if (is_fatal(e) or _is_echoed(case, e))
         and e.source.role not in GCS
         and not case.torn_down(e)
+        and GCS_LOST_CHECK.find not in e.message
         # `resource-isolation-failed` reports these.
         and "cgroup" not in e["expression"].lower()
     ]

@@ -42,8 +42,14 @@ STATUS_MESSAGE = Signal(
     "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):",
 )  # fmt: skip
 """Last output of `ray job submit`, below the job's own output."""
+OLD_STATUS_MESSAGE = Signal(
+    STATUS_MESSAGE.kind, "Job failed due to an application error, last available logs",
+    r"^(?:Status message: )?Job failed due to an application error, last available logs", DRIVER,
+    "Status message: Job failed due to an application error, last available logs:",
+)  # fmt: skip
+"""Up to 2.6, without the exit code."""
 
-SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE)
+SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE, OLD_STATUS_MESSAGE)
 
 _SHELL = 128
 """The number that a shell adds to the signal that ended its command."""

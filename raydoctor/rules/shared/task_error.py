@@ -24,7 +24,7 @@ from raydoctor.rules.shared.traceback import CHAINED, Raised, TracebackFrame, pa
 ERROR_TEXT = Signal(
     "task.error_text",
     "ray::",
-    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\) \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]*)",
+    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]*)",
     DRIVER,
     "ray::load_shard() (pid=390, ip=10.0.0.2)\n  File \"/app/shards.py\", line 40, in load_shard\nKeyError: 'price'",
     extent="record",
@@ -64,9 +64,13 @@ MORE_FILES = Remedy(
     ),
 )
 _NESTED = "ray.exceptions.RayTaskError"
-_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d{1,20}), ip=(?P<ip>[^,)\s]*)")
+_HEADER = pattern(
+    r"ray::(?P<function>.{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<pid>\d{0,20})(?:, ip=(?P<ip>[^,)\s]*)|$)"
+)
+"""Ray 1.x adds a worker's title (`::Exiting`). A console may end within the line."""
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
+_TYPE = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"
 _IMPORT_FAILED = "failed to import on the worker."
 _WRAPPERS = ("UserCodeException",)
@@ -93,6 +97,8 @@ class TaskFailure(NamedTuple):
     """Number of lines of its text."""
     is_remote: bool = True
     """Whether the function is a task or method; otherwise Ray Train or Serve called it in theirs."""
+    type: str = ""
+    """The class of the exception where its text is cut off, as the last `RayTaskError(X)` names it."""
 
     @property
     def is_rays_own(self) -> bool:
@@ -131,7 +137,7 @@ def kind_and_place(seen: Printed) -> tuple[str, TracebackFrame | None]:
     """The exception's class, and the line of the program that raised it."""
     raised = seen.failure.raised
     if raised is None:
-        return seen.event["inner"] or "an exception", None
+        return seen.event["inner"] or seen.failure.type or "an exception", None
     return raised.name, raised.place
 
 
@@ -196,7 +202,7 @@ def parse_failure(text: str) -> TaskFailure | None:
     for n, begin in enumerate(heads):
         segment = lines[begin : heads[n + 1] if n + 1 < len(heads) else None]
         head = _HEADER.search(segment[0])
-        function, pid = (head["function"], int(head["pid"])) if head else ("", 0)
+        function, pid = (head["function"], int(head["pid"] or 0)) if head else ("", 0)
         raised = parse("\n".join((segment[0][segment[0].find("ray::") :], *segment[1:])))
         if raised is None:
             path.append(function)
@@ -219,7 +225,14 @@ def parse_failure(text: str) -> TaskFailure | None:
         return TaskFailure(function, raised, cause, passed_on, by_input, pid, begin + length)
     if not heads:
         return _of_group(lines)
-    return TaskFailure(path[-1], None, cause, tuple(path[:-1]), by_input, None, heads[-1] + 1)
+    outer = tuple(path[:-1])
+    named = _TYPE.match(lines[heads[-1]])
+    kind = named["type"] if named else ""
+    is_training = path[-1].startswith(_TRAIN_WORKER)
+    name = "the training function" if is_training else path[-1]
+    return TaskFailure(
+        name, None, cause, outer, by_input, None, heads[-1] + 1, not is_training, kind
+    )
 
 
 def function_of(raised: Raised) -> str:

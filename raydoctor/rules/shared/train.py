@@ -74,6 +74,16 @@ RAISED = Signal(
     extent="record",
     symptom=True,
 )
+RAISED_BARE = Signal(
+    RAISED.kind,
+    "Training failed due to worker errors:",
+    r"^Training failed due to (?P<source>worker) errors:\n(?P<what>\[Rank \d.*)",
+    DRIVER,
+    f"Training failed due to worker errors:\n{_ROW}",
+    extent="record",
+    symptom=True,
+)
+"""The same without the class of the exception, as programs print it."""
 RAISED_V1 = Signal(
     "train.raised_v1",
     "The Ray Train run failed. Please inspect the previous error",
@@ -149,6 +159,7 @@ SIGNALS = (
     ATTEMPT,
     WORKER_ERROR,
     RAISED,
+    RAISED_BARE,
     RAISED_V1,
     TRIAL,
     PLACED,
