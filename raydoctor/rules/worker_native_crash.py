@@ -180,6 +180,9 @@ def _lost_raylet(case: Case, exit_: WorkerExit) -> bool:
 def _what(crash: Crash) -> str:
     """`SIGSEGV in brightness (frames.py:32), native function FLOAT_pairwise_sum`."""
     text = crash.signal
+    if deep := crash.recursive:
+        calls = sum((f.file, f.function) == (deep.file, deep.function) for f in crash.frames)
+        return f"{text} in {deep}, probably a stack overflow: {calls} of the last {len(crash.frames)} calls are its own"
     if crash.place:
         text += f" in {crash.place}"
     if crash.symbol:
@@ -248,7 +251,19 @@ def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
 
 
 def _remedies(crash: Crash) -> tuple[Remedy, ...]:
+    if deep := crash.recursive:
+        return (_bound(deep.function), _reproduce(crash))
     return (_reproduce(crash), *_by_signal(crash), _library(crash), _core_file())
+
+
+def _bound(function: str) -> Remedy:
+    return Remedy(
+        f"Bound the recursion of {function}(), or write it as a loop: each call takes a part of the C stack",
+        (
+            "grep -rn setrecursionlimit .   # a raised limit lets Python overflow the stack instead of raising RecursionError",
+            "ulimit -s   # the size of the stack in KiB; a thread has a stack of its own (threading.stack_size)",
+        ),
+    )
 
 
 def _reproduce(crash: Crash) -> Remedy:
@@ -357,6 +372,11 @@ _STACK = (
     '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 847 in main_loop\n\n'
     "Extension modules: msgpack._cmsgpack, ray._raylet, numpy._core._multiarray_umath (total: 3)\n"
 )
+_TOP = '  File "/venv/lib/python3.11/site-packages/numpy/_core/_methods.py", line 49 in _sum\n'
+_DEEP = "".join(
+    f'  File "/app/pages.py", line {27 if n % 5 else 44} in {"common" if n % 5 else "shared"}\n'
+    for n in range(1, 95)
+)
 _REPORT = (
     ":job_id:01000000\n:task_name:decode\n*** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
     "[2026-11-21 07:55:33,507 E 129 129] logging.cc:361: *** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
@@ -379,6 +399,14 @@ EXAMPLES: tuple[Example, ...] = (
             "brightness (frames.py:32)",
             "numpy",
             "python -X faulthandler your_script.py",
+        ),
+    ),
+    Example(
+        "a recursion overflows the stack, in whichever native function that is",
+        {_ERR: _REPORT.replace(_TOP, _DEEP), "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
+        says=(
+            "common (pages.py:27), probably a stack overflow: 76 of the last 96",
+            "Bound the recursion of common()",
         ),
     ),
     Example(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -240,6 +241,10 @@ _ZONES = 900.0
 """Seconds: time zones differ by multiples of a quarter of an hour."""
 
 
+_DEEP, _MOSTLY, _TURNS = 50, 0.9, 3
+"""Frames of a deep stack; the share of them that few functions, at most three, must have."""
+
+
 class Crash(NamedTuple):
     """The records of one process's crash."""
 
@@ -275,6 +280,18 @@ class Crash(NamedTuple):
     def place(self) -> TracebackFrame | None:
         """The innermost line of the user's program, or else the innermost line."""
         return next((f for f in self.frames if f.is_user_code), next(iter(self.frames), None))
+
+    @property
+    def recursive(self) -> TracebackFrame | None:
+        """The innermost frame of a function that fills the stack with its own calls: the stack overflowed.
+
+        faulthandler prints at most 100 frames. Functions that call each other in turns fill it together.
+        """
+        counts = Counter((f.file, f.function) for f in self.frames)
+        turns = counts.most_common(_TURNS)
+        if len(self.frames) < _DEEP or sum(n for _, n in turns) < _MOSTLY * len(self.frames):
+            return None
+        return next(f for f in self.frames if (f.file, f.function) == turns[0][0])
 
 
 def of_exit(case: Case, exit_: WorkerExit) -> Crash | None:
