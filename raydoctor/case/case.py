@@ -81,7 +81,12 @@ class Case:
     @property
     def exits(self) -> list[WorkerExit]:
         """Worker exits that are failures, in time order."""
-        return [e for e in self.ledger.exits if not e.expected]
+        return [e for e in self.ledger.exits if not e.expected and not e.is_driver]
+
+    @property
+    def driver_exits(self) -> list[WorkerExit]:
+        """Exits of drivers that did not disconnect from Ray, in time order."""
+        return [e for e in self.ledger.exits if not e.expected and e.is_driver]
 
     @property
     def all_exits(self) -> list[WorkerExit]:
