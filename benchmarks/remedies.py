@@ -240,7 +240,7 @@ def _by_value(t: Trial) -> None:
 
 
 def _killed_later(t: Trial) -> None:
-    assert t.step("actor-killed", "ray.get(pending)")
+    assert t.step("actor-killed", "ray.get(CALLS)")
     t.swap(
         "ray.kill(worker)\nassert ray.get(pending) == [1]",
         "assert ray.get(pending) == [1]\nray.kill(worker)",

@@ -66,6 +66,26 @@ def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
     assert found.early == ()
 
 
+@pytest.mark.parametrize(
+    ("asked", "total", "is_conclusive"), [({"GPU": 1}, {"CPU": 2}, False), ({"CPU": 1}, {"CPU": 2}, True)]
+)
+def test_a_wait_of_two_seconds_is_named(
+    asked: dict[str, float], total: dict[str, float], is_conclusive: bool, tmp_path: Path
+) -> None:
+    """Also where nothing hangs yet: whether the task fits on no node, or its worker has still to start."""
+    young = sample.task(1, "rank", asked, **hang.since(2, "PENDING_NODE_ASSIGNMENT"))
+    node = sample.node(total)
+    free = {"node_id": node["node_id"], "available": total, "total": total}
+    found = report(tmp_path, nodes=[node], resources=[free], tasks=[young])
+    assert found.groups == ()
+    assert [each.work.name for each in found.early] == ["rank"]
+    assert found.is_conclusive is is_conclusive
+    said = render.verdict(render.HungView(found))
+    assert said.startswith("No hang yet: 1 unfinished task, and none has been stuck for 60 s")
+    assert "The oldest wait: rank" in said
+    assert "2.0 s" in said
+
+
 W = "a" * 56
 
 
