@@ -28,7 +28,7 @@ If the program calls `os._exit` on purpose after its work, call `ray.shutdown()`
 ## Not this when
 The driver's output ends with a traceback or after `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
 driver reports that Ray ended first (`gcs-died`). A driver that held no worker has a warning only: its work may have been
-complete.
+complete. A driver of Ray Client is a server on the head, which Ray kills when its client has left.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _KILLED = (
     severity="critical",
     rank=9,
     explains=("gcs", "job", "node", "process", "raylet", "worker"),
-    caused_by=("daemon", "host", "node", "process"),
+    caused_by=("daemon", "host", "node"),
     looks_for=(
         *jobs.SIGNALS, *OWNER_GONE_KILLED, WORKER_DISCONNECTED, WORKER_EXIT, *_KILLED, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
     ),
@@ -97,10 +97,18 @@ def driver_vanished(case: Case) -> Iterator[Finding]:
     }
     for exit_ in case.driver_exits:
         job = case.job(ids.job_of_driver(exit_.worker))
-        if exit_.exit_type == "SYSTEM_ERROR" and job.id not in known:
+        if exit_.exit_type == "SYSTEM_ERROR" and job.id not in known and not _is_of_client(case):
             yield _left_alone(case, exit_, job)
     if evidence.is_console(case) and not case.exits:
         yield from _killed(case)
+
+
+def _is_of_client(case: Case) -> bool:
+    """Whether drivers may be servers of Ray Client, which its proxy kills when their client has left."""
+    return any(_SERVER in source.path for source in case.sources)
+
+
+_SERVER = "ray_client_server_"
 
 
 def _left_alone(case: Case, exit_: WorkerExit, job: Job) -> Finding:
@@ -344,6 +352,14 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "on another cluster, a driver that disconnected",
         {**QUIET_LOGS, **_alone("INTENDED_USER_EXIT", is_busy=True)},
+    ),
+    Example(
+        "a server of Ray Client, whose client has left",
+        {
+            **QUIET_LOGS,
+            **_alone("SYSTEM_ERROR", is_busy=True),
+            "logs/ray_client_server_23000.err": "",
+        },
     ),
     Example(
         "on another cluster, whose node was being stopped",
