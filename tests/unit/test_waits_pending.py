@@ -67,7 +67,8 @@ def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "total", "is_conclusive"), [({"GPU": 1}, {"CPU": 2}, False), ({"CPU": 1}, {"CPU": 2}, True)]
+    ("asked", "total", "is_conclusive"),
+    [({"GPU": 1}, {"CPU": 2}, False), ({"CPU": 1}, {"CPU": 2}, True)],
 )
 def test_a_wait_of_two_seconds_is_named(
     asked: dict[str, float], total: dict[str, float], is_conclusive: bool, tmp_path: Path
