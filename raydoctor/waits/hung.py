@@ -41,7 +41,6 @@ _LONG_POLL = "ServeController.listen_for_change"
 """Ray Serve's own method that always waits: its processes learn of changes from it."""
 HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one, or is to resume it: then polling is not progress."""
-_PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
 PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
 """What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""
 QUEUES: Mapping[str, tuple[WaitCode, str]] = {
@@ -295,8 +294,7 @@ def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
 def _is_early(judged: _Judged) -> bool:
     """Whether it would hang if it had waited for longer."""
     waiting = judged.waiting
-    kinds = (*_PROVIDED, *PREPARED)
-    waits = waiting is not None and waiting.is_hopeless and waiting.kind in kinds
+    waits = waiting is not None and waiting.is_hopeless
     is_paused = waiting is not None and waiting.kind == "debugger"
     is_old = _is_lasting(judged.work)
     return is_paused or (waits and (is_old or not judged.work.runs)) or (judged.soon and is_old)

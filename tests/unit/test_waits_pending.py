@@ -118,6 +118,13 @@ def test_a_task_without_a_process_is_hung_at_once(state: str, tmp_path: Path) ->
     assert next(r.steps[-1] for r in remedies.remedies(group)) == "kill 860"
     assert found(raylet, fork, {**worker, "state": "Z"}).groups
     assert found(raylet, fork, worker).groups == ()
+    if state != "RUNNING":  # its worker does not answer
+        assert [each.kind for each in found(raylet, fork, worker).early] == ["stopped"]
+        assert not found(raylet, fork, worker).is_conclusive
+    agent = processes.process(
+        41, "worker", "tail -f /dev/null", worker_id="", worker_pid=None, node_id=sample.NODE
+    )
+    assert found(raylet, fork, agent).groups
     assert (
         found(raylet, fork, {**worker, "pid": 9, "worker_id": "", "worker_pid": None}).groups == ()
     )
