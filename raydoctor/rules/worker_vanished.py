@@ -108,8 +108,6 @@ _UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its work
     daemons_record=True,
     fallback=True,
     looks_for=(
-        TASK_ATTEMPT_FAILED,
-        TASK_FAILED,
         WORKER_EXIT,
         WORKER_DIED,
         *_DEATH_TEXT,

@@ -97,7 +97,6 @@ _STOPPED = Signal(
 )  # fmt: skip
 """The handler reports a request to stop as it reports a crash, with frames below."""
 CRASH_SIGNALS = (
-    _STOPPED,
     _handler("crash.handler", _CORE, symptom=True),
     _handler("crash.printed", _OUTPUT, symptom=False),
     Signal(
@@ -208,6 +207,7 @@ CRASH_SIGNALS = (
         r"^(?P<words>corrupted size vs\. prev_size.*)",
         "corrupted size vs. prev_size while consolidating",
     ),
+    _STOPPED,
 )
 
 _ECHOED = (
