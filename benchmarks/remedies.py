@@ -134,6 +134,11 @@ def _swapped(rule: str, old: str, *words: str) -> Callable[[Trial], None]:
     return lambda t: t.swap(old, _code(t.step(rule, *words)))
 
 
+def _made_without(t: Trial) -> None:
+    made = _code(t.step("nested-get-deadlock", "Planner.options(num_cpus=0)"))
+    t.swap("Planner.remote()", made.replace("(...)", "()"))
+
+
 def _fewer(actors: int) -> Callable[[Trial], None]:
     old = f"actors = [Simulator.remote() for _ in range({actors})]"
     return _swapped("cluster-starved", old, "actors = [")
@@ -240,7 +245,7 @@ def _by_value(t: Trial) -> None:
 
 
 def _killed_later(t: Trial) -> None:
-    assert t.step("actor-killed", "ray.get(pending)")
+    assert t.step("actor-killed", "ray.get(CALLS)")
     t.swap(
         "ray.kill(worker)\nassert ray.get(pending) == [1]",
         "assert ray.get(pending) == [1]\nray.kill(worker)",
@@ -377,7 +382,7 @@ KINDS: dict[str, Kind] = {
     "nested-get-fewer": Kind(_limited_parents, 45),
     "nested-get-return": Kind(_returned, 45),
     "nested-get-without": Kind(_without_resource, 45),
-    "nested-get-actors": Kind(_decorated("nested-get-deadlock", "Planner", "num_cpus=0"), 45),
+    "nested-get-actors": Kind(_made_without, 45),
     "actor-deadlock-threads": Kind(_more_threads, 60),
     "actor-self-call": Kind(_direct, 60),
     "async-blocked": Kind(_awaiting, 120),

@@ -5,6 +5,7 @@ A rule never accesses the disk, the clock or the network: a `Case` is its only i
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
@@ -71,6 +72,23 @@ class Case:
         low, high = event.at - before - event.slack, event.at + after + event.slack
         return [e for e in self.of(*kinds) if e.at is not None and low <= e.at <= high]
 
+    def span(self, event: Event) -> tuple[float, float]:
+        """Its earliest and latest time: an event without a date lies between its neighbours in its file."""
+        if event.at is not None:
+            return event.at, event.at
+        dated = self._dated.get(event.source, [])
+        place = bisect(dated, (event.line, _FOREVER))
+        before = dated[place - 1][1] if place else -_FOREVER
+        return before, max(before, dated[place][1]) if place < len(dated) else _FOREVER
+
+    @cached_property
+    def _dated(self) -> dict[Source, list[tuple[int, float]]]:
+        found: dict[Source, list[tuple[int, float]]] = {}
+        for event in sorted(self.events, key=lambda e: e.line):
+            if event.at is not None:
+                found.setdefault(event.source, []).append((event.line, event.at))
+        return found
+
     # ------------------------------------------------------------ facts
 
     @property
@@ -81,7 +99,12 @@ class Case:
     @property
     def exits(self) -> list[WorkerExit]:
         """Worker exits that are failures, in time order."""
-        return [e for e in self.ledger.exits if not e.expected]
+        return [e for e in self.ledger.exits if not e.expected and not e.is_driver]
+
+    @property
+    def driver_exits(self) -> list[WorkerExit]:
+        """Exits of drivers that did not disconnect from Ray, in time order."""
+        return [e for e in self.ledger.exits if not e.expected and e.is_driver]
 
     @property
     def all_exits(self) -> list[WorkerExit]:

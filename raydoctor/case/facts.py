@@ -79,6 +79,11 @@ class WorkerExit:
         return Entity("actor-exit", self.actor)
 
     @property
+    def is_driver(self) -> bool:
+        """Whether the process is a driver, which ends its job with it."""
+        return bool(ids.job_of_driver(self.worker))
+
+    @property
     def entities(self) -> tuple[Entity, ...]:
         """The exit under all of its names."""
         process = (Entity("process", f"{self.ip}/{self.pid}"),) if self.pid is not None else ()
@@ -418,8 +423,12 @@ def _why_expected(ledger: Ledger, exit_: WorkerExit) -> str:
         return "intended"
     if any(text in exit_.detail for text in _DELIBERATE):
         return "cancelled with force"
+    if exit_.at is None:
+        return ""
+    if exit_.is_driver:
+        return _stopped(ledger, exit_, exit_.at + TEARDOWN_SLACK)  # its exit is what ends its job
     slack = 0.0 if _is_witnessed(exit_) else TEARDOWN_SLACK
-    return "" if exit_.at is None else _torn_down(ledger, exit_, exit_.at + slack)
+    return _torn_down(ledger, exit_, exit_.at + slack)
 
 
 def _is_witnessed(exit_: WorkerExit) -> bool:
@@ -438,10 +447,14 @@ def _torn_down(ledger: Ledger, exit_: WorkerExit, at: float) -> str:
     job = ledger.jobs.get(exit_.job)
     if job and job.ended is not None and at >= job.ended:
         return "its job had ended"
-    stop = ledger.stops.get(exit_.node)
-    if stop is not None and at >= stop:
-        return "its node was being stopped"
+    if stopped := _stopped(ledger, exit_, at):
+        return stopped
     ends = [j.ended for j in ledger.jobs.values()]
     if not exit_.job and ends and all(end is not None and at >= end for end in ends):
         return "every job had ended"
     return ""
+
+
+def _stopped(ledger: Ledger, exit_: WorkerExit, at: float) -> str:
+    stop = ledger.stops.get(exit_.node)
+    return "its node was being stopped" if stop is not None and at >= stop else ""

@@ -59,10 +59,15 @@ def _is_alive(event: Event, rows: Iterable[Event], listed: set[tuple[str, str]])
     return any(
         row["worker_id"] == event["worker_id"]
         or row["pid"] == event["pid"]
-        or (not row["worker_id"] and (event["node_id"], row["pid"]) not in listed)
+        or (_may_be(row) and (event["node_id"], row["pid"]) not in listed)
         for row in rows
         if row["kind"] == "worker" and row["state"] != "Z"
     )
+
+
+def _may_be(row: Event) -> bool:
+    """Whether a child of the raylet may be any worker: its id is not known, and it runs no other program."""
+    return not row["worker_id"] and ("ray::" in row["title"] or "worker" in row["title"].lower())
 
 
 def _forks(event: Event, rows: Iterable[Event]) -> list[Event]:

@@ -129,7 +129,7 @@ def run(  # noqa: PLR0913 - each has a default
             gaps += _weaken_contradicted(candidates, case, everything)
     # Incidents outside the span are left out whole, and what they explain stays explained.
     incidents = _link(candidates)
-    roots = [root for root in incidents if _within(root, since, until)]
+    roots = [root for root in incidents if _within(case, root, since, until)]
     diagnoses = with_callers(case, _number(roots, case.version))
     if not diagnoses:
         gaps += driver_output.interrupted(case)
@@ -327,12 +327,15 @@ def _claim(
     return kept, holders
 
 
-def _within(root: _Candidate, since: float | None, until: float | None) -> bool:
-    """Whether an incident touches the span; one without a time always does."""
-    times = [at for candidate in _tree(root) for at in candidate.all_times]
-    if not times:
+def _within(case: Case, root: _Candidate, since: float | None, until: float | None) -> bool:
+    """Whether an incident touches the span; if its evidence has no dates: whether it may."""
+    tree = _tree(root)
+    spans = [(at, at) for candidate in tree for at in candidate.all_times]
+    spans = spans or [case.span(link.event) for each in tree for link in each.finding.chain]
+    if not spans:
         return True
-    return (since is None or max(times) >= since) and (until is None or min(times) <= until)
+    first, last = min(low for low, _ in spans), max(high for _, high in spans)
+    return (since is None or last >= since) and (until is None or first <= until)
 
 
 # ---------------------------------------------------------------- links

@@ -410,7 +410,7 @@ def account(
     found += [e for e, entities in troubles(case) if not accounted.entities.intersection(entities)]
     found += failed_jobs(case) if not findings else []
     for event in sorted(found, key=_weight):
-        if accounted.holds(event) or _is_outside(event, since, until):
+        if accounted.holds(event) or _is_outside(case.span(event), since, until):
             continue
         if event.kind in _KINDS and _place(event) in lines:
             continue  # a line with a worse word
@@ -449,10 +449,9 @@ def _weight(event: Event) -> int:
     return _KINDS.get(event.kind, _SYMPTOM)
 
 
-def _is_outside(event: Event, since: float | None, until: float | None) -> bool:
-    return event.at is not None and (
-        (since is not None and event.at < since) or (until is not None and event.at > until)
-    )
+def _is_outside(span: tuple[float, float], since: float | None, until: float | None) -> bool:
+    first, last = span
+    return (since is not None and last < since) or (until is not None and first > until)
 
 
 def _listed(kind: str, found: list[Event]) -> Unexplained:

@@ -1,10 +1,15 @@
-"""A driver that had started its own Ray cluster ended suddenly, and the cluster with it; no log records why.
+"""A driver ended suddenly, together with the Ray cluster that it may have started; no log records why.
 
 ## What you see
-The program's output breaks off, perhaps followed by the shell's `Killed`. The logs of the raylet and the GCS stop in
-the middle of their work. The workers write `Shutting down the core worker because the local raylet failed`.
+The program's output breaks off, perhaps followed by the shell's `Killed`. On a cluster of its own, the logs of the raylet
+and the GCS stop in the middle of their work, and the workers write `Shutting down the core worker because the local raylet
+failed`. On another cluster, the raylet writes `Disconnecting driver, graceful=false`, and the GCS records the exit of the
+driver as `SYSTEM_ERROR`.
 
 ## Why
+A driver that ends by itself, by an exception, `sys.exit`, SIGTERM or Ctrl-C, disconnects from Ray first. A driver that
+SIGKILL or a crash ended, or that called `os._exit`, does not.
+
 `ray.init()` without an address starts Ray's processes as children of the driver, and the kernel ends them together with
 it (`ray/_private/utils.py`, `set_kill_on_parent_death_linux`). The driver was killed by SIGKILL (the kernel's OOM
 killer, a container's limit, a scheduler, `kill -9`), called `os._exit`, or crashed before it could log. A driver that
@@ -18,9 +23,12 @@ outlives its raylet logs an error: `The node … has been marked dead`, `Failed 
 Keep large data out of the driver: pass references instead of `ray.get` on everything, and read data in tasks. Start the
 cluster with `ray start --head` and connect to it, so that the cluster and its logs outlive the driver.
 
+If the program calls `os._exit` on purpose after its work, call `ray.shutdown()` before it.
+
 ## Not this when
 The driver's output ends with a traceback or after `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
-driver reports that Ray ended first (`gcs-died`).
+driver reports that Ray ended first (`gcs-died`). A driver that held no worker has a warning only: its work may have been
+complete. A driver of Ray Client is a server on the head, which Ray kills when its client has left.
 """
 
 from __future__ import annotations
@@ -28,8 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.facts import Job
-from raydoctor.case.rule import Example, Signal, console, rule
+from raydoctor.case.facts import Job, WorkerExit
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     DRIVER,
     GCS,
@@ -37,15 +45,18 @@ from raydoctor.case.signals import (
     LOCAL_RAYLET_FAILED,
     NODE_DEAD,
     NODE_HEALTH_FAILED,
+    OWNER_GONE_KILLED,
     RAY_EXCEPTION,
     RAYLET,
     RAYLET_STARTED,
+    WORKER_DISCONNECTED,
+    WORKER_EXIT,
 )
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rules.shared import cluster, kernel
+from raydoctor.rules.shared import cluster, jobs, kernel
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 
 _DRIVERS = (*DRIVER, "core-driver")
@@ -66,23 +77,66 @@ _KILLED = (
     tier="symptom",
     severity="critical",
     rank=9,
-    explains=("gcs", "job", "node", "raylet"),
-    caused_by=("daemon", "host"),
+    explains=("gcs", "job", "node", "process", "raylet", "worker"),
+    caused_by=("daemon", "host", "node"),
     looks_for=(
-        *_KILLED, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
+        *jobs.SIGNALS, *OWNER_GONE_KILLED, WORKER_DISCONNECTED, WORKER_EXIT, *_KILLED, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def driver_vanished(case: Case) -> Iterator[Finding]:
-    """At most one finding: the driver that started this cluster."""
+    """At most one finding for the driver that started this cluster, and one for each driver of another cluster."""
     raylets = [r for r in cluster.dead_raylets(case) if cluster.is_drivers(case, r.node)]
-    jobs = [job for job in case.ledger.jobs.values() if job.ended is None]
-    if len(raylets) == len(jobs) == 1 and _no_record_of_end(case, raylets[0]):
+    open_jobs = [job for job in case.ledger.jobs.values() if job.ended is None]
+    if len(raylets) == len(open_jobs) == 1 and _no_record_of_end(case, raylets[0]):
         printed = case.of(STARTED_LOCAL.kind)
-        started = printed or _silent_together(case, raylets[0], jobs[0])
+        started = printed or _silent_together(case, raylets[0], open_jobs[0])
         if len(started) == 1:
-            yield _finding(case, raylets[0], started[0], jobs[0])
+            yield _finding(case, raylets[0], started[0], open_jobs[0])
+    known = {
+        job.id for each in jobs.submissions(case) if each.code is not None for job in each.jobs
+    }
+    for exit_ in case.driver_exits:
+        job = case.job(ids.job_of_driver(exit_.worker))
+        if exit_.exit_type == "SYSTEM_ERROR" and job.id not in known and not _is_of_client(case):
+            yield _left_alone(case, exit_, job)
     if evidence.is_console(case) and not case.exits:
         yield from _killed(case)
+
+
+def _is_of_client(case: Case) -> bool:
+    """Whether drivers may be servers of Ray Client, which its proxy kills when their client has left."""
+    return any(_SERVER in source.path for source in case.sources)
+
+
+_SERVER = "ray_client_server_"
+
+
+def _left_alone(case: Case, exit_: WorkerExit, job: Job) -> Finding:
+    """A driver whose connections broke, while its cluster went on. `os._exit(0)` after the last task looks the same."""
+    kills = [
+        e
+        for e in case.of("worker.killed_with_owner")
+        if exit_.worker in (e["owner"], e["owner_b"])
+        and not case.actor_of_worker(e["worker"] or e["worker_a"] or e["worker_b"])
+    ]
+    workers = {e["worker"] or e["worker_a"] or e["worker_b"] for e in kills}
+    held = f" while it held {evidence.many(len(workers), 'worker')}" if kills else ""
+    links = list(evidence.exit_links(exit_))
+    links += [Link(e, "the raylet ended a worker of its tasks with it") for e in kills[:1]]
+    return Finding(
+        f"The {exit_.label} ended suddenly{held}, without disconnecting from Ray: no log records why",
+        tuple(links),
+        explains=(Entity("job", job.id), *exit_.entities),
+        caused_by=(
+            Entity("daemon", f"driver/{job.driver_pid}"),
+            *((Entity("node", exit_.node),) if exit_.node else ()),
+        ),
+        subjects=(Subject("job", job.id, None, exit_.pid, exit_.node or None),),
+        severity="error" if kills else "warning",
+        remedies=_remedies(job)[:1],
+        covers=tuple(exit_.events),
+        gaps=_gaps(case, job),
+    )
 
 
 def _killed(case: Case) -> Iterator[Finding]:
@@ -204,6 +258,7 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
                 else "sudo dmesg -T | grep -i 'killed process'",
                 "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes",
                 "sacct -j JOB --format=State,ExitCode,MaxRSS   # Slurm",
+                "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
             ),
             finds_cause=True,
         ),
@@ -250,11 +305,67 @@ _FILES = {
     f"logs/python-core-driver-01000000{'f' * 48}_16.log": "",
 }
 
+_DRIVER = f"01000000{'f' * 48}"
+
+
+def _alone(how: str, *, is_busy: bool = False, stopped: bool = False) -> dict[str, str]:
+    """The logs of a cluster that goes on after its driver has ended; `is_busy`: a worker was leased by the driver."""
+    at = "[2026-11-21 07:44:10,{} I 17 17] "
+    stop = (
+        at.format(400)
+        + "(raylet) main.cc:552: received SIGTERM. Existing local drain request = None\n"
+    )
+    kill = (
+        at.format(503)
+        + "(raylet) node_manager.cc:1050: Killing leased worker because its owner died. "
+        f"worker_id={'c' * 56} owner_worker_id={_DRIVER}\n"
+    )
+    return {
+        "logs/raylet.out": f"{_RAYLET}{stop if stopped else ''}{kill if is_busy else ''}",
+        "logs/gcs_server.out": f"{_JOB}{at.format(501)}(gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+        f"{_DRIVER}, node id = {_N}, address = 10.0.0.2, exit_type = {how}, exit_detail = Worker unexpectedly exits with a "
+        f"connection error code 2. End of file.\n{at.format(502)}(gcs_server) gcs_job_manager.cc:156: Marking job as finished. "
+        "job_id=01000000\n",
+    }
+
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the driver's output breaks off, and the logs of the raylet and the GCS stop",
         {**_FILES, "driver.log": _STARTED},
         says=("pid 16", "job 1"),
+    ),
+    Example(
+        "on another cluster: the raylet ended a worker of the driver's tasks with it",
+        {**QUIET_LOGS, **_alone("SYSTEM_ERROR", is_busy=True)},
+        says=(
+            "The driver of job 1 (pid 16) ended suddenly while it held 1 worker",
+            "os._exit leaves no trace",
+        ),
+        severity="error",
+    ),
+    Example(
+        "on another cluster, after its last task: os._exit may be meant",
+        {**QUIET_LOGS, **_alone("SYSTEM_ERROR"), "driver.log": "done\n"},
+        says=("The driver of job 1 (pid 16) ended suddenly, without disconnecting",),
+        severity="warning",
+    ),
+    Example(
+        "on another cluster, a driver that disconnected",
+        {**QUIET_LOGS, **_alone("INTENDED_USER_EXIT", is_busy=True)},
+    ),
+    Example(
+        "a server of Ray Client, whose client has left",
+        {
+            **QUIET_LOGS,
+            **_alone("SYSTEM_ERROR", is_busy=True),
+            "logs/ray_client_server_23000.err": "",
+        },
+    ),
+    Example(
+        "on another cluster, whose node was being stopped",
+        {**QUIET_LOGS, **_alone("SYSTEM_ERROR", is_busy=True, stopped=True)},
+        roots=("ray-stopped",),
     ),
     Example(
         "without the driver's output: all core logs fall silent together",

@@ -62,8 +62,13 @@ def leftover_process(case: Case) -> Iterator[Finding]:
         for d in live.defunct_raylets(case)
         for p in (*d.workers, *d.others)
     }
+    nodes = {row["node_id"] for row in tables.rows(case, "nodes")}
     for label, everything in live.processes(case).items():
-        here = [p for p in everything if (label, p.pid) not in counted]
+        here = [
+            p
+            for p in everything
+            if (label, p.pid) not in counted and not _is_of_other_cluster(p, nodes)
+        ]
         memory = live.machine_memory(case, label)
         workers = {p.pid for p in here if p.kind == "worker"}
         left = [
@@ -77,6 +82,12 @@ def leftover_process(case: Case) -> Iterator[Finding]:
         idle = [p for p in here if p.is_idle and not p.outlived and _holds_much(p, memory)]
         if idle:
             yield _idle_finding(label, idle)
+
+
+def _is_of_other_cluster(process: RayProcess, nodes: set[str]) -> bool:
+    """Whether its raylet runs, and belongs to another cluster on this machine, whose report it is part of."""
+    node = process.event["node_id"]
+    return bool(nodes and node) and node not in nodes and process.outlived != "raylet"
 
 
 def _holds_much(process: RayProcess, memory: float) -> bool:
@@ -228,6 +239,13 @@ EXAMPLES: tuple[Example, ...] = (
         "a child in its own session after its worker was killed",
         live.machine(_LEFT),
         says=("1 process outlived", "pid 3003 (sleep 3003), running for", "kill 3003", "10.0 MiB"),
+    ),
+    Example(
+        "a child of another cluster on the machine, whose raylet runs",
+        {
+            **live.machine({**_LEFT, "node_id": "ef" * 28}),
+            **sample.tables(nodes=[sample.node({"CPU": 2})]),
+        },
     ),
     Example(
         "a detached server on a GPU after its raylet ended",

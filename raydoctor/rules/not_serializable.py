@@ -97,8 +97,12 @@ class _RefusedPickle(NamedTuple):
     """The refusal first, then the events that belong to it."""
     holder: str = ""
     """The class that holds the culprit, or the function that captures it."""
-    culprit: str = ""
-    """Name of the variable or attribute, or the path to it."""
+    is_object: bool = False
+    """Whether the holder is an object of a class, not a function."""
+    culprit: tuple[str, ...] = ()
+    """The path to the culprit: the first is a variable, or an attribute of the refused object."""
+    user: str = ""
+    """The function that uses the captured variable, if Ray refused another one that leads to it."""
     is_exception: bool = False
     is_captured: bool = False
     function: str = ""
@@ -124,12 +128,19 @@ def _refused(case: Case) -> Iterator[_RefusedPickle]:
         ]
         outer = [p for p in around if p.contains(event)]
         what, described = _described(event)
+        parent = without_address(culprits[0]["parent"]) if culprits else ""
+        functions, culprit = _path(event, culprits[0]) if culprits else ([], ())
         yield _RefusedPickle(
             object=described,
             why=reason(event.message),
-            events=(event, *culprits, *(e for p in outer for e in p.records)),
-            holder=_class_of(culprits[0]["parent"]) if culprits else "",
-            culprit=_name_of(culprits[0]) if culprits else "",
+            events=(
+                *(event, *culprits, *_causes(case, event)),
+                *(e for p in outer for e in p.records),
+            ),
+            holder=_class_of(parent),
+            is_object=bool(_OBJECT.match(parent)),
+            culprit=culprit,
+            user=functions[-1] if functions else "",
             is_captured=what in ("function", "actor class"),
             function=(event["target"] or event["object"]).strip().removesuffix(".__init__"),
         )
@@ -161,6 +172,45 @@ def _name_of(culprit: Event) -> str:
         return culprit["path"]
     name = culprit["name"]
     return "" if name.startswith("<") or name == "unknown" else name
+
+
+_ARROW = " -> "
+_FUNCTIONS = ("<function ", "<bound method ", "<cyfunction ")
+_WRAPPED = "method"
+"""The variable by which Ray's tracing refers to the method that it has wrapped (`tracing_helper.py`)."""
+
+
+def _path(refusal: Event, culprit: Event) -> tuple[list[str], tuple[str, ...]]:
+    """The functions that lead to the captured variable, and the path from this variable to the culprit.
+
+    The inspection above the culprit shows what each name on the path is. A function is no variable to move.
+    """
+    names = [name for name in _name_of(culprit).split(_ARROW) if name]
+    functions: list[str] = []
+    lines = [line.lstrip() for line in refusal.message.splitlines()]
+    while len(names) > 1:
+        shown = tuple(f"Serializing '{names[0]}' {kind}" for kind in _FUNCTIONS)
+        if not any(line.startswith(shown) for line in lines):
+            break
+        name = names.pop(0)
+        if not (functions and name == _WRAPPED):
+            functions.append(name)
+    return functions, tuple(names)
+
+
+_LEADS_ON = "The above exception was the direct cause of the following exception:"
+
+
+def _causes(case: Case, refusal: Event) -> list[Event]:
+    """The pickler's own traceback above the one that ends in a refusal."""
+    inside = [e for e in case.of(TRACEBACK.kind) if e.source is refusal.source]
+    outer = [e for e in inside if _is_within(refusal, e)]
+    return [
+        e
+        for e in inside
+        if e.text.rstrip().endswith(_LEADS_ON)
+        and any(0 < o.line - e.line - e.text.count("\n") <= _BELOW for o in outer)
+    ]
 
 
 def _results(case: Case) -> Iterator[_RefusedPickle]:
@@ -287,8 +337,9 @@ def _finding(case: Case, refusals: list[_RefusedPickle]) -> Finding:
     )
     held = ""
     if best.culprit:
-        path = best.culprit.replace(" -> ", " → ")
-        held = f": it {'captures' if best.is_captured else 'holds'} {path}"
+        user = f"its function {best.user}" if best.user else "it"
+        verb_held = "captures" if best.is_captured or best.user else "holds"
+        held = f": {user} {verb_held} {' → '.join(best.culprit)}"
     why = f" ({best.why})" if best.why else ""
     links = [Link(best.events[0], f"{best.object} {verb}{why}")]
     links += [
@@ -312,7 +363,7 @@ def _is_rebuild(refusal: _RefusedPickle) -> bool:
 
 
 def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
-    name = refusal.culprit.rpartition(" -> ")[2]
+    name = refusal.culprit[-1] if refusal.culprit else ""
     if refusal.is_exception:
         yield _exception_remedy(refusal)
     elif "generator" in refusal.why:
@@ -333,7 +384,11 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
-    if name.isidentifier() and refusal.holder.rpartition(".")[2].isidentifier():
+    if (
+        refusal.is_object
+        and name.isidentifier()
+        and refusal.holder.rpartition(".")[2].isidentifier()
+    ):
         yield _leave_out(refusal.holder.rpartition(".")[2], name)
     if not refusal.is_exception and not any(words in refusal.why for words in _BY_NAME):
         yield Remedy(
@@ -363,8 +418,8 @@ def _by_name() -> Remedy:
 
 
 def _captured(refusal: _RefusedPickle) -> Remedy:
-    function = refusal.function.rpartition(".")[2]
-    variable = refusal.culprit.partition(" -> ")[0] or "the variable"
+    function = refusal.user or refusal.function.rpartition(".")[2]
+    variable = refusal.culprit[0] if refusal.culprit else "the variable"
     return Remedy(
         f"Create {variable} inside {function}, or pass the values to create it from: do not capture it",
         (
@@ -428,6 +483,27 @@ _CAPTURED = (
     f"{_HEAD}TypeError: Could not serialize the function main.run.<locals>.export:\n{_BLOCK}\tFailTuple(lock [path=database -> "
     "lock, obj=<unlocked _thread.lock object at 0x7f0c2b>, parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
 )
+_CAUSE = (
+    'Traceback (most recent call last):\n  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 1313, '
+    "in dump\n    return super().dump(obj)\nTypeError: cannot pickle '_thread.lock' object\n\n"
+    "The above exception was the direct cause of the following exception:\n\n"
+)
+_OF_METHOD = (
+    f"{_CAUSE}{_HEAD}TypeError: Could not serialize the actor class __main__.A.__init__:\n===\n"
+    "Checking Serializability of <class '__main__._modify_class.<locals>.Class'>\n===\n"
+    "!!! FAIL serialization: cannot pickle '_thread.lock' object\n    Serializing 'use' <function A.use at 0x7f1ee6d7d440>...\n"
+    "    !!! FAIL serialization: cannot pickle '_thread.lock' object\n        Serializing 'method' <function A.use at 0x7f1ee6d7cc20>...\n"
+    "            Serializing 'guard' <unlocked _thread.lock object at 0x7f1eeb1c3e40>...\n===\nVariable: \n\n"
+    "\tFailTuple(guard [path=use -> method -> guard, obj=<unlocked _thread.lock object at 0x7f1eeb1c3e40>, "
+    "parent=<function A.use at 0x7f1ee6d7cc20>])\n"
+)
+_OF_HELPER = (
+    f"{_CAUSE}{_HEAD}TypeError: Could not serialize the function __main__.use:\n===\n"
+    "Checking Serializability of <function use at 0x7f1c20d28b80>\n===\n"
+    "!!! FAIL serialization: cannot pickle '_thread.lock' object\n    Serializing 'helper' <function helper at 0x7f1c252d84a0>...\n"
+    "        Serializing 'model' <__main__.Model object at 0x7f1c251488d0>...\n            Serializing 'inner' {'a': [1]}...\n===\n"
+    "Variable: \n\n\tFailTuple(inner [path=helper -> model -> inner, obj={'a': [1]}, parent=<__main__.Model object at 0x7f1c251488d0>])\n"
+)
 _RESULT = (
     f"{_HEAD}ray.exceptions.RayTaskError(TypeError): ray::connect() (pid=388, ip=127.0.0.1)\n"
     '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 1313, in dump\n'
@@ -454,6 +530,16 @@ EXAMPLES: tuple[Example, ...] = (
         "a function captures it; newer Ray prints the path",
         {**QUIET_LOGS, "driver.log": _CAPTURED},
         says=("main.run.<locals>.export", "database → lock"),
+    ),
+    Example(
+        "a method of an actor class uses a global variable, below the wrapper of Ray's tracing",
+        {**QUIET_LOGS, "driver.log": _OF_METHOD},
+        says=("its function use captures guard", "def use(...):\n    guard = ..."),
+    ),
+    Example(
+        "a task calls a function that uses a global variable",
+        {**QUIET_LOGS, "driver.log": _OF_HELPER},
+        says=("its function helper captures model → inner", "class Model:", "del state["),
     ),
     Example(
         "a task's result that holds a lock",

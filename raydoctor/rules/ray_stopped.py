@@ -60,7 +60,7 @@ from raydoctor.rules.shared.cluster import (
     tier="root",
     severity="error",
     rank=0,
-    explains=("gcs", "job", "node", "raylet"),
+    explains=("gcs", "job", "node", "process", "raylet", "worker"),
     caused_by=("host",),
     looks_for=(
         RAYLET_SIGTERM,

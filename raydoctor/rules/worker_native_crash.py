@@ -438,6 +438,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("3 workers of Shard crashed: SIGSEGV", "native library"),
     ),
     console(
+        "Ray's handler reports a SIGTERM as it reports a crash",
+        "*** SIGTERM received at time=1795465804 on cpu 0 ***\nPC: @     0x7f01516a3f16  (unknown)  (unknown)\n"
+        "    @     0x7f015165a050  (unknown)  (unknown)\n[2026-11-23 20:30:04,201 E 7 7] logging.cc:474: "
+        "*** SIGTERM received at time=1795465804 on cpu 0 ***\n[2026-11-23 20:30:04,201 E 7 7] logging.cc:474: "
+        "    @     0x7f015165a050  (unknown)  (unknown)\n",
+    ),
+    console(
         "UCX's handler reports the crash, in a console",
         "[gpu-3:74387:0:74387] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x7eff867f)\n"
         "==== backtrace (tid:  74387) ====\n 0  /usr/lib/libucs.so.0(ucs_handle_error+0x10c) [0x7eced5f1a08c]\n",

@@ -45,6 +45,8 @@ from raydoctor.case.signals import (
     GCS,
     RAY_EXCEPTION,
     RAYLET,
+    TASK_ATTEMPT_FAILED,
+    TASK_FAILED,
     WORKER_DIED,
     WORKER_EXIT,
 )
@@ -52,7 +54,7 @@ from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import joined
-from raydoctor.model.values import Finding, Gap, Link, Remedy
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import ended, engine, gpu_fault, jobs, kernel
 
 _OWN = ("worker-err", "core-worker")
@@ -197,6 +199,8 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     for log in _silent_kernel_logs(case, exits):
         shows = f"{links[0].shows}; the kernel log of its node, {log}, names no kill"
         links[0] = Link(links[0].event, shows)
+    final = _final_failure(case, exits)
+    links += [Link(*final)] if final else []
     peers = tuple(_peers(case, exits))
     why = ", and no log shows why" if ruled_out else ", and the capture does not show why"
     return Finding(
@@ -215,6 +219,22 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
+
+
+def _final_failure(case: Case, exits: list[WorkerExit]) -> tuple[Event, str] | None:
+    """The submitter's record of a task whose last attempt ended with one of these workers."""
+    attempts = evidence.grouped(case.of("task.attempt_failed"), lambda e: e["task"])
+    near = {id(e) for exit_ in exits[-3:] for e in case.near(exit_.events[0], "task.failed")}
+    for task, failure in case.ledger.tasks.items():
+        died = [e for e in attempts.get(task, ()) if e["error"] == "WORKER_DIED"]
+        if id(failure) in near and died and failure["max_retries"]:
+            times = evidence.many(evidence.total(died), "attempt")
+            limit = f"with max_retries={failure['max_retries']}"
+            return (
+                failure,
+                f"the caller records that {failure['name']} failed for good after {times}, {limit}",
+            )
+    return None
 
 
 def _silent_kernel_logs(case: Case, exits: list[WorkerExit]) -> list[str]:
@@ -282,6 +302,15 @@ def _ended_after(
     }
 
 
+_RETRIED_ONCE = "".join(
+    f"[2026-11-21 07:34:50,{at} W 7 9] task_manager.cc:1678: {text}\n"
+    for at, text in (
+        (600, TASK_ATTEMPT_FAILED.sample),
+        (701, TASK_ATTEMPT_FAILED.sample),
+        (702, TASK_FAILED.sample.replace("max_retries=0", "max_retries=1")),
+    )
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a SIGKILL leaves only Ray's three guesses",
@@ -290,6 +319,14 @@ EXAMPLES: tuple[Example, ...] = (
             " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
             "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
             "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "the log of the caller, which retried the task once",
+        {
+            **_ended_after(40, is_reported=True),
+            f"logs/python-core-driver-01000000{'f' * 48}_7.log": _RETRIED_ONCE,
         },
         roots=("worker-vanished",),
     ),

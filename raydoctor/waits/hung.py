@@ -41,7 +41,6 @@ _LONG_POLL = "ServeController.listen_for_change"
 """Ray Serve's own method that always waits: its processes learn of changes from it."""
 HELD = ("stopped", "debugger")
 """Kinds in which another process pauses this one, or is to resume it: then polling is not progress."""
-_PROVIDED: tuple[Kind, ...] = ("resources", "placement-group")
 PREPARED: tuple[Kind, ...] = ("runtime-env", "worker-start")
 """What precedes a task may take a while: short waits for it matter only where nothing else makes progress."""
 QUEUES: Mapping[str, tuple[WaitCode, str]] = {
@@ -172,12 +171,13 @@ class HungReport(NamedTuple):
     @property
     def is_conclusive(self) -> bool:
         """Whether all work that waits is known to hang, or to wait for something that may come."""
+        early = [each for each in self.early if _counts(each)]
         never = any(
             each.kind in (*_NEVER_MEANT, "async-blocked")
             or (not each.work.runs and each.kind not in PREPARED)
-            for each in self.early
+            for each in early
         )
-        is_early = bool(self.early) and (never or self.is_stalled)
+        is_early = bool(early) and (never or self.is_stalled)
         return not is_early and all(each.is_known for each in self.open)
 
 
@@ -294,10 +294,16 @@ def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
 def _is_early(judged: _Judged) -> bool:
     """Whether it would hang if it had waited for longer."""
     waiting = judged.waiting
-    kinds = (*_PROVIDED, *PREPARED)
-    waits = waiting is not None and waiting.is_hopeless and waiting.kind in kinds
+    waits = waiting is not None and waiting.is_hopeless
     is_paused = waiting is not None and waiting.kind == "debugger"
-    return is_paused or ((waits or judged.soon) and _is_lasting(judged.work))
+    is_old = _is_lasting(judged.work)
+    return is_paused or (waits and (is_old or not judged.work.runs)) or (judged.soon and is_old)
+
+
+def _counts(early: Hung) -> bool:
+    """Whether an early wait is more than the moment that the start of a task takes."""
+    never_fits = early.waiting is not None and early.waiting.never_fits
+    return early.work.runs or never_fits or _is_lasting(early.work)
 
 
 def _open_waits(

@@ -413,12 +413,11 @@ def test_what_cannot_be_placed(read: Read, needs: dict[str, float], kind: str) -
 
 @pytest.mark.parametrize(
     ("age", "needs", "counts"),
-    [(20, {"GPU": 1}, (0, 1)), (400, {"GPU": 1}, (1, 0)), (2, {"GPU": 1}, (0, 0)), (20, {"CPU": 1}, (0, 1))],
+    [(20, {"GPU": 1}, (0, 1)), (400, {"GPU": 1}, (1, 0)), (2, {"GPU": 1}, (0, 1)), (20, {"CPU": 1}, (0, 1))],
 )  # fmt: skip
 def test_a_wait_that_nothing_ends_is_reported_before_it_counts_as_hung(
     read: Read, age: int, needs: dict[str, float], counts: tuple[int, int]
 ) -> None:
-    """The tables were not collected at one moment."""
     waits = hang.since(age, "PENDING_NODE_ASSIGNMENT")
     free = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 4}, "state": "ALIVE"}
     found = read(tasks=[sample.task(1, "train", needs, **waits)], resources=[free])
@@ -1378,6 +1377,53 @@ def test_a_circle_of_coroutines_on_a_real_cluster(hanging: dict[str, Any]) -> No
     [cycle] = [c for c in hanging["cycles"] if c[0]["name"] == "Ring.step"]
     assert len(cycle) == 3
     assert of(hanging, "Ring.step")["words"].startswith("awaits Ring.step")
+
+
+FORKED = """
+import os, time, ray
+ray.init()
+
+@ray.remote(max_retries=0)
+def convert():
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        os.close(ours)
+        os.write(theirs, b"x")
+        time.sleep(600)
+        os._exit(0)
+    os.read(ours, 1)
+    os._exit(1)
+
+task = convert.remote()
+print("ready", flush=True)
+ray.get(task)
+"""
+
+
+@pytest.mark.ray
+def test_a_worker_that_ended_while_its_fork_keeps_its_connections() -> None:
+    """Ray lists the task as running: the fork has inherited the connections of its worker."""
+    with real_ray() as ray:
+        ray.start(dashboard=False, lean=True)
+        ray.run(FORKED)
+        ray.wait_for("ready")
+        command = [sys.executable, "-m", "raydoctor", "hung", "--json", "--address", ray.address]
+        told: dict[str, Any] = {"hung": []}
+
+        def is_reported() -> bool:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            told.update(json.loads(done.stdout))
+            return any(each["kind"] == "process-ended" for each in told["hung"])
+
+        until(is_reported, 40)
+        row = of(told, "convert")
+        (fork,) = ray.processes("ray::convert")
+        assert (
+            f"which has ended, but pid {fork.pid} (ray::convert), forked from it," in row["words"]
+        )
+        assert [each["name"] for each in row["waits_for"]] == [f"pid {fork.pid}"]
+        fork.kill()
+        ray.wait_for("WorkerCrashedError")
 
 
 # ------------------------------------------------------------------ --save

@@ -66,6 +66,27 @@ def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
     assert found.early == ()
 
 
+@pytest.mark.parametrize(
+    ("asked", "total", "is_conclusive"),
+    [({"GPU": 1}, {"CPU": 2}, False), ({"CPU": 1}, {"CPU": 2}, True)],
+)
+def test_a_wait_of_two_seconds_is_named(
+    asked: dict[str, float], total: dict[str, float], is_conclusive: bool, tmp_path: Path
+) -> None:
+    """Also where nothing hangs yet: whether the task fits on no node, or its worker has still to start."""
+    young = sample.task(1, "rank", asked, **hang.since(2, "PENDING_NODE_ASSIGNMENT"))
+    node = sample.node(total)
+    free = {"node_id": node["node_id"], "available": total, "total": total}
+    found = report(tmp_path, nodes=[node], resources=[free], tasks=[young])
+    assert found.groups == ()
+    assert [each.work.name for each in found.early] == ["rank"]
+    assert found.is_conclusive is is_conclusive
+    said = render.verdict(render.HungView(found))
+    assert said.startswith("No hang yet: 1 unfinished task, and none has been stuck for 60 s")
+    assert "The oldest wait: rank" in said
+    assert "2.0 s" in said
+
+
 W = "a" * 56
 
 
@@ -97,6 +118,13 @@ def test_a_task_without_a_process_is_hung_at_once(state: str, tmp_path: Path) ->
     assert next(r.steps[-1] for r in remedies.remedies(group)) == "kill 860"
     assert found(raylet, fork, {**worker, "state": "Z"}).groups
     assert found(raylet, fork, worker).groups == ()
+    if state != "RUNNING":  # its worker does not answer
+        assert [each.kind for each in found(raylet, fork, worker).early] == ["stopped"]
+        assert not found(raylet, fork, worker).is_conclusive
+    agent = processes.process(
+        41, "worker", "tail -f /dev/null", worker_id="", worker_pid=None, node_id=sample.NODE
+    )
+    assert found(raylet, fork, agent).groups
     assert (
         found(raylet, fork, {**worker, "pid": 9, "worker_id": "", "worker_pid": None}).groups == ()
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -92,6 +92,11 @@ NATIVE_STACK = Signal(
     extent="record",
 )
 """`util/logging.cc` prints it below a failed check, with the binary of each frame."""
+_STOPPED = Signal(
+    "crash.stopped", "*** SIG", r"^\*\*\* (?P<signal>SIGTERM|SIGINT|SIGHUP) received at time=", _OUTPUT,
+    "*** SIGTERM received at time=1795465804 on cpu 0 ***",
+)  # fmt: skip
+"""The handler reports a request to stop as it reports a crash, with frames below."""
 CRASH_SIGNALS = (
     _handler("crash.handler", _CORE, symptom=True),
     _handler("crash.printed", _OUTPUT, symptom=False),
@@ -203,6 +208,7 @@ CRASH_SIGNALS = (
         r"^(?P<words>corrupted size vs\. prev_size.*)",
         "corrupted size vs. prev_size while consolidating",
     ),
+    _STOPPED,
 )
 
 _ECHOED = (
@@ -345,8 +351,10 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
         (e for e in case.of("crash.handler", *_ECHOED) if e.source.role in DRIVER and not e["who"]),
         lambda e: e.source.path,
     )
-    for events in by_file.values():
-        crash = _crash(events, None)
+    stops = evidence.grouped(case.of(_STOPPED.kind), lambda e: e.source.path)
+    for path, found in by_file.items():
+        events = [e for e in found if not _is_of_stop(e, stops.get(path, ()))]
+        crash = _crash(events, None) if events else None
         if crash is None or _is_quoted(case, crash) or _is_daemons(case, crash):
             continue
         kinds = {e.kind for e in events}
@@ -356,6 +364,12 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
         is_own = is_shown and events[0].source.is_excerpt and not case.exits
         if is_own or (crash.handler and crash.python):
             yield crash
+
+
+def _is_of_stop(event: Event, stops: Sequence[Event]) -> bool:
+    """Whether an event is a part of the stack below the handler's report of a request to stop."""
+    is_part = event.kind in ("crash.frame", *_REMAINS)
+    return is_part and any(0 <= event.line - e.line <= _LONGEST_STACK for e in stops)
 
 
 def _is_quoted(case: Case, crash: Crash) -> bool:

@@ -1,0 +1,40 @@
+"""What the logs of Ray show of processes that ended without a record of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from raydoctor.case.rule import Example
+from raydoctor.cli.diagnose import exit_code
+from raydoctor.model.values import Report
+from raydoctor.rules import driver_vanished, worker_vanished
+from tests.helpers.examples import run_of
+
+
+def _report(examples: tuple[Example, ...], words: str) -> Report:
+    return run_of(next(each for each in examples if words in each.title))[0]
+
+
+def test_the_caller_s_log_shows_that_no_retry_is_left() -> None:
+    (diagnosis,) = _report(worker_vanished.EXAMPLES, "the log of the caller").diagnoses
+    assert diagnosis.chain[-1].shows == (
+        "the caller records that kill failed for good after 2 attempts, with max_retries=1"
+    )
+    assert "python-core-driver" in diagnosis.chain[-1].event.source.path
+
+
+@pytest.mark.parametrize(
+    ("words", "fail_on", "code"),
+    [
+        ("the raylet ended a worker of the driver's tasks", "error", 1),
+        ("after its last task", "error", 0),
+        ("after its last task", "warning", 1),
+    ],
+)
+def test_a_driver_that_did_not_disconnect_is_no_all_clear(
+    words: str, fail_on: str, code: int
+) -> None:
+    """`os._exit` and SIGKILL leave no other record; a warning alone exits with 0."""
+    report = _report(driver_vanished.EXAMPLES, words)
+    assert [each.rule for each in report.diagnoses] == ["driver-vanished"]
+    assert exit_code(report, fail_on) == code
