@@ -68,6 +68,10 @@ class _RunOptions(NamedTuple):
     verbose: bool
 
 
+_SAMPLED_AFTER = 5.0
+"""Seconds that work must have run for its stack to be shown, if the program did not end by itself."""
+
+
 @click.command(
     "run",
     help=_HELP,
@@ -143,8 +147,13 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
             return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True, None
     code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
-        _tried(lambda: _report(capture, driver.started_at, run_options), run_options)
+        unended = "" if event.why == "ended" else _unended(event)
+        _tried(lambda: _report(capture, driver.started_at, run_options, unended), run_options)
     return code, False, driver
+
+
+def _unended(event: WaitEnd) -> str:
+    return "reached its time limit" if event.why == "timeout" else "was interrupted"
 
 
 def _opened(log: str) -> Any:
@@ -177,9 +186,11 @@ def _failed(driver: Driver, event: WaitEnd, run_options: _RunOptions) -> Capture
             _print_left(driver, driver.clear(run_options.grace))
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
     else:
-        what = "reached its time limit" if event.why == "timeout" else "was interrupted"
-        options.note(f"{_name(run_options.words)} {what} after {ran:.0f} s: diagnosing its cluster")
-        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
+        name = _name(run_options.words)
+        options.note(f"{name} {_unended(event)} after {ran:.0f} s: diagnosing its cluster")
+        capture = driver.meanwhile(
+            lambda: _tried(lambda: _look(driver, run_options, waits=True), run_options)
+        )
         driver.stop(event.number or signal.SIGTERM, run_options.grace)
         options.note(f"the driver has ended: {_code(driver)}")
     _print_left(driver, driver.clear(run_options.grace))
@@ -262,12 +273,16 @@ def _catalogue(folder: str | None) -> Catalogue:
     return plugins.catalogue(folder)
 
 
-def _look(driver: Driver, run_options: _RunOptions) -> Capture:
-    """The capture of the driver's cluster, or of the driver's output if it has no cluster."""
+def _look(driver: Driver, run_options: _RunOptions, *, waits: bool = False) -> Capture:
+    """The capture of the driver's cluster, or of the driver's output if it has no cluster.
+
+    `waits`: with the stacks of work that has run for some seconds, as the program did not end by itself.
+    """
     from raydoctor.capture.open import Capture, open_capture
     from raydoctor.diagnosis.engine import signals_of
     from raydoctor.observe import live
     from raydoctor.observe.processes import discover
+    from raydoctor.observe.stacks.suspects import Sampling
 
     def seen(address: str | None, is_typed: bool = False) -> Capture:
         asked = live.CollectOptions(
@@ -275,6 +290,7 @@ def _look(driver: Driver, run_options: _RunOptions) -> Capture:
             is_typed=is_typed,
             all_nodes=run_options.all_nodes,
             since=driver.started_at,
+            samples=Sampling(min_age_s=_SAMPLED_AFTER, drivers=True) if waits else Sampling(),
             signals=lambda: signals_of(_catalogue(run_options.folder)),
         )
         return live.collect(asked).capture()
@@ -305,12 +321,18 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
-def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
-    """Diagnose, and print the report to standard error: standard output belongs to the driver."""
+def _report(capture: Capture, since: float, run_options: _RunOptions, unended: str) -> None:
+    """Diagnose, and print the report to standard error: standard output belongs to the driver.
+
+    `unended`: why raydoctor ended the driver; empty if it ended by itself.
+    """
+    from dataclasses import replace
+
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
     from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
+    from raydoctor.model.values import Gap
     from raydoctor.render import terminal
     from raydoctor.render.report import render
 
@@ -318,6 +340,13 @@ def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
         add_driver_log(capture, run_options.path)
         catalogue = _catalogue(run_options.folder)
         report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
+    if unended and not report.diagnoses:
+        gap = Gap(
+            "why the program had not ended",
+            f"it {unended}, and nothing of what was collected is known to hang",
+            "While it runs: raydoctor hung. If it is only slow, give it more time with --timeout.",
+        )
+        report = replace(report, gaps=(gap, *report.gaps))
     if run_options.output is not None:
         diagnose.emit(
             report,

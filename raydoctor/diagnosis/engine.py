@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
@@ -47,6 +47,7 @@ from raydoctor.read import build
 from raydoctor.read.budget import CpuBudget
 from raydoctor.read.detail import neighbours
 from raydoctor.redact.report import scrub
+from raydoctor.rules.shared.live import hangs
 
 _T = TypeVar("_T")
 RULE_SECONDS = 10.0
@@ -132,7 +133,7 @@ def run(  # noqa: PLR0913 - each has a default
     roots = [root for root in incidents if _within(case, root, since, until)]
     diagnoses = with_callers(case, _number(roots, case.version))
     if not diagnoses:
-        gaps += driver_output.interrupted(case)
+        gaps += [*driver_output.interrupted(case), *_early_waits(case)]
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     gaps += unexplained.gaps_of(left)
@@ -158,6 +159,17 @@ def run(  # noqa: PLR0913 - each has a default
     scrubbed = scrub(report, capture.secrets)
     # After redaction, which does not recognize a secret without its $.
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
+
+
+def _early_waits(case: Case) -> Iterator[Gap]:
+    """The oldest wait that is still too short to count as a hang: nothing else may be wrong."""
+    for each in hangs.early_waits(case)[:1]:
+        pid = "" if each.work.pid is None else f" (pid {each.work.pid})"
+        yield Gap(
+            "whether what waits is stuck",
+            f"it has waited for less than a minute: {each.work.name}{pid} {each.summary}",
+            "Look again in a minute: raydoctor hung",
+        )
 
 
 def _status(capture: Capture, case: Case, gaps: list[Gap]) -> LiveStatus | None:

@@ -185,6 +185,8 @@ def test_time_runs_out(home: dict[str, str]) -> None:
     result = run(*python(stubborn), env=home, options=("--timeout", "1", "--grace", "0.5"))
     assert result.returncode == 124
     assert "SIGKILL" in result.stderr
+    assert "why the program had not ended" in result.stderr
+    assert "The evidence is complete" not in result.stderr
     assert clock() - began < 30
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
+from raydoctor.diagnosis import engine
 from raydoctor.read import live
 from raydoctor.render import hung as render
 from raydoctor.rules.nested_get_deadlock import nested_get_deadlock
@@ -183,6 +184,22 @@ def test_a_coroutine_that_naps_in_its_event_loop(
         )
     assert [each.work.name for each in found.early] == ["Cache.refresh"] * waits
     assert not found.is_conclusive or hangs
+
+
+def test_a_report_on_waits_of_some_seconds_is_no_all_clear(tmp_path: Path) -> None:
+    """As in `raydoctor run --timeout`, which takes samples after five seconds."""
+    task = sample.running(1, "consume", {}, **hang.since(40))
+    rows = hang.waiting(task, ("consume", "train.py", 25))
+    report(tmp_path, tasks=[task], samples=rows)
+    with open_capture(str(tmp_path)) as capture:
+        found = engine.run(capture)
+    assert not found.complete
+    assert [(gap.what, gap.why) for gap in found.gaps if "stuck" in gap.what] == [
+        (
+            "whether what waits is stuck",
+            "it has waited for less than a minute: consume (pid 801) waits for a lock in consume (train.py:25)",
+        )
+    ]
 
 
 def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path) -> None:

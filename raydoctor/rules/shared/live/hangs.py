@@ -48,6 +48,12 @@ def open_waits(case: Case) -> list[Hung]:
     return list({(each.work.name, each.summary): each for each in found}.values())
 
 
+def early_waits(case: Case) -> tuple[Hung, ...]:
+    """The waits that would count as hung if they were longer, the oldest first, unless they are usual."""
+    report = _report(case)
+    return report.early if report and not report.is_conclusive else ()
+
+
 def blocks_its_loop(group: HungGroup) -> bool:
     """Whether the cause is an async actor that blocks its own event loop."""
     return any(h.kind == "async-blocked" and h.verdict for h in group.culprits)
