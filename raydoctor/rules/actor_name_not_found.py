@@ -80,6 +80,8 @@ FREED = Signal(
     fold=("name",),
 )
 
+_EXITS = 2.0
+"""Seconds between the GCS's record of an actor's end and its worker's."""
 _SECONDS = 0.1
 """GCS frees a name in the same step in which it destroys the actor."""
 
@@ -91,6 +93,8 @@ class _Fate(NamedTuple):
     event: Event | None = None
     kind: str = ""
     """`elsewhere`, `ended`, or empty: unknown."""
+    left: Event | None = None
+    """The record of its worker that no handle was left."""
 
 
 @rule(
@@ -98,7 +102,7 @@ class _Fate(NamedTuple):
     severity="error",
     rank=49,
     explains=("actor-name", "task-error"),
-    looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
+    looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, *actors.LEFT, RAY_EXCEPTION),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
     """One finding per name."""
@@ -128,6 +132,8 @@ def _finding(case: Case, name: str, events: list[Event], in_tasks: list[Printed]
     is_printed = bool(events)
     events = events or [seen.event for seen in in_tasks]
     links = [Link(fate.event, _freed_when(name, fate))] if fate.event else []
+    if fate.left:
+        links.append(Link(fate.left, f"its worker records why it exits: {fate.left['detail']}"))
     links.append(Link(events[0], f"ray.get_actor('{name}') raised ValueError"))
     often = f" ({evidence.total(events)} times)" if evidence.total(events) > 1 else ""
     return Finding(
@@ -162,7 +168,15 @@ def _fate(case: Case, name: str) -> _Fate:
     before = [e for e in freed if e.at is not None and last is not None and e.at <= last]
     if before and last is not None:
         ago = last - (before[-1].at or last)
-        return _Fate(f"an actor of that name had ended {ago:.1f} s before", before[-1], "ended")
+        left = case.near(before[-1], "actor.left", before=_EXITS, after=_EXITS)
+        is_lost = len(left) == 1 and actors.BY_SCOPE in left[0]["detail"]
+        why = ", because no handle of it was left" if is_lost else ""
+        return _Fate(
+            f"an actor of that name had ended {ago:.1f} s before{why}",
+            before[-1],
+            "ended",
+            left[0] if is_lost else None,
+        )
     if freed and len(asked) > 1:
         # Creating a named actor looks the name up as well: the first of several lookups most likely did.
         return _Fate(
@@ -210,7 +224,9 @@ def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
         doc=_NAMESPACES,
     )
     missing = Remedy(
-        f"Create '{name}' if it is missing, and let it outlive its creator",
+        f"Keep a handle of '{name}' as long as it is needed, or create it detached"
+        if fate.left
+        else f"Create '{name}' if it is missing, and let it outlive its creator",
         (
             paste.python(
                 'Actor.options(name={name}, lifetime="detached", get_if_exists=True).remote(ARGUMENTS)',
@@ -219,6 +235,8 @@ def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
         ),
         doc=_NAMED,
     )
+    if fate.left:
+        return (missing,)
     return (missing, elsewhere) if fate.kind == "ended" else (elsewhere, missing)
 
 
@@ -270,6 +288,16 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
         },
         says=("had ended 3.5 s before",),
+    ),
+    Example(
+        "the task that created the actor returned, and with it the only handle went",
+        {
+            **_freed("14,399"),
+            _CORE: _lookup("13,737") + _lookup("17,899"),
+            f"logs/python-core-worker-{'a' * 56}_88.log": f"[2026-11-21 07:41:14,410 I 88 88] raylet_ipc_client.cc:133: {actors.LEFT[1].sample}\n",
+            "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
+        },
+        says=("because no handle of it was left", "or create it detached"),
     ),
     console(
         "a task looks the name up: the missing actor is the cause of the task's error",
