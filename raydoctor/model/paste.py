@@ -263,14 +263,14 @@ PLACEHOLDERS = frozenset(_WORDS.split())
 _FILL_IN = pattern(
     r"(?<![\w$])(?:[A-Z][A-Z_]*[A-Z]|session_OLD|your_script\.py)(?!\w| = )|…|(?<=\()\.\.\.(?=\))"
 )
-_COMMENT = pattern(r"(?:^|\s{2,})#\s.*")
+_COMMENT = pattern(r"(?:^|(?<=\s\s))#\s.*")
 Part = Literal["code", "fill-in", "comment"]
 
 
 def parts(step: str) -> Iterator[tuple[Part, str]]:
     """A line to paste in its parts: what runs, what the reader replaces first, and a comment."""
     comment = _COMMENT.search(step)
-    end = comment.start() if comment else len(step)
+    end = len(step[: comment.start()].rstrip()) if comment else len(step)
     names = PLACEHOLDERS.union(map(str.upper, step.values if isinstance(step, Pasted) else ()))
     at = 0
     for word in _FILL_IN.finditer(step, 0, end):

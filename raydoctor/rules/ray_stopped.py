@@ -226,7 +226,7 @@ def _finding(
             _sender(what == "SIGTERM"),
             Remedy(
                 "If it was ray stop: run it only while no job is running, as it ends all processes of Ray on the machine",
-                ("ray job list   # before ray stop; or: ray list jobs --filter status=RUNNING",),
+                ("ray job list   # or: ray list jobs --filter status=RUNNING",),
             ),
         ),
         covers=(
@@ -248,7 +248,7 @@ def _sender(by_signal: bool) -> Remedy:
         (
             "last -x reboot shutdown; journalctl --since '-1 day' | grep -iE 'ray|shutdown|stopping'   # on that node",
             "kubectl get events -n NAMESPACE --sort-by=.lastTimestamp   # on Kubernetes",
-            "sacct -j JOBID -o JobID,State,ExitCode,Elapsed,Timelimit   # on Slurm",
+            "sacct -j JOB -o JobID,State,ExitCode,Elapsed,Timelimit   # on Slurm",
         ),
     )
 

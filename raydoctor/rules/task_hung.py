@@ -515,7 +515,6 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: the processes of its node are not visible",
         _ended(node="0" * 56),
-        roots=("leftover-process",),
     ),
     Example(
         "live: finished tasks of the same function took as long",
