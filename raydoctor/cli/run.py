@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raydoctor.act.signals.process import Outcome
     from raydoctor.capture.open import Capture
     from raydoctor.diagnosis.plugins import Catalogue
+    from raydoctor.model.values import Gap
 
 _T = TypeVar("_T")
 _HELP = """Run a driver, and diagnose its cluster if the driver fails.
@@ -147,13 +148,27 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
             return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True, None
     code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
-        unended = "" if event.why == "ended" else _unended(event)
-        _tried(lambda: _report(capture, driver.started_at, run_options, unended), run_options)
+        gap = _unexplained(driver, event)
+        _tried(lambda: _report(capture, driver.started_at, run_options, gap), run_options)
     return code, False, driver
 
 
 def _unended(event: WaitEnd) -> str:
     return "reached its time limit" if event.why == "timeout" else "was interrupted"
+
+
+def _unexplained(driver: Driver, event: WaitEnd) -> Gap:
+    """What is missing from a report on this driver without a diagnosis: it did not end well."""
+    from raydoctor.model.values import Gap
+
+    if event.why == "ended":
+        why = f"it ended with {_code(driver)}, and nothing of what was collected shows why"
+        return Gap("why the program failed", why, "Read the end of its output, and its exit calls.")
+    return Gap(
+        "why the program had not ended",
+        f"it {_unended(event)}, and nothing of what was collected is known to hang",
+        "While it runs: raydoctor hung. If it is only slow, give it more time with --timeout.",
+    )
 
 
 def _opened(log: str) -> Any:
@@ -321,10 +336,10 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
-def _report(capture: Capture, since: float, run_options: _RunOptions, unended: str) -> None:
+def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) -> None:
     """Diagnose, and print the report to standard error: standard output belongs to the driver.
 
-    `unended`: why raydoctor ended the driver; empty if it ended by itself.
+    `gap`: what the report misses if it has no diagnosis.
     """
     from dataclasses import replace
 
@@ -332,7 +347,6 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, unended: s
     from raydoctor.cli import diagnose
     from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
-    from raydoctor.model.values import Gap
     from raydoctor.render import terminal
     from raydoctor.render.report import render
 
@@ -340,12 +354,7 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, unended: s
         add_driver_log(capture, run_options.path)
         catalogue = _catalogue(run_options.folder)
         report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
-    if unended and not report.diagnoses:
-        gap = Gap(
-            "why the program had not ended",
-            f"it {unended}, and nothing of what was collected is known to hang",
-            "While it runs: raydoctor hung. If it is only slow, give it more time with --timeout.",
-        )
+    if not report.diagnoses:
         report = replace(report, gaps=(gap, *report.gaps))
     if run_options.output is not None:
         diagnose.emit(

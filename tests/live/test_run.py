@@ -145,6 +145,7 @@ sys.exit(4)
     assert result.stderr.startswith("<stderr>\n")
     assert logs(home)[0].read_text() == "<stdout>\n<stderr>\n<stdout>\n"
     assert str(logs(home)[0]) in result.stderr
+    assert "why the program failed: it ended with exit code 4" in " ".join(result.stderr.split())
 
 
 def test_a_driver_that_does_well_leaves_no_log_and_no_words(home: dict[str, str]) -> None:
