@@ -20,6 +20,8 @@ _SAMPLED = 50
 """Lines in which a carriage return at the end shows the line ends of Windows."""
 _OPENS_RECORD = frozenset("[{0123456789")
 """First characters of records that may belong to a log of Ray's."""
+_LEAST = 20
+"""Characters of such a record: its time alone has more."""
 _OF_TRACEBACK = (" ", "\t", tracebacks.BEGIN)
 
 RewrittenLine = tuple[str, int, str]
@@ -58,7 +60,11 @@ class Rewriter:
                 not (drawn.form or deinterleaver.waiting or self._role == "event")
                 and prefixes.is_bare(text)
                 and (text[:1] != "(" if self._role else not exceptions.may_hold(text))
-                and not (self._roles and (text[:1] in _OPENS_RECORD or "[20" in text))
+                and not (
+                    self._roles
+                    and len(text) >= _LEAST
+                    and (text[:1] in _OPENS_RECORD or "[20" in text)
+                )
             ):
                 shown.append((self._role, number, text))
                 self._header = ""

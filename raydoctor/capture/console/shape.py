@@ -395,7 +395,8 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
 def without_cut_label(lines: list[Numbered]) -> list[Numbered]:
     """The lines without a last one that is only the beginning of the label above: a paste ends within it."""
     last = lines[-1][1] if len(lines) > 1 else ""
-    is_cut = last.startswith("(") and ")" not in last and lines[-2][1].startswith(last)
+    label, end, _ = lines[-2][1].partition(")") if last.startswith("(") else ("", "", "")
+    is_cut = bool(end) and label.startswith(last)
     return lines[:-1] if is_cut else lines
 
 
