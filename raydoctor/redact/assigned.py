@@ -23,6 +23,7 @@ VALUE = (
     rb"(?:[bBrRuUfF]{0,2}(?P<vq>'{3}|\"{3}|" + QUOTE + rb")" + _SCHEME + rb"(?P<quoted>.*?)"
     rb"(?:(?<!\\)(?P=vq)|$)|" + _SCHEME + rb"(?P<bare>" + HELD + rb"|" + _BARE + rb"))"
 )
+_NAME_OF = pattern(rb"[\w-][\w.-]{0,199}(?![\w.-])")
 _ASSIGNED = pattern(
     rb"(?P<name>[\w-][\w.-]{0,199})(?![\w.-])(?P<nq>" + QUOTE + rb")?(?:"
     rb"\]?\s*(?P<sep>:\s*(?:str|bytes|Optional\[str\]|str \| None|SecretStr)\s*=|:=|=>|!?={1,3}|:)\s*"
@@ -81,24 +82,39 @@ def value_span(match: re.Match[bytes]) -> tuple[int, int]:
     return match.span("bare") if match["bare"] is not None else match.span("quoted")
 
 
+_NEAR = 4096
+"""Characters from a name on in which its value normally ends."""
+_MOST = 2
+"""Times that a line may be read for longer values. A line of many of them would take quadratic time: after
+that, its rest counts as one value."""
+
+
 def spans(line: bytes) -> Iterator[Span]:
     """Values of names of secrets."""
     lower = line.lower()
-    at = 0
+    at = spent = 0
     for begin in _names(line, lower):
-        if begin < at or not (match := _ASSIGNED.match(line, begin)):
+        if begin < at or not (named := _NAME_OF.match(line, begin)):
             continue
-        name = match["name"].decode("ascii", "replace")
+        name = named[0].decode("ascii", "replace")
         kind, certain = kind_of(name)
-        if held := PLACEHOLDER.match(line, match.start() - 1):
+        if held := PLACEHOLDER.match(line, begin - 1):
             at = held.end()
             continue
+        if not kind or not (match := _ASSIGNED.match(line, begin, begin + _NEAR)):
+            continue
+        if match.end() == begin + _NEAR:
+            if spent > _MOST * len(line):
+                yield Span(value_span(match)[0], len(line), kind)
+                break
+            match = _ASSIGNED.match(line, begin) or match
+            spent += match.end() - begin
         if name.startswith("-") and PLACEHOLDER_BEFORE.search(line[: match.start()][-60:]):
             at = match.end("name")  # it directly follows a placeholder: not an option
             continue
         # A value that is not a secret may contain the next name: `config="token=X"`, `x: token: X`.
         at = match.end("name") + 1
-        if kind and _is_assigned(match, line, name, certain):
+        if _is_assigned(match, line, name, certain):
             start, end = value_span(match)
             yield Span(start, end, kind)
             at = max(at, end)
