@@ -59,14 +59,14 @@ def test_survivors_of_a_kill_tell_how_large_a_task_grows() -> None:
 def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
     title = remedies([_report([1.77], 0.64, 2.4, actor=True)], _NODE)[0].title
     assert title == (
-        "Keep actor Cache below 1.76 GiB: it grew to 1.77 GiB, and other processes (0.64 GiB) leave 1.76 GiB below Ray's threshold"
+        "Let actor Cache use less memory: it had 1.77 GiB when Ray ended it, and other processes (0.64 GiB) leave 1.76 GiB below Ray's threshold"
     )
 
 
 def test_an_actor_at_the_limit_has_grown_beyond_it() -> None:
     title = remedies([_report([1.47], 0.93, 2.4, actor=True)], _NODE)[0].title
     assert title == (
-        "Keep actor Cache below 1.47 GiB: it grew to 1.47 GiB, and other processes (0.93 GiB) leave 1.47 GiB below Ray's threshold"
+        "Let actor Cache use less memory: it had 1.47 GiB when Ray ended it, and other processes (0.93 GiB) leave 1.47 GiB below Ray's threshold"
     )
 
 

@@ -189,8 +189,7 @@ def _left(fit: Fit, beside: list[MemoryUser]) -> str:
 
 
 def _smaller(what: str, one: str, fit: Fit, beside: list[MemoryUser]) -> str:
-    below = f"Keep {what} below {gib(fit.room)}" if fit.room > 0 else f"Make {what} smaller"
-    return f"{below}: {one} grew to {gib(fit.each)}, and {_left(fit, beside)}"
+    return f"Let {what} use less memory: {one} had {gib(fit.each)} when Ray ended it, and {_left(fit, beside)}"
 
 
 def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
