@@ -183,7 +183,7 @@ _WRAPPED = "method"
 def _path(refusal: Event, culprit: Event) -> tuple[list[str], tuple[str, ...]]:
     """The functions that lead to the captured variable, and the path from this variable to the culprit.
 
-    The inspection above the culprit shows what each name on the path is. A function is no variable to move.
+    The inspection above the culprit shows what each name on the path is. A function cannot be moved as a variable can.
     """
     names = [name for name in _name_of(culprit).split(_ARROW) if name]
     functions: list[str] = []
