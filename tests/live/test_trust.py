@@ -33,6 +33,7 @@ from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.gcs import dashboard, gcs, state, token
 from raydoctor.observe.gcs.programs import gcs_messages
 from raydoctor.observe.machine import addresses
+from raydoctor.observe.nodes.programs import fan_out
 from raydoctor.observe.processes import daemons, discover, proc
 from tests.helpers import hostile
 from tests.helpers.hostile import ALICE, MALLORY, Ground, as_user
@@ -346,6 +347,18 @@ def test_a_whole_look_sends_no_token(place: Ground, victim: int) -> None:
         assert SECRET.encode() not in thief.received
         assert b"GET" not in thief.received
         assert b"PRI" not in thief.received
+
+
+def test_ray_does_not_leave_loopback_for_another_users_listener(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray replaces 127.0.0.1 by this machine's address, for which 127.0.0.2 stands here."""
+    monkeypatch.setattr(fan_out, "_own_ip", lambda: "127.0.0.2")
+    ours, everywhere = place.listener(0), place.listener(0, "0.0.0.0")
+    assert not fan_out._is_same_listener(f"127.0.0.1:{ours.port}")
+    assert fan_out._is_same_listener(f"127.0.0.1:{everywhere.port}")
+    place.listener(MALLORY, "127.0.0.2", ours.port)
+    assert not fan_out._is_same_listener(f"127.0.0.1:{ours.port}")
 
 
 def test_the_owner_gets_it(place: Ground) -> None:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import zlib
@@ -38,13 +39,13 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
-    from raydoctor.observe.collector.programs.peers import Access, access_of, check
+    from raydoctor.observe.collector.programs.peers import Access, access_of, check, owner_of
 else:  # a program finds only modules in its own folder
     _PEERS = os.path.join(
         os.path.dirname(os.path.realpath(__file__)), "..", "..", "collector", "programs"
     )
     sys.path.insert(0, _PEERS)
-    from peers import Access, access_of, check
+    from peers import Access, access_of, check, owner_of
 
     sys.path.remove(_PEERS)  # Ray passes the path to every worker
 
@@ -147,10 +148,13 @@ def _connect(address: str, access: Access, version: str) -> None:
     RefusedListenerError."""
     import logging
 
+    check(address, access)
+    if not _is_same_listener(address):
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # read when Ray is imported
+
     import ray
     from ray.job_config import JobConfig
 
-    check(address, access)
     ray.init(
         address=address,
         namespace=NAMESPACE,
@@ -159,6 +163,22 @@ def _connect(address: str, access: Access, version: str) -> None:
         configure_logging=False,
         logging_level=logging.CRITICAL,
     )
+
+
+def _is_same_listener(address: str) -> bool:
+    """Whether Ray may replace a loopback address by this machine's own, as `ray.init` does (2.60,
+    `services.resolve_ip_for_localhost`): a GCS bound to loopback is not there, but another listener may be.
+    """
+    host, _, port = address.rpartition(":")
+    own = _own_ip() if host in ("127.0.0.1", "localhost", "::1", "[::1]") else ""
+    return not own or owner_of(f"{own}:{port}") == owner_of(address)
+
+
+def _own_ip() -> str:
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("8.8.8.8", 53))  # chooses a route and sends nothing
+        return str(probe.getsockname()[0])
+    return ""
 
 
 def _disconnect() -> None:
