@@ -138,16 +138,16 @@ def costs_of_pattern(known: Known) -> Iterator[tuple[float, str, str]]:
 
 
 def costs_of_repeats() -> Iterator[tuple[float, str, str]]:
-    """(seconds, file, text): a million short lines."""
+    """(seconds, file, text): half a million short lines."""
     for head in ("", f"{HEADER}x\n"):
         for fill in ("", "x", " ", "}", "\r"):
             for name in FILES:
-                yield cost(name, head + f"{fill}\n" * 1_000_000), name, repr(head + fill)
+                yield cost(name, head + f"{fill}\n" * (SIZE // 2)), name, repr(head + fill)
 
 
 def tries(first: int, every: int) -> Iterator[tuple[str, Iterator[tuple[float, str, str]]]]:
     """What is attacked, and the costs of the attacks on it."""
-    yield "a million short lines", costs_of_repeats()
+    yield "half a million short lines", costs_of_repeats()
     for signal in all_signals()[first::every]:
         yield f"{signal.kind} {signal.find!r}", costs(signal)
     for known in all_patterns()[first::every]:

@@ -10,6 +10,8 @@ from raydoctor.read.records import MAX_LINE
 WINDOW = 256 << 10
 _BEFORE = 32 << 10
 RECORD_BYTES = 64 << 10
+_TOGETHER = 1 << 10
+"""Bytes of lines that are decoded together: most records are shorter."""
 
 
 class FileLines:
@@ -67,6 +69,11 @@ class FileLines:
         at = data.find(b"\n", start - self._start) + 1
         stop = at + limit
         while 0 < at < min(stop, len(data)):
+            end = data.rfind(b"\n", at, min(stop, at + _TOGETHER))
+            if end >= 0:
+                yield from data[at:end].decode("utf-8", "replace").split("\n")
+                at = end + 1
+                continue
             end = data.find(b"\n", at, stop)
             if end < 0:
                 end = min(stop, len(data))

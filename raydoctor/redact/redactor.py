@@ -65,6 +65,10 @@ class RedactionLedger:
         return tuple(secret.decode("utf-8", "replace") for secret in found[:_LEARNT])
 
 
+def _chunks(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
+
+
 _ESCAPED_CONTROL = pattern(rb"\\(?:[bfnrt]|u00[01])")
 """A control character inside a text of JSON."""
 _SHORT, _MOST_CLEAN = 400, 20_000
@@ -114,16 +118,15 @@ class Redactor:
         data = text.encode("utf-8", "surrogatepass")
         # In a line that became shorter, a value may now be close enough to its name.
         for _ in range(_PASSES if len(data) < _REPEATED else 1):
-            before, data = data, self.redact_bytes(data)
+            # Not `redact_bytes`: a text with many NULs is no UTF-16.
+            before, data = data, b"".join(self._stream(_chunks(data)))
             if data == before:
                 break
         return data.decode("utf-8", "surrogatepass")
 
     def redact_bytes(self, data: bytes) -> bytes:
         """Like `redact`, for bytes in any superset of ASCII, and in UTF-16."""
-        return b"".join(
-            self.redact_stream(data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
-        )
+        return b"".join(self.redact_stream(_chunks(data)))
 
     def learn(self, secrets: Iterable[str]) -> None:
         """From now on, replace these literals as well."""

@@ -22,7 +22,8 @@ from raydoctor.model.values import Source
 from raydoctor.read import keep
 from raydoctor.read.index import Index, SignalProbe, index_of
 from raydoctor.read.keep import Draft, Keeper
-from raydoctor.read.records import LogLine, assemble, message_of, parse_line
+from raydoctor.read.lines import FileLines
+from raydoctor.read.records import MAX_LINE, LogLine, assemble, message_of, parse_line
 from raydoctor.read.scan import Scan, scan
 from raydoctor.read.template import draw
 
@@ -357,3 +358,16 @@ def test_lines_with_colours_inside_or_beyond_ascii() -> None:
     assert exact.match(b"\x1b[31moops\x1b[0m 1\n")
     assert not exact.match(b"\x1b[31moops\x1b[0m 2\n")
     assert draw(pattern, (), "oops é".encode(), "oops é") is None
+
+
+def test_lines_after_a_line_are_whole_however_long_they_are(tmp_path: Path) -> None:
+    lengths = [0, 1, 900, 1023, 1024, 1025, 3000, 5, 0, MAX_LINE + 7, 2]
+    lines = [bytes([97 + n]) * length + b"\xc3" * (n % 2) for n, length in enumerate(lengths)]
+    file = tmp_path / "raylet.out"
+    file.write_bytes(b"first\n" + b"\n".join(lines))
+    found = FileLines(str(file))
+    found.around(2)
+    expected = [line[:MAX_LINE].decode("utf-8", "replace") for line in lines]
+    assert list(found.after(2, 1 << 20)) == expected
+    assert list(found.after(2, 2000)) == [*expected[:4], expected[4][:70]]
+    found.close()

@@ -56,15 +56,8 @@ class Rewriter:
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, raw in lines:
             text = tracebacks.unlinked(raw) if "](file:" in raw else raw
-            if (
-                not (drawn.form or deinterleaver.waiting or self._role == "event")
-                and prefixes.is_bare(text)
-                and (text[:1] != "(" if self._role else not exceptions.may_hold(text))
-                and not (
-                    self._roles
-                    and len(text) >= _LEAST
-                    and (text[:1] in _OPENS_RECORD or "[20" in text)
-                )
+            if not (drawn.form or deinterleaver.waiting or self._role == "event") and (
+                not text or self._may_pass(text)
             ):
                 shown.append((self._role, number, text))
                 self._header = ""
@@ -78,6 +71,16 @@ class Rewriter:
         for each in deinterleaver.release():
             self._append(*each, shown)
         return shown
+
+    def _may_pass(self, text: str) -> bool:
+        """Whether a line remains as it is: a quick test."""
+        return (
+            prefixes.is_bare(text)
+            and (text[:1] != "(" if self._role else not exceptions.may_hold(text))
+            and not (
+                self._roles and len(text) >= _LEAST and (text[:1] in _OPENS_RECORD or "[20" in text)
+            )
+        )
 
     def _append(self, number: int, line: Stripped, shown: list[RewrittenLine]) -> None:
         is_new = bool(line.level) and not self._header.startswith(line.header)
@@ -123,8 +126,8 @@ def _pieces(raws: list[str], first: int, separates: bool) -> list[Numbered]:
                 for piece in shape.split(each)
             ]
             continue
-        may_hold = embedded.may_hold(raw)
-        if not may_hold and shape.is_simple(raw):
+        may_hold = bool(raw) and embedded.may_hold(raw)
+        if not (raw and (may_hold or not shape.is_simple(raw))):
             lines.append((number, raw))
             continue
         plain = shape.uncoloured(raw)

@@ -381,11 +381,14 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> TrainAttempt:
             own.setdefault(int(error["world_rank"]), error)
     text = event["what"].partition("\nray.train.")[0]
     parts = _SNIPPET.split(text)
+    by_rank: dict[int, Rank] = {}
     for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
         if event["who"] and not snippet.strip():
             continue  # another rank has printed the same lines
-        numbers = [int(n) for n in ranks.split(",")]
-        attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
+        for n in map(int, ranks.split(",")):
+            if n not in by_rank:
+                by_rank[n] = _rank(case, n, event, own.get(n), snippet)
+    attempt.ranks += by_rank.values()
     # The loss of a peer is recorded before the peer's own end, if only by milliseconds.
     attempt.ranks.sort(key=lambda r: (r.lost_its_peer, r.at, r.number))
     named = {rank.number for rank in attempt.ranks}
