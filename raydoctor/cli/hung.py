@@ -159,14 +159,11 @@ def _view(
 ) -> HungView:
     from raydoctor.case import Case
     from raydoctor.read import live
-    from raydoctor.redact import Redactor
     from raydoctor.render.hung import HungView
     from raydoctor.waits.hung import hung
 
     gaps = list(capture.gaps)
-    # A live collection is already redacted; a capture may be made by hand.
-    redactor = None if capture.kind == "live" else Redactor(capture.secrets)
-    events = live.read(capture.files, gaps, redactor)
+    events = live.of_capture(capture, gaps)
     tables = {event["name"] for event in events if event.kind == "live.table"}
     if "tasks" not in tables:
         raise _no_tasks(capture)

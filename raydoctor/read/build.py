@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from raydoctor.capture.budget import ReportBytes
 from raydoctor.capture.open import Capture
 from raydoctor.case.case import Case, order
 from raydoctor.case.rule import Signal
@@ -81,7 +80,7 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     """Read a capture once; `with_usage`: with readings of memory over time (`read/detail/usage.py`)."""
     files = capture.files
     signals = list(signals)
-    own = _read(files, signals, capture.report)
+    own = _read(capture, signals)
     others = _readings(files, own.gaps, signals)
     events = own.events + [event for other in others for event in other.events]
     events += in_order(dumps.read(files, events, own.clock, own.gaps))
@@ -122,7 +121,7 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     from raydoctor.read.portable import NodeReading
 
     files = capture.files
-    own = _read(files, list(signals), capture.report)
+    own = _read(capture, list(signals))
     own.events += in_order(dumps.read(files, own.events, own.clock, own.gaps))
     endings = in_order(ending.read(files, own.gaps))
     names = _names(_outputs(files, _dead(own.events)))
@@ -148,8 +147,9 @@ def _readings(
     return portable.read(files, gaps, signals)
 
 
-def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) -> _Read:
-    result = scan(_searched(files, signals), signals, report)
+def _read(capture: Capture, signals: list[Signal]) -> _Read:
+    files = capture.files
+    result = scan(_searched(files, signals), signals, capture.report)
     _learn_clock(result.drafts, result.clock)
     _learn_zones(files, result.clock)
     pods = _kubernetes(files, result.gaps)
@@ -157,7 +157,7 @@ def _read(files: dict[Source, str], signals: list[Signal], report: ReportBytes) 
     events = merge_twins(finish(result.drafts, result.clock)) + pods
     events += structured.read(files, result.gaps)
     events += stacks.read(files, result.gaps)
-    events += live.read(files, result.gaps)
+    events += live.of_capture(capture, result.gaps)
     events += slurm.read(files, result.gaps, result.clock)
     result.gaps += coverage.gaps_of(files)
     return _Read(in_order(events), result.clock, result.hits, result.gaps)

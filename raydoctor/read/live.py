@@ -15,14 +15,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from sys import intern
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.case.evidence import last_line
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Gap, Source
+from raydoctor.read import budget
 from raydoctor.read.entities import in_fields
 from raydoctor.read.records import plausible
 from raydoctor.redact import Redactor
+
+if TYPE_CHECKING:
+    from raydoctor.capture.open import Capture
 
 _LIMIT = 64 << 20
 """Bytes of one table; a table of ten thousand tasks has about 10 MB."""
@@ -36,13 +41,20 @@ _LONGEST = 1 << 20
 _DEEPEST = 12
 
 
+def of_capture(capture: Capture, gaps: list[Gap]) -> list[Event]:
+    """Events of every table of a capture, without secrets.
+
+    A live collection is already redacted. Tables of a capture may come from another program, and a secret is
+    recognized by the structure of its row, which is lost once sentences join and cut values.
+    """
+    redactor = None if capture.kind == "live" else Redactor(capture.secrets)
+    return read(capture.files, gaps, redactor)
+
+
 def read(
     files: dict[Source, str], gaps: list[Gap], redactor: Redactor | None = None
 ) -> list[Event]:
-    """Events of every table. An unreadable table is a gap, and a damaged row is skipped.
-
-    `redactor`: for tables from other programs, which nothing else redacts afterwards.
-    """
+    """Events of every table. An unreadable table is a gap, and a damaged row is skipped."""
     events: list[Event] = []
     for source, file in files.items():
         if source.role != "live":
@@ -54,11 +66,20 @@ def read(
                     gaps.append(
                         Gap(source.path, f"only its first {size(_LIMIT)} are read", about="table")
                     )
-            events += _table(source, redactor.redact_rows(data) if redactor else data)
+            events += _table(source, _without_secrets(data, redactor) if redactor else data)
+        except CpuTimeSpent:
+            why = "not read: its secrets were not removed within the time budget"
+            gaps.append(Gap(source.path, why, budget.HINT, about="table"))
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "damaged"
             gaps.append(Gap(source.path, f"could not be read: {why}", about="table"))
     return events
+
+
+def _without_secrets(data: bytes, redactor: Redactor) -> bytes:
+    """A table without secrets. Raises CpuTimeSpent for a table that is made to take long."""
+    with cpu_limit(budget.of_file(len(data)).seconds):
+        return redactor.redact_rows(data)
 
 
 def _table(source: Source, data: bytes) -> Iterator[Event]:

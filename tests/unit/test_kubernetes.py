@@ -240,3 +240,19 @@ def test_one_event_among_many(tmp_path: Path) -> None:
     (tmp_path / "events.json").write_text(kubernetes.listed(*quiet, evicted))
     (found,) = diagnosed(tmp_path).diagnoses
     assert found.rule == "pod-evicted"
+
+
+def test_a_secret_in_a_message_of_several_lines_is_replaced(tmp_path: Path) -> None:
+    """The lines of a message are joined, after which a secret over two of them is not known any more."""
+    token = "".join(f"{n * 37 % 256:02x}" for n in range(1, 33))
+    began = "2026-11-21 07:35:03,092 INFO worker.py:26 -- started"
+    message = f"{began} RAY_AUT\nH_TOKEN={token[:50]}\n{token[50:]}\nand so on\n"
+    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
+    status = {"containerStatuses": [{"name": "ray-worker", "state": state}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w"}, "status": status}
+    (tmp_path / "pods.json").write_text(json.dumps(pod, indent=1))
+    with open_capture(str(tmp_path)) as capture:
+        (found,) = build.read(capture, []).case.of("kube.container")
+    assert "and so on" in found["message"]
+    for part in (token[:8], token[-8:]):
+        assert part not in f"{found.text} {found['message']}"

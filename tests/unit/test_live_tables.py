@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydoctor.capture.open import open_capture
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.observe.collector.run import Collector, run
 from raydoctor.observe.collector.table import Piece, table, text
 from raydoctor.observe.processes.redact import Redactor
-from raydoctor.read import live
+from raydoctor.read import build, live
 from tests.helpers.waiting import clock
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.text(max_size=40)
@@ -124,6 +125,38 @@ def test_redaction_leaves_rows_that_can_be_read() -> None:
     assert b"pass4711word" not in cleaned
     assert kept[2] == rows[2]
     assert "python t.py --token <secret:" in kept[0]["entrypoint"]
+
+
+def test_tables_of_another_program_hold_no_secrets(tmp_path: Path) -> None:
+    """A row's text is cut, and sentences join its values, after which no redactor knows a secret."""
+    key = "FAKE" + "aB3dE7gH" * 30
+    label = "RSA PRIVATE K" + "EY"
+    lines = [f"\x1b[36m(f pid=7)\x1b[0m {key[at : at + 64]}" for at in range(0, len(key), 64)]
+    title = "\n".join([f"\x1b[36m(f pid=7)\x1b[0m -----BEGIN {label}-----\x1b[0m", *lines])
+    (tmp_path / "live").mkdir()
+    piece = table("processes", [{"pid": 7, "title": title}], source="ps", at=1.0)
+    (tmp_path / piece.path).write_bytes(piece.data)
+    with open_capture(str(tmp_path)) as capture:
+        (row,) = build.read(capture, []).case.of("live.processes")
+    assert "(f pid=7)\x1b[0m <secret:private-key" in row["title"]
+    assert not any(line[-64:] in row.text + row["title"] for line in lines)
+
+
+def test_a_table_that_takes_too_long_to_redact_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(*_: object) -> bytes:
+        while True:
+            pass
+
+    monkeypatch.setattr(live.budget, "FILE_SECONDS", 0.05)
+    monkeypatch.setattr(Redactor, "redact_rows", endless)
+    file = tmp_path / "table.json"
+    file.write_bytes(table("tasks", [{"n": 1}], source="gcs", at=1.0).data)
+    gaps: list[Gap] = []
+    assert not live.read({Source("live/live-tasks.json", "live"): str(file)}, gaps, Redactor())
+    assert [(gap.about, gap.optional) for gap in gaps] == [("table", False)]
+    assert "time budget" in gaps[0].why
 
 
 # ---------------------------------------------------------------- collectors

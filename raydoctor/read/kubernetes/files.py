@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
@@ -12,6 +12,7 @@ from raydoctor.read import budget
 from raydoctor.read.kubernetes import described
 from raydoctor.read.kubernetes.documents import Damage, Document, documents
 from raydoctor.read.kubernetes.objects import PROGRESS, USED, Fact, facts
+from raydoctor.redact import Redactor
 
 _DESCRIBED_LIMIT = 64 << 20
 """Characters of a file of `describe`, which is read as a whole."""
@@ -50,23 +51,27 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
     """Events of every file of Kubernetes objects. What cannot be read is a gap."""
     events: list[Event] = []
     held: list[_Held] = []
+    redactor = Redactor()
     for source, file in files.items():
         if source.role == "kubernetes":
             try:
-                events += _file(source, file, gaps, held)
+                events += _file(source, file, gaps, held, redactor)
             except OSError as error:
                 gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
     names = {e["name"] for e in events if e.kind == "kube.event" and e["reason"] not in PROGRESS}
     for each in held:
         if each.name in names:
             document = Document(json.loads(each.raw), each.line, each.raw)
-            events += (_event(each.source, document, fact) for fact in facts(document.data))
+            clean = _without_secrets(document.data, redactor)
+            events += (_event(each.source, document, fact) for fact in facts(clean))
     return _distinct(
         [e for e in events if e["reason"] not in PROGRESS or e["name"] in ("", *names)]
     )
 
 
-def _file(source: Source, file: str, gaps: list[Gap], held: list[_Held]) -> Iterator[Event]:
+def _file(
+    source: Source, file: str, gaps: list[Gap], held: list[_Held], redactor: Redactor
+) -> Iterator[Event]:
     time = budget.of_file(source.size)
     events = chars = damaged = 0
 
@@ -91,7 +96,7 @@ def _file(source: Source, file: str, gaps: list[Gap], held: list[_Held]) -> Iter
             if damaged <= _MOST_GAPS:
                 gaps.append(Gap(source.path, f"line {document.line}: {document.why}", _AGAIN))
             continue
-        for fact in facts(document.data):
+        for fact in facts(_without_secrets(document.data, redactor)):
             events += 1
             chars += sum(map(len, fact.fields.values()))
             if time.spent or events > _MOST_EVENTS or chars > _MOST_CHARS:
@@ -99,6 +104,33 @@ def _file(source: Source, file: str, gaps: list[Gap], held: list[_Held]) -> Iter
                 gaps.append(Gap(source.path, why, _PART))
                 return
             yield _event(source, document, fact)
+
+
+_TEXTS = ("status", "events", "message", "note")
+"""Members of an object whose texts are shown."""
+_LONG = 1 << 16
+
+
+def _without_secrets(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """An object whose texts of several lines hold no secrets.
+
+    Facts join the lines of a message, after which a secret that was wrapped cannot be recognized any more.
+    """
+    return {
+        name: _clean(value, redactor) if name in _TEXTS else value for name, value in data.items()
+    }
+
+
+def _clean(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, dict):
+        return {name: _clean(each, redactor) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each, redactor) for each in value]
+    if not isinstance(value, str) or not ("\n" in value or "\x1b" in value):
+        return value
+    if len(value) > _LONG:
+        value = f"{value[: _LONG // 2]}\n{value[-_LONG // 2 :]}"
+    return redactor.redact(value)
 
 
 _AGAIN = "Write the file again, for example: kubectl get pods,events -o json"
