@@ -41,21 +41,31 @@ _KINDS = (
     r"(?:Pod|Event|Node|RayCluster|RayJob|RayService|RayCronJob|Job|Workload|PersistentVolumeClaim)"
     r"(?:List)?"
 )
-_JSON = pattern(rf'\s*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL)
+ABOVE = (
+    r"Warning: [^\n]*\n|[IWEF]\d{4} \d\d:\d\d:\d\d[^\n]*\n|(?!\s|Warning: |[IWEF]\d|---)"
+    r"[^\n$#>%{]{0,200}[$#>%] ?kubectl [^\n]*\n"
+)
+"""Lines that a terminal shows above the output of kubectl: warnings, its own log, the command.
+
+No line matches two of them: a pattern that repeats them would try all combinations.
+"""
+_JSON = pattern(
+    rf'(?:\s|{ABOVE})*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL
+)
 _YAML = pattern(
-    r"(?:\s|#[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+[ \t\r]*\n"
+    rf"(?:\s|{ABOVE}|#(?! ?kubectl )[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+[ \t\r]*\n"
     rf"(?:.*\n)?? *-? *kind: ['\"]?(?:List|{_KINDS})\b"
     r"(?=.*^[ -]*(?:uid|creationTimestamp|status|involvedObject):)",
     re.DOTALL | re.MULTILINE,
 )
 """A manifest that was never applied has none of these fields: it is not evidence."""
 _DESCRIBED = pattern(
-    r"(?:\s|Warning: [^\n]*\n)*Name:\s{2,}\S[^\n]*\n"
+    rf"(?:\s|{ABOVE})*Name:\s{{2,}}\S[^\n]*\n"
     r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",
     re.DOTALL | re.MULTILINE,
 )
 _TABLE = pattern(
-    r"(?:\s|Warning: [^\n]*\n|[$#>] ?kubectl [^\n]*\n)*(?:NAMESPACE\s+)?"
+    rf"(?:\s|{ABOVE})*(?:NAMESPACE\s+)?"
     r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
 _HAPPENED = pattern(

@@ -23,6 +23,8 @@ _ENDED = frozenset({"", "0", "137", "143"})
 _HARMLESS = frozenset(
     (
         *("DNSConfigForming", "FailedToRetrieveImagePullSecret", "PolicyViolation"),
+        # Of the descheduler: the pod stays.
+        "EvictionFailed",
         # At the end of a pod.
         *("FailedPreStopHook", "ExceededGracePeriod", "FailedKillPod"),
     )
@@ -34,14 +36,20 @@ _SLOW = 600.0
 """Seconds after which an init container is listed: a large image may be pulled for minutes."""
 _AGE = pattern(r"(\d{1,6})([ydhms])")
 _UNITS = {"y": 365 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_OUT_OF_MEMORY = frozenset({"SystemOOM", "OOMKilling"})
+"""Reasons of events of the kubelet and the node problem detector: the kernel killed a process."""
+_OF_RAY = pattern(r"\b(?:ray::|raylet|gcs_server|python)")
+"""Processes that may be Ray's: other pods of the machine have theirs."""
 _OF_HEAD = (hosts.entity("head"), Entity("gcs", "gcs"))
 """What the init container of KubeRay waits for."""
 _OF_NODE = pattern(r"NotReady|Reboot|Deadlock|Interrupt|Preempt|Terminat|Shutdown|Reclaim")
 """Reasons of events about a machine after which its pods are lost, in the words of several clouds."""
 CONFLICT = "the object has been modified"
 """In warnings of operators that only repeat what they tried."""
-_FAILED = frozenset({"Failed", "ValidationFailed", "Suspended", "Suspending", "Retrying"})
-"""`jobDeploymentStatus` of RayJobs that do not run."""
+_NOT_RUNNING = frozenset({"ValidationFailed", "Suspended", "Suspending", "Retrying"})
+"""`jobDeploymentStatus` of RayJobs that do not run; others are `Failed`, and longer in KubeRay 1.0."""
+_OF_KUEUE = pattern(r"(?:rayjob|raycluster|rayservice)-(?P<owner>.{1,200})-[a-z0-9]{1,10}")
+"""The name that Kueue gives to the workload of a job."""
 
 
 _ENDED_WELL = (
@@ -213,11 +221,22 @@ def _machines(case: Case, pods: Pods) -> Iterator[Trouble]:
         and ready.get(event["name"]) != "True"
         and pods.in_time(event)
     ]
+    killed = [
+        event
+        for event in case.of("kube.event")
+        if event["about"] == "Node"
+        and event["reason"] in _OUT_OF_MEMORY
+        and _OF_RAY.search(event["message"])
+        and pods.in_time(event)
+    ]
     again = {e["name"]: e.at for e in case.of("kube.event") if e["reason"] == "NodeReady"}
     for event in found:
         at = again.get(event["name"])
         here = running.get(event["node"] or event["name"], [])
         if here and not (at is not None and event.at is not None and at >= event.at):
+            yield Trouble(event, tuple(x for pod in here for x in pods.entities(pod)))
+    for event in killed:
+        if here := running.get(event["name"], []):
             yield Trouble(event, tuple(x for pod in here for x in pods.entities(pod)))
 
 
@@ -242,7 +261,7 @@ def _clusters(case: Case, pods: Pods) -> Iterator[Trouble]:
     for event in filter(_is_about_cluster, case.of("kube.event")):
         key = (event["namespace"], event["name"])
         is_new = key not in made or event.at is None or event.at > made[key]
-        if is_new and has_failed.get(key, True) and pods.is_of_ours(event["name"]):
+        if is_new and has_failed.get(key, True) and pods.is_of_ours(_owner(event)):
             last[key[0], key[1], event["reason"]] = event
     for event in (*found, *last.values()):
         if pods.in_time(event):
@@ -251,6 +270,9 @@ def _clusters(case: Case, pods: Pods) -> Iterator[Trouble]:
 
 def _is_about_cluster(event: Event) -> bool:
     """Whether an operator reports a failure of a cluster, job or service of Ray."""
+    if event["about"] == "Workload":
+        is_stopped = event["reason"].startswith(("Preempted", "Evicted"))
+        return is_stopped and _OF_KUEUE.fullmatch(event["name"]) is not None
     return (
         event["about"] in ("RayCluster", "RayJob", "RayService")
         and (event["type"] == "Warning" or event["reason"] == "Stopped")
@@ -258,11 +280,19 @@ def _is_about_cluster(event: Event) -> bool:
     )
 
 
+def _owner(event: Event) -> str:
+    """The cluster, job or service of Ray that an event is about."""
+    found = _OF_KUEUE.fullmatch(event["name"]) if event["about"] == "Workload" else None
+    return found["owner"] if found else event["name"]
+
+
 def _has_failed(event: Event) -> bool:
     if event.kind == "kube.job":
-        return event["deployment_status"] in _FAILED or event["job_status"] == "FAILED"
+        status = event["deployment_status"]
+        has_failed = status.startswith("Failed") or status in _NOT_RUNNING
+        return has_failed or event["job_status"] == "FAILED"
     if event.kind == "kube.service":
-        return event["state"].startswith("Failed") or bool(event["unhealthy"])
+        return event["state"].startswith("Failed") or bool(event["unhealthy"] or event["condition"])
     return bool(event["condition"]) or event["state"] in ("failed", "unhealthy")
 
 

@@ -57,11 +57,19 @@ def instant(text: str) -> float | None:
             moment = parsedate_to_datetime(text)
             return moment.timestamp() if moment.tzinfo else None
         return None
+    day, fraction, zone = text[:19], "", text[19:].removesuffix("Z")
+    if zone[:1] == ".":
+        fraction, zone = _split_fraction(zone[1:])
     with suppress(ValueError, OverflowError):
-        day, _, fraction = text.removesuffix("Z").partition(".")
-        moment = datetime.fromisoformat(day if day[19:] else f"{day}+00:00")
-        return moment.timestamp() + (float(f"0.{fraction}") if fraction.isdecimal() else 0.0)
+        moment = datetime.fromisoformat(f"{day}{zone or '+00:00'}")
+        return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
     return None
+
+
+def _split_fraction(text: str) -> tuple[str, str]:
+    """`123456+08:00` -> its digits, and the zone after them."""
+    rest = text.lstrip("0123456789")
+    return text[: len(text) - len(rest)], rest
 
 
 def zone_here(at: float) -> float:

@@ -80,7 +80,7 @@ def _rows(text: str) -> Iterator[_Account]:
 def _of_json(text: str) -> Iterator[_Account]:
     data = json.loads(text[text.index("{") :])
     for job in _dicts(data.get("jobs")):
-        fields = _of_object(job, str(job.get("job_id", "")))
+        fields = _of_object(job, _job_name(job))
         yield _placed(text, fields, job)
         for step in _dicts(job.get("steps")):
             identity = step.get("step")
@@ -89,8 +89,20 @@ def _of_json(text: str) -> Iterator[_Account]:
             yield _placed(text, _of_object(step, name, fields), step)
 
 
+def _job_name(job: dict[str, Any]) -> str:
+    """The number of a job; `4700_3` of a task of an array, `4711+1` of a part of a heterogeneous job."""
+    array, parts = job.get("array"), job.get("het")
+    for group, mark, place in ((array, "_", "task_id"), (parts, "+", "job_offset")):
+        first = _number(group.get("job_id")) if isinstance(group, dict) else None
+        part = _number(group.get(place)) if isinstance(group, dict) and first else None
+        if first and part is not None:
+            return f"{first:.0f}{mark}{part:.0f}"
+    return str(job.get("job_id", ""))
+
+
 def _placed(text: str, fields: dict[str, str], data: dict[str, Any]) -> _Account:
-    place = max(text.find(f'"{fields["job"]}"'), 0) or max(text.find(fields["job"]), 0)
+    number = fields["raw"] or fields["job"]
+    place = max(text.find(f'"{number}"'), 0) or max(text.find(number), 0)
     times = data.get("time")
     ended = _number(times.get("end")) if isinstance(times, dict) else None
     return _Account(text.count("\n", 0, place) + 1, fields, ended or None)
@@ -111,6 +123,7 @@ def _of_object(
     listed = nodes.get("range") if isinstance(nodes, dict) else nodes
     return {
         "job": name,
+        "raw": str(data.get("job_id") or ""),
         "name": str(data.get("name") or ""),
         "state": " ".join(str(word) for word in words if word),
         "reason": str(state.get("reason") or "") if isinstance(state, dict) else "",

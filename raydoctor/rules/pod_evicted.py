@@ -41,7 +41,7 @@ from raydoctor.rules.shared.hosts import kubernetes
 _DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"
 _LOW = pattern(r"low on resource: (?P<what>[\w-]+)")
 _OWN_DISK = pattern(
-    r"local storage usage exceeds the total limit of containers (?P<limit>\w+)|ephemeral-storage limit \"?(?P<own>\w+)"
+    r"local storage usage exceeds the total limit of containers (?P<limit>\w+)|ephemeral[ -]storage limit \"?(?P<own>\w+)"
 )
 _VOLUME = pattern(
     r"Usage of EmptyDir volume \"(?P<volume>[^\"]{1,100})\" exceeds the limit \"(?P<limit>\w+)\""
@@ -61,7 +61,8 @@ def pod_evicted(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and resource that ran out."""
     pods = Pods(case)
     evicted = [pod for pod in pods.all() if _is_evicted(pod) and pods.in_time(pod)]
-    evicted += pods.lone(evicted, "Evicted")
+    # A normal event of this name is Karpenter's: `pod-preempted`.
+    evicted += [event for event in pods.lone(evicted, "Evicted") if event["type"] != "Normal"]
     for group in evidence.grouped(evicted, lambda e: (*kubernetes.key(e), _what(e))).values():
         yield _finding(pods, group)
 
@@ -225,6 +226,18 @@ EXAMPLES: tuple[Example, ...] = (
             )
         },
         says=("its own disk", "10.0 GiB", "ephemeral-storage: 15Gi", "mountPath: /tmp/ray"),
+    ),
+    Example(
+        "its container wrote too much to its own disk",
+        {
+            "pods.json": kubernetes.listed(
+                kubernetes.pod(
+                    "train-gpu-x1", phase="Failed", reason="Evicted",
+                    message='Container ray-worker exceeded its local ephemeral storage limit "10Gi". ',
+                )
+            )
+        },
+        says=("its own disk", "10.0 GiB", "ephemeral-storage: 15Gi"),
     ),
     Example(
         "the volume of the object store was full",

@@ -128,6 +128,8 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
             risk="disruptive",
             doc=kubernetes.CONFIG_DOC,
         )
+    if end["container"] == kubernetes.SUBMITTER:
+        return  # It runs no tasks.
     if is_head(end):
         yield Remedy(
             "Keep tasks and actors off the head",

@@ -2,7 +2,8 @@
 
 ## What you see
 - The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or `NodeLost`,
-  or its events are `Preempted`, `TaintManagerEviction` or `NodeNotReady`.
+  or its events are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler), `Evicted pod: …`
+  (Karpenter), `Evict` (Volcano) or those of the descheduler.
 - Ray reports a SIGTERM, or a drained or dead node and the objects and actors lost with it.
 
 ## Why
@@ -60,7 +61,12 @@ _EVENTS = {
     "Preempted": "a pod of higher priority needed its place",
     "TaintManagerEviction": "its machine was tainted, and the pod does not tolerate the taint",
     "NodeShutdown": "its machine shut down",
+    "ScaleDown": "an autoscaler removed its machine",
+    "Evicted": "an autoscaler removed its machine",
+    "Evict": "the batch scheduler needed its place for a job of higher priority or of another queue",
+    "Descheduled": "the descheduler evicted it",
 }
+"""Reasons of events: of Kubernetes itself, the Cluster Autoscaler, Karpenter, Volcano and the descheduler."""
 _RECLAIMED = pattern(
     r"spot|preempt|impending-node-termination|scheduled-maintenance|rebalance|itn|interruption", 2
 )
@@ -79,16 +85,28 @@ def pod_preempted(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and reason."""
     pods = Pods(case)
     taken = [pod for pod in pods.all() if _reason(pod) and pods.in_time(pod)]
-    lone = pods.lone(taken, *_EVENTS)
-    taken += [event for event in lone if "Cancelling deletion" not in event["message"]]
+    taken += [event for event in pods.lone(taken, *_EVENTS) if _is_carried_out(pods, event)]
     machines = {event["node"]: event for event in case.of("kube.node")}
     for group in evidence.grouped(taken, lambda e: (*kubernetes.key(e), _reason(e))).values():
         yield _finding(pods, group, machines.get(group[-1]["host"]))
 
 
+def _is_carried_out(pods: Pods, event: Event) -> bool:
+    """Whether the pod of an event was taken away: not if it was refused, cancelled, or the pod is still ready."""
+    if "Cancelling deletion" in event["message"]:
+        return False
+    if event["reason"] == "Evicted" and event["type"] != "Normal":
+        return False  # by the kubelet: `pod-evicted`
+    pod = pods.known(event["namespace"], event["name"])
+    is_same = pod is not None and pod["uid"] and event["uid"] == pod["uid"]
+    return not (is_same and pod and pod["ready"] == "True" and not pod["deleted"])
+
+
 def _reason(pod: Event) -> str:
     """Why a pod was taken away; empty if it was not."""
     if pod.kind == "kube.event":
+        if pod["reason"] == "Evicted" and _RECLAIMED.search(pod["message"]):
+            return "its machine was reclaimed by the cloud"
         return _EVENTS.get(pod["reason"], "")
     if pod["reason"] == "Evicted" or (
         pod["disruption"] == "TerminationByKubelet" and pod["reason"] not in _REASONS
@@ -224,6 +242,40 @@ EXAMPLES: tuple[Example, ...] = (
         "only the event is left",
         {"events.json": kubernetes.listed(kubernetes.event("Preempted", "Preempted by pod 1b2c on node node-a", "train-gpu-worker-x1"))},
         says=("train-gpu-worker-x1", "higher priority"),
+    ),
+    Example(
+        "Karpenter drained a spot machine, and only the event is left",
+        {"events.json": kubernetes.listed(kubernetes.event("Evicted", "Evicted pod: SpotInterrupted", "train-gpu-worker-x1", type="Normal"))},
+        says=("reclaimed by the cloud", "do-not-disrupt"),
+    ),
+    Example(
+        "the Cluster Autoscaler removed the machine",
+        {"events.json": kubernetes.listed(kubernetes.event("ScaleDown", "deleting pod for node scale down", "train-gpu-worker-x1", type="Normal"))},
+        says=("an autoscaler removed its machine", "safe-to-evict"),
+    ),
+    Example(
+        "Volcano needed the place",
+        {"events.json": kubernetes.listed(kubernetes.event("Evict", "Pod is evicted, because of preempt", "train-gpu-worker-x1"))},
+        says=("batch scheduler", "priorityClassName"),
+    ),
+    Example(
+        "the descheduler evicted it",
+        {
+            "events.json": kubernetes.listed(
+                kubernetes.event("LowNodeUtilization", "pod eviction from node-a node by sigs.k8s.io/descheduler", "train-gpu-worker-x1", type="Normal")
+            )
+        },
+        says=("the descheduler evicted it",),
+    ),
+    Example(
+        "an eviction that a disruption budget refused: the pod is ready",
+        {
+            "all.json": kubernetes.listed(
+                kubernetes.pod("train-gpu-x1", conditions=[{"type": "Ready", "status": "True"}]),
+                kubernetes.event("ScaleDown", "deleting pod for node scale down", "train-gpu-x1", type="Normal",
+                    involvedObject={"kind": "Pod", "name": "train-gpu-x1", "namespace": "ml", "uid": "uid-train-gpu-x1"}),
+            )
+        },
     ),
     Example(
         "the deletion by a taint was cancelled",

@@ -62,14 +62,18 @@ def _finding(case: Case, job: Ended, is_preempted: bool) -> Finding:
         if is_preempted
         else f"lost a machine{where}"
     )
+    accounts = slurm.accounts_of(case, job.job)
+    is_done = any("." not in e["job"] and e["state"].startswith("COMPLETED") for e in accounts)
+    then = ", was queued again and completed" if is_done else ""
     return Finding(
-        f"{slurm.named(job)} {what}",
+        f"{slurm.named(job)} {what}{then}",
         (
             *(Link(e, "Slurm ended the job") for e in job.printed[:2]),
             *(Link(e, "Slurm's account of the job") for e in job.accounts[:1]),
         ),
         explains=slurm.entities(case, job, everything=True),
         subjects=slurm.subjects(job),
+        severity="warning" if is_done else None,
         remedies=tuple(_remedies(failed, is_preempted)),
         covers=job.events,
     )
@@ -126,6 +130,15 @@ EXAMPLES: tuple[Example, ...] = (
             '"failed_node": "node007", "nodes": "node[001-007]", "time": {"end": 1795341600, "limit": {"set": true, "number": 60}}, "steps": []}]}\n'
         },
         says=("Slurm job 4711", "node007"),
+    ),
+    Example(
+        "queued again after the failure, and completed",
+        {
+            "sacct.txt": "JobID|JobName|State|ExitCode|FailedNode|End\n4711|train|NODE_FAIL|1:0|node007|2026-11-22T09:00:00\n"
+            "4711|train|COMPLETED|0:0||2026-11-22T12:00:00\n"
+        },
+        says=("lost a machine: node007, was queued again and completed",),
+        severity="warning",
     ),
     Example(
         "ended at its time limit",

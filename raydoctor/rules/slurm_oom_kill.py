@@ -141,6 +141,16 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("slurm-time-limit",),
     ),
     Example(
+        "a task of an array: its step has another number",
+        {
+            "slurm-4700_3.out": _PRINTED.replace("4711", "4703"),
+            "sacct.json": '{"jobs": [{"job_id": 4703, "array": {"job_id": 4700, "task_id": {"set": true, "number": 3}}, "association": {}, '
+            '"state": {"current": ["OUT_OF_MEMORY"], "reason": "None"}, "required": {"memory_per_node": {"set": true, "number": 16384}}, '
+            '"nodes": "node001", "steps": [{"step": {"id": "4703.batch", "name": "batch"}, "state": ["OUT_OF_MEMORY"]}]}]}\n',
+        },
+        says=("Slurm job 4700_3", "requested 16.0 GiB"),
+    ),
+    Example(
         "a step of a job that completed",
         {"sacct.txt": _ACCOUNTS.replace("OUT_OF_MEMORY|0:125", "COMPLETED|0:0", 1)},
         says=("completed, but a step of it exceeded its memory",),

@@ -19,6 +19,7 @@ from raydoctor.cluster.pods import quantity
 from raydoctor.diagnosis import engine
 from raydoctor.model.values import Report
 from raydoctor.read import build
+from raydoctor.read.clock import instant
 from raydoctor.read.kubernetes.documents import Damage, Document, documents
 from raydoctor.read.kubernetes.objects import facts
 from raydoctor.rules.shared.hosts import kubernetes
@@ -42,6 +43,38 @@ def diagnosed(folder: Path) -> Report:
         ("one.json", json.dumps(json.loads(KILLED)["items"][0]).encode()),
         ("watch.json", "\n".join(map(json.dumps, json.loads(KILLED)["items"] * 2)).encode()),
         ("bare.json", json.dumps(json.loads(KILLED)["items"]).encode()),
+        (
+            "raw.json",
+            json.dumps(
+                {
+                    "kind": "PodList",
+                    "apiVersion": "v1",
+                    "metadata": {},
+                    "items": [
+                        {
+                            k: v
+                            for k, v in json.loads(KILLED)["items"][0].items()
+                            if k not in ("kind", "apiVersion")
+                        }
+                    ],
+                }
+            ).encode(),
+        ),
+        (
+            "changes.json",
+            "\n".join(
+                json.dumps({"type": kind, "object": pod}, indent=4)
+                for kind, pod in (
+                    ("ADDED", kubernetes.pod("train-gpu-x1")),
+                    ("MODIFIED", json.loads(KILLED)["items"][0]),
+                )
+            ).encode(),
+        ),
+        (
+            "typescript.txt",
+            b"ann@host:~$ kubectl get pods -o json\nW1122 10:00:00.000000      12 warnings.go:70] deprecated\n"
+            b"Warning: deprecated\n" + KILLED.encode(),
+        ),
     ],
 )
 def test_forms_of_json(name: str, data: bytes, tmp_path: Path) -> None:
@@ -51,6 +84,49 @@ def test_forms_of_json(name: str, data: bytes, tmp_path: Path) -> None:
     assert found.count == 1
     (link,) = found.chain
     assert link.event.source.path == name
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "limit"),
+    [({"limits": {"memory": "8Gi"}}, {}, "8.0 GiB"), ({}, {"limits": {"memory": "2Gi"}}, "2.0 GiB"),
+     ({"limits": {"memory": "8Gi"}}, {"limits": {"memory": "2Gi"}}, "2.0 GiB")],
+)  # fmt: skip
+def test_where_a_limit_is(
+    spec: dict[str, Any], status: dict[str, Any], limit: str, tmp_path: Path
+) -> None:
+    """Of the pod as a whole, and of a container before a resize that has not happened."""
+    pod = kubernetes.pod("train-gpu-x1", memory="", last=OOM, restarts=1)
+    pod["spec"]["resources"] = spec
+    pod["status"]["containerStatuses"][0]["resources"] = status
+    (tmp_path / "pods.json").write_text(kubernetes.listed(pod))
+    (found,) = diagnosed(tmp_path).diagnoses
+    assert f"its memory limit of {limit}" in found.headline
+
+
+def test_the_submitter_of_a_rayjob_runs_no_tasks(tmp_path: Path) -> None:
+    pod = kubernetes.pod("train-9x2k4", phase="Failed", state=OOM)
+    for each in (pod["spec"]["containers"][0], pod["status"]["containerStatuses"][0]):
+        each["name"] = "ray-job-submitter"
+    (tmp_path / "pods.json").write_text(kubernetes.listed(pod))
+    (found,) = diagnosed(tmp_path).diagnoses
+    (remedy,) = found.remedies
+    assert "submitterPodTemplate.spec" in remedy.steps[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch"),
+    [
+        ("2026-11-22T10:00:00Z", 1_795_341_600),
+        ("2026-11-22T10:00:00.250000Z", 1_795_341_600.25),
+        ("2026-11-22T18:00:00.250000+08:00", 1_795_341_600.25),
+        ("2026-11-22T06:30:00-03:30", 1_795_341_600),
+        ("Sun, 22 Nov 2026 18:00:00 +0800", 1_795_341_600),
+        ("2026-11-22T10:00:00.x", None),
+        ("2026-11-22T10:00:00+8", None),
+    ],
+)
+def test_times(text: str, epoch: float | None) -> None:
+    assert instant(text) == epoch
 
 
 def test_members_of_an_archive(tmp_path: Path) -> None:
@@ -158,6 +234,14 @@ def test_lines_of_documents() -> None:
 )
 def test_other_files_are_not_taken(text: str) -> None:
     assert contents.role_of_text(text) == ""
+
+
+@pytest.mark.parametrize(
+    "line", ["# kubectl x", " $ kubectl x", "Warning: $ kubectl x", "W1122 10:00:00 $ kubectl x", "---$ kubectl x"]
+)  # fmt: skip
+def test_many_commands_above_nothing(line: str) -> None:
+    """A line that a pattern could take in two ways would cost 2 to the power of their number."""
+    assert contents.role_of_text(f"{line}\n" * 5000) == ""
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,17 @@ def problem_of(done: child.Streamed, allowed: Sequence[int] = (0,)) -> str:
     return (first or lines or [f"kubectl ended with exit code {done.code}"])[-1][:300]
 
 
+_NO_CONTEXT = pattern(r"context \S{1,300} does not exist|no context exists with the name")
+
+
 def advice(problem: str) -> str:
     """What helps against a problem."""
     if problem.startswith(FORBIDDEN):
         return (
             "The rights that raydoctor needs are on its page about Kubernetes: docs/kubernetes.md"
         )
+    if _NO_CONTEXT.search(problem):
+        return "See which contexts there are: kubectl config get-contexts"
     is_late = problem.startswith("did not answer")
     return LONGER if is_late else "See whether kubectl works: kubectl get pods"
 

@@ -167,10 +167,21 @@ class _Steps:
                     pod, "--previous"
                 )
         calls["nodes"] = self._nodes
+        if self._pods and not any(pod.is_head for pod in self._pods):
+            why = f"{self._chosen.shown} has no head pod: it was deleted, or could not be created"
+            self._into.gaps.append(Gap("the head", why, self._look()))
         if self._chosen.job:
             calls["the submitter of the RayJob"] = self._submitter
         self._into.gaps += self._called(calls, report)
         self.unpack()
+
+    def _look(self) -> str:
+        """The command that shows why the operator made no pod."""
+        return paste.shell(
+            "kubectl describe raycluster {name} -n {namespace}",
+            name=self._chosen.cluster,
+            namespace=self._chosen.namespace or "default",
+        )
 
     def _called(
         self, calls: Mapping[str, Callable[[], list[Gap]]], report: ReportProgress

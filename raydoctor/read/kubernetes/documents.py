@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TextIO
 
+from raydoctor.capture.contents import ABOVE
 from raydoctor.capture.window import Window
 from raydoctor.model.patterns import pattern
 
@@ -23,6 +24,7 @@ _AHEAD = 1 << 20
 _DEEPEST = 60
 _HEAD = r'(?:"(?:apiVersion|kind)"\s*:\s*"[^"]{0,100}"|"metadata"\s*:\s*\{[^{}]{0,1000}\})'
 _LIST = pattern(rf'\{{\s*(?:{_HEAD}\s*,\s*)*"items"\s*:\s*\[')
+_BARE = pattern(r"\[")
 _LIST_END = pattern(rf"\]\s*(?:,\s*{_HEAD}\s*)*\}}")
 _BETWEEN = pattern(r"[\s,\ufeff]*")
 _NEXT_ITEM = pattern(r",\n(?P<indent> {1,40})(?=\{\n(?P=indent) )")
@@ -30,7 +32,10 @@ _AFTER_ITEM = pattern(r",\n {1,40}\{|\n {0,40}\]")
 _YAML_LIST = pattern(r"(?:(?!-)[^\n]*\n){0,20}?items:[^\S\n]*\n(?=- )")
 _YAML_END = pattern(r"^(?:- |---|kind: |metadata:)", re.MULTILINE)
 _YAML_BREAK = pattern(r"^---[^\n]*\n", re.MULTILINE)
-_IGNORED = pattern(r"(?:[ \t]*(?:#[^\n]*)?\n|---[^\n]*\n|\.\.\.\n|Warning: [^\n]*\n)*")
+_IGNORED = pattern(rf"(?:[ \t]*(?:#[^\n]*)?\n|---[^\n]*\n|\.\.\.\n|{ABOVE})*")
+_KIND_OF_ITEMS = pattern(r'"kind"\s*:\s*"(?P<kind>\w{1,100})List"')
+_CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+"""What `kubectl get --watch --output-watch-events` and the API print around an object that changed."""
 
 
 class Document(NamedTuple):
@@ -74,6 +79,8 @@ def documents(
 def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[Document | Damage]:
     decoder = json.JSONDecoder()
     is_list, is_bare = False, False
+    kind = ""
+    """Of the items of the API's own lists (`PodList`), which do not name it."""
     while True:
         window.ensure(_AHEAD)
         window.skip(_BETWEEN)
@@ -86,9 +93,10 @@ def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[
             is_list = False
             if is_bare or not window.skip(_LIST_END):
                 window.place += 1
-        elif not is_list and (char == "[" or window.skip(_LIST)):
+        elif not is_list and (opened := window.skip(_BARE) or window.skip(_LIST)):
             is_list, is_bare = True, char == "["
-            window.place += is_bare
+            named = _KIND_OF_ITEMS.search(opened[0])
+            kind = named["kind"] if named else ""
         else:
             try:
                 data, end = decoder.raw_decode(window.text, window.place)
@@ -102,9 +110,17 @@ def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[
             raw, line = window.text[window.place : end], window.line
             window.place = end
             if isinstance(data, dict):
-                yield Document(data, line, raw)
+                yield Document(_object(data, kind if is_list else ""), line, raw)
             if is_list:
                 _leave_out(window, leave_out)
+
+
+def _object(data: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The object itself, with the kind that its list names."""
+    changed = data.get("object")
+    if data.get("type") in _CHANGES and isinstance(changed, dict):
+        data = changed
+    return {"kind": kind, **data} if kind else data
 
 
 def _leave_out(window: Window, leave_out: Callable[[str, int], bool]) -> None:

@@ -11,7 +11,7 @@ from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget
 from raydoctor.read.kubernetes import described
 from raydoctor.read.kubernetes.documents import Damage, Document, documents
-from raydoctor.read.kubernetes.objects import PROGRESS, USED, Fact, facts
+from raydoctor.read.kubernetes.objects import DESCHEDULED, PROGRESS, USED, Fact, facts
 from raydoctor.redact import Redactor
 
 _DESCRIBED_LIMIT = 64 << 20
@@ -88,7 +88,7 @@ def _file(
         about = _ABOUT.search(raw) if reason in PROGRESS else None
         if about:
             held.append(_Held(source, raw, line, about[1]))
-        return about is not None or reason not in USED
+        return about is not None or (reason not in USED and DESCHEDULED not in raw)
 
     for document in _documents(file, leave_out):
         if isinstance(document, Damage):
@@ -190,14 +190,14 @@ _NAMES = {"cluster": "RayCluster", "job": "RayJob", "service": "RayService", "wo
 
 
 def _distinct(events: list[Event]) -> list[Event]:
-    """Each fact once: `get` and `describe` of one pod say the same; the fuller one stays."""
+    """Each fact once: `get` and `describe` of one pod say the same; the fuller or later one stays."""
     found: dict[tuple[str, ...], Event] = {}
     for event in events:
         key = (event.kind, *(event[name] for name in _IDENTITY[event.kind]))
         if event.at is not None:
             key = (*key, f"{event.at:.0f}")
         known = found.get(key)
-        if known is None or len(event.fields) > len(known.fields):
+        if known is None or len(event.fields) >= len(known.fields):
             found[key] = event
     return list(found.values())
 

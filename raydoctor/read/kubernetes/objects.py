@@ -64,7 +64,7 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
     reason = fields["disruption"] or fields["reason"] or fields["unschedulable"]
     yield Fact("kube.pod", fields, instant(_text(moment)), reason)
     containers, first = _dicts(spec.get("containers")), _dicts(spec.get("initContainers"))
-    resources = {_text(c.get("name")): c for c in (*first, *containers)}
+    specified = {_text(c.get("name")): c for c in (*first, *containers)}
     of_ray = container_of_ray(containers)
     statuses = [(False, each) for each in _dicts(status.get("containerStatuses"))]
     # Nearly all init containers are done.
@@ -75,7 +75,8 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
     ]
     for is_first, container in statuses[:_MOST_CONTAINERS]:
         name = _text(container.get("name"))
-        is_sidecar = _text(resources.get(name, {}).get("restartPolicy")) == "Always"
+        made = specified.get(name, {})
+        is_sidecar = _text(made.get("restartPolicy")) == "Always"
         is_init = is_first and not is_sidecar
         own = {
             **identity,
@@ -83,8 +84,8 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
             "is_of_ray": "true" if of_ray in ("", name) and not is_first else "false",
             "is_init": "true" if is_init else "",
             "restarts": _text(container.get("restartCount")),
-            **_amounts(_dict(resources.get(name, {}), "resources")),
-            "image": _text(resources.get(name, {}).get("image")) or _text(container.get("image")),
+            **_amounts(*(_dict(each, "resources") for each in (container, made, spec))),
+            "image": _text(made.get("image")) or _text(container.get("image")),
         }
         yield from _container(container, own)
 
@@ -141,12 +142,16 @@ def _identity(data: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]
     }
 
 
-def _amounts(resources: dict[str, Any]) -> dict[str, str]:
-    limits, requests = _dict(resources, "limits"), _dict(resources, "requests")
+def _amounts(*places: dict[str, Any]) -> dict[str, str]:
+    """Of a container: what its status shows, which a resize can change later, its own part, or the pod's."""
+
+    def first(kind: str, name: str) -> str:
+        return next((text for each in places if (text := _text(_dict(each, kind).get(name)))), "")
+
     return {
-        "memory_limit": _text(limits.get("memory")),
-        "memory_request": _text(requests.get("memory")),
-        "storage_limit": _text(limits.get("ephemeral-storage")),
+        "memory_limit": first("limits", "memory"),
+        "memory_request": first("requests", "memory"),
+        "storage_limit": first("limits", "ephemeral-storage"),
     }
 
 
@@ -184,8 +189,15 @@ USED = PROGRESS.union(
     (
         *("Killing", "Preempted", "TaintManagerEviction"),
         *("CreatedHeadPod", "DeletedHeadPod", "CreatedWorkerPod", "NodeNotReady", "NodeReady"),
+        # Of Karpenter and the Cluster Autoscaler. The kubelet's own `Evicted` is a warning.
+        *("Evicted", "ScaleDown"),
         # Of Kueue: it stopped a workload.
-        *("Stopped", "EvictedDueToPreempted", "EvictedDueToPodsReadyTimeout"),
+        *(
+            "Stopped",
+            "EvictedDueToNodeFailures",
+            "EvictedDueToPreempted",
+            "EvictedDueToPodsReadyTimeout",
+        ),
         *(
             "EvictedDueToAdmissionCheck",
             "EvictedDueToClusterQueueStopped",
@@ -194,10 +206,14 @@ USED = PROGRESS.union(
     )
 )
 """Reasons of normal events that are used: most events of a large cluster say that all is well."""
+DESCHEDULED = "node by sigs.k8s.io/descheduler"
+"""In normal events of the descheduler, whose reasons are the names of its plugins."""
 
 
 def _event(data: dict[str, Any]) -> Iterator[Fact]:
-    if data.get("type") == "Normal" and data.get("reason") not in USED:
+    message = _message(data.get("message") or data.get("note"))
+    is_descheduled = data.get("type") == "Normal" and DESCHEDULED in message
+    if data.get("type") == "Normal" and data.get("reason") not in USED and not is_descheduled:
         return
     about = _dict(data, "involvedObject") or _dict(data, "regarding")
     series = _dict(data, "series")
@@ -207,8 +223,8 @@ def _event(data: dict[str, Any]) -> Iterator[Fact]:
     )  # fmt: skip
     reason = _text(data.get("reason"))
     fields = {
-        "reason": reason,
-        "message": _message(data.get("message") or data.get("note")),
+        "reason": "Descheduled" if is_descheduled else reason,
+        "message": message,
         "type": _text(data.get("type")),
         "about": _text(about.get("kind")),
         "name": _text(about.get("name")),
@@ -240,7 +256,9 @@ def _node(data: dict[str, Any]) -> Iterator[Fact]:
 def _resource(kind: str, data: dict[str, Any]) -> Iterator[Fact]:
     metadata, spec, status = _dict(data, "metadata"), _dict(data, "spec"), _dict(data, "status")
     conditions = _dicts(status.get("conditions"))
-    failed = [c for c in conditions if _FAILING.get(_text(c.get("type"))) == _text(c.get("status"))]
+    failed = sorted(
+        filter(_is_failing, conditions), key=lambda c: _text(c.get("type")) not in _TELLING
+    )
     unhealthy = list(_unhealthy(status))
     owner = next(iter(_dicts(metadata.get("ownerReferences"))), {})
     started = status.get("startTime") or metadata.get("creationTimestamp")
@@ -274,13 +292,30 @@ _FAILING = {
     "RayClusterSuspended": "True", "Evicted": "True", "QuotaReserved": "False",
 }  # fmt: skip
 """Conditions of RayClusters (KubeRay 1.3 and later) and of Kueue's workloads: the status of a failure."""
+_TELLING = frozenset({"ReplicaFailure", "RayClusterReplicaFailure"})
+"""Of several, those that say why."""
+_FAILED_FOR = frozenset({"InitializingTimeout", "ValidationFailed"})
+"""Reasons of a RayService's condition `Ready` that no waiting changes (KubeRay 1.5 and later)."""
+
+
+def _is_failing(condition: dict[str, Any]) -> bool:
+    kind, status = _text(condition.get("type")), _text(condition.get("status"))
+    is_final = kind == "Ready" and _text(condition.get("reason")) in _FAILED_FOR
+    return _FAILING.get(kind) == status or (is_final and status == "False")
 
 
 def _unhealthy(status: dict[str, Any]) -> Iterator[str]:
-    """`application llm: DEPLOY_FAILED …` of a RayService's Serve applications that failed."""
-    for name, each in _dict(_dict(status, "activeServiceStatus"), "applicationStatuses").items():
-        if isinstance(each, dict) and _text(each.get("status")) in ("DEPLOY_FAILED", "UNHEALTHY"):
-            yield f"application {name}: {_text(each['status'])} {_text(each.get('message'))}"
+    """`application llm: DEPLOY_FAILED …` of the Serve applications of a RayService that failed."""
+    for cluster in ("activeServiceStatus", "pendingServiceStatus"):
+        for name, each in _dict(_dict(status, cluster), "applicationStatuses").items():
+            parts = _dict(each, "serveDeploymentStatuses")
+            named = {f"application {name}": each} | {
+                f"deployment {part} of application {name}": found for part, found in parts.items()
+            }
+            for what, found in named.items():
+                word = _text(found.get("status")) if isinstance(found, dict) else ""
+                if word in ("DEPLOY_FAILED", "UNHEALTHY"):
+                    yield f"{what}: {word} {_text(found.get('message'))}"
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Iterator[Fact]]] = {

@@ -16,6 +16,10 @@ FAULT_TOLERANCE_DOC = (
 )
 
 
+SUBMITTER = "ray-job-submitter"
+"""The container of the pod with which KubeRay submits a RayJob."""
+
+
 def named(pods: Sequence[Event]) -> str:
     """`pod train-head (the head)`, `3 pods of group cpu (a, b, c)`."""
     names = list(dict.fromkeys(pod["pod"] for pod in pods))
@@ -32,7 +36,9 @@ def capital(text: str) -> str:
 
 
 def place(pod: Event) -> str:
-    """Where the manifest of a RayCluster specifies a pod."""
+    """Where the manifest of a RayCluster, or of a RayJob its submitter, specifies a pod."""
+    if pod["container"] == SUBMITTER:
+        return "submitterPodTemplate.spec of the RayJob"
     if is_head(pod):
         return "headGroupSpec.template.spec"
     group = f" {pod['group']}" if pod["group"] else ""

@@ -97,15 +97,21 @@ def ended(case: Case, states: Iterable[str], printed: Sequence[Event]) -> list[E
     """The jobs of which the accounts have one of these states, or a record was printed."""
     wanted = tuple(states)
     accounts = [e for e in case.of("slurm.job") if _is_one_of(e["state"], wanted)]
-    jobs = dict.fromkeys(number(e["job"]) for e in (*accounts, *printed))
+    names = _names(case)
+
+    def job_of(event: Event) -> str:
+        own = number(event["job"])
+        return names.get(own, own)
+
+    jobs = dict.fromkeys(job_of(e) for e in (*accounts, *printed))
     if len(jobs) > 1 and "" in jobs:
         del jobs[""]
     only = next(iter(jobs), "") if len(jobs) == 1 else None
     return [
         Ended(
             job,
-            tuple(e for e in accounts if number(e["job"]) == job),
-            tuple(e for e in printed if number(e["job"]) in ((job, "") if only is not None else (job,))),
+            tuple(e for e in accounts if job_of(e) == job),
+            tuple(e for e in printed if job_of(e) in ((job, "") if only is not None else (job,))),
         )
         for job in jobs
     ]  # fmt: skip
@@ -124,9 +130,16 @@ def number(step: str) -> str:
     return step.partition(".")[0].partition("+")[0]
 
 
+def _names(case: Case) -> dict[str, str]:
+    """The job of each number that Slurm counts on: that of a task of an array, of a part of a heterogeneous job."""
+    return {number(e["raw"]): number(e["job"]) for e in case.of("slurm.job") if e["raw"]}
+
+
 def accounts_of(case: Case, job: str) -> list[Event]:
     """All accounts of a job and its steps."""
-    return [e for e in case.of("slurm.job") if not job or number(e["job"]) == job]
+    names = _names(case)
+    own = [(e, number(e["job"])) for e in case.of("slurm.job")]
+    return [e for e, name in own if not job or names.get(name, name) == job]
 
 
 def memory(text: str) -> tuple[float, str]:
