@@ -42,7 +42,8 @@ def ends(case: Case, diagnoses: Iterable[Diagnosis]) -> Iterator[DaemonEnd]:
         raylet = dead.get(node, DeadRaylet(node, "", started.pid, started, (), ()))
         # The first one is the cause; others are what the end left behind.
         about = [d for d in found if _is_about(d, raylet)][:1]
-        witnesses = [e for e in lost.get(node, ()) if about or not case.torn_down(e)]
+        is_known = bool(about) or node in dead
+        witnesses = [e for e in lost.get(node, ()) if is_known or not case.torn_down(e)]
         if end := _raylet(raylet, about, witnesses):
             yield end
 
