@@ -112,7 +112,7 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis
     return join([
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
            _chart(scale, spots)),
-        _legend({spot.kind for _, those in spots for spot in those}),
+        _legend([spot for _, those in spots for spot in those]),
         el("p", "dim", note) if note else None,
         folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
         _sharing(timeline.lanes, timeline.marks, {row.name for row in rows if not row.is_shared}),
@@ -373,13 +373,16 @@ def _mark(label: _Label, y: float) -> Markup:
     )
 
 
-def _legend(kinds: set[MarkKind]) -> Markup:
-    items = (
+def _legend(spots: Sequence[_Spot]) -> Markup:
+    kinds = {spot.kind for spot in spots}
+    items = [
         el("li", "",
            el("svg", {"viewBox": "-8 -8 16 16", "width": 16, "height": 16, "aria-hidden": "true"},
               mark(kind, 0, 0)), " ", word)
         for kind, word in WORDS.items() if kind in kinds
-    )  # fmt: skip
+    ]  # fmt: skip
+    if any(spot.total > 1 and spot.kind in _GRAVE for spot in spots):
+        items.append(el("li", "", "×2: two such events at this place"))
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
 
 
