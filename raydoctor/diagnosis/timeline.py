@@ -292,7 +292,9 @@ def _mark_daemon_ends(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
             TimelineMark(lane.id, "death", end.text, end.at, diagnoses=end.diagnoses)
         )
         last = end.at if lane.end is None else min(lane.end, end.at)
-        draft.lanes[lane.id] = replace(lane, end=last)
+        for each in [lane, *(p for p in draft.lanes.values() if p.node == lane.id)]:
+            if each.end in (None, lane.end):  # no process outlives its node
+                draft.lanes[each.id] = replace(each, end=last)
 
 
 def _mark_silences(draft: _Draft) -> None:
