@@ -28,11 +28,14 @@ class Case:
         sources: Iterable[Source] = (),
         names: Mapping[str, tuple[str, ...]] | None = None,
         endings: Iterable[Event] = (),
+        has_zone: bool = False,
     ) -> None:
         self.events = tuple(sorted(events, key=order))
         self.sources = tuple(sources)
         self.roles = frozenset(s.role for s in self.sources if not s.is_excerpt)
         self.names = names or {}
+        self.has_zone = has_zone
+        """Whether a record shows the zone of the logs' local times."""
         last = list(endings)
         self.endings = {event.source: event for event in last if event.kind != OUTPUT}
         """The last output of each driver (`read/ending.py`)."""

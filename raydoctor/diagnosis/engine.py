@@ -148,7 +148,7 @@ def run(  # noqa: PLR0913 - each has a default
     if detailed:
         diagnoses = _with_neighbours(diagnoses, capture)
     report = Report(
-        _info(capture, case, reading.has_zone),
+        _info(capture, case),
         _in_original(diagnoses),
         left,
         tuple(dict.fromkeys(gaps)),
@@ -468,7 +468,7 @@ def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | No
 # ---------------------------------------------------------------- the capture
 
 
-def _info(capture: Capture, case: Case, has_zone: bool) -> CaptureInfo:
+def _info(capture: Capture, case: Case) -> CaptureInfo:
     times = [e.at for e in case.events if e.at is not None]
     ledger = case.ledger
     registered = [e["node"] for e in case.of("node.registered")]
@@ -489,5 +489,5 @@ def _info(capture: Capture, case: Case, has_zone: bool) -> CaptureInfo:
         end=max(times, default=None),
         files=len(sizes),
         bytes=sum(sizes.values()),
-        has_zone=has_zone or capture.kind == "live",
+        has_zone=case.has_zone,
     )

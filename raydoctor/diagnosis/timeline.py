@@ -14,6 +14,7 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.gauges import gauges
 from raydoctor.cluster.pods import Pods
+from raydoctor.diagnosis import daemon_ends
 from raydoctor.model import ids
 from raydoctor.model.text import join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark, UsageReading
@@ -39,6 +40,8 @@ _EXPECTED_DEATHS = (
     "AUTOSCALER_DRAIN_PREEMPTED",
 )
 """Reasons of `node.dead` for an end that was requested; `common.proto`, Ray 2.9 to 2.60."""
+_REQUESTED_ENDS = ("raylet.sigterm", "gcs.sigterm", "node.dead")
+"""Ends that are a failure if a diagnosis of an error cites them."""
 
 
 @dataclass(slots=True)
@@ -71,7 +74,8 @@ def timeline(
     `since` and `until` (epoch seconds) keep marks in that span, and all evidence of the diagnoses.
     """
     draft = _Draft(case, Pods(case))
-    draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)")
+    stop = case.ledger.stops.get("gcs")
+    draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)", end=stop)
     _add_nodes(draft)
     _add_processes(draft)
     _mark_kills(draft)
@@ -80,6 +84,8 @@ def timeline(
     _mark_dead_nodes(draft)
     _mark_silences(draft)
     _mark_restarts(draft)
+    diagnoses = list(diagnoses)
+    _mark_daemon_ends(draft, diagnoses)
     for diagnosis in diagnoses:
         _mark_evidence(draft, diagnosis)
     marks = tuple(
@@ -107,7 +113,7 @@ def _add_nodes(draft: _Draft) -> None:
     dead = {e["node"] or e["node_id"]: e.at for e in reversed(case.of("node.dead"))}
     for event in case.of("raylet.seen_dead"):
         if event.at is not None:
-            dead.setdefault(_node_of_worker(case, event), event.at)
+            dead.setdefault(daemon_ends.node_of_witness(case, event), event.at)
     seen = {e["node"] for e in case.of("raylet.started")}
     registered = [e["node"] for e in case.of("node.registered")]
     addresses = list(ledger.node_ips.values())
@@ -120,12 +126,6 @@ def _add_nodes(draft: _Draft) -> None:
         draft.lanes[node] = Lane(
             node, "node", f"node {ip}{same}{head}", "", began.get(node), end, missing
         )
-
-
-def _node_of_worker(case: Case, event: Event) -> str:
-    """The node of the worker that wrote an event."""
-    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
-    return case.ledger.worker_nodes.get(worker, "") or case.node_of(event.source)
 
 
 def _add_processes(draft: _Draft) -> None:
@@ -163,6 +163,8 @@ def _lane_of(draft: _Draft, event: Event) -> str:
     for entity in (*sorted(event.entities), *event.source.entities):
         if entity.kind == "worker" and entity.value in draft.lanes:
             return entity.value
+    if event.kind == "gcs.sigterm":
+        return CLUSTER
     if event.kind.startswith("kube.") and (pod := draft.pods.node(draft.pods.pod_of(event))):
         return pod.id if pod.id in draft.lanes else CLUSTER
     if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:
@@ -279,6 +281,22 @@ def _mark_dead_nodes(draft: _Draft) -> None:
         draft.mark(lane, *_node_dead(telling), *records)
 
 
+def _mark_daemon_ends(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
+    """The ends of raylets and of the GCS that no SIGTERM explains."""
+    for end in daemon_ends.ends(draft.case, diagnoses):
+        lane = draft.lanes.get(end.node or CLUSTER)
+        if lane is None:
+            continue
+        draft.by_event |= {id(e): len(draft.marks) for e in end.records}
+        draft.marks.append(
+            TimelineMark(lane.id, "death", end.text, end.at, diagnoses=end.diagnoses)
+        )
+        last = end.at if lane.end is None else min(lane.end, end.at)
+        for each in [lane, *(p for p in draft.lanes.values() if p.node == lane.id)]:
+            if each.end in (None, lane.end):  # no process outlives its node
+                draft.lanes[each.id] = replace(each, end=last)
+
+
 def _mark_silences(draft: _Draft) -> None:
     """Failed health checks of a node, as periods."""
     by_node: dict[str, list[Event]] = {}
@@ -330,10 +348,10 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
         if number is not None and diagnosis.id not in draft.marks[number].diagnoses:
             mark = draft.marks[number]
             # An end that was requested can still be what failed: a raylet that ends with its agent.
-            is_failure = mark.kind == "end" and diagnosis.severity in FAILURES
+            is_failure = event.kind in _REQUESTED_ENDS and diagnosis.severity in FAILURES
             draft.marks[number] = replace(
                 mark,
-                kind="death" if is_failure else mark.kind,
+                kind="death" if is_failure and mark.kind == "end" else mark.kind,
                 diagnoses=(*mark.diagnoses, diagnosis.id),
             )
     if diagnosis.severity in FAILURES:
@@ -342,8 +360,9 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
 
 def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
     """What the diagnosis is about is a failure in the chart, and not evidence only."""
-    signs = [n for n, mark in enumerate(draft.marks) if diagnosis.id in mark.diagnoses]
-    if not signs or any(draft.marks[n].kind not in ("sign", "start") for n in signs):
+    own = [n for n, mark in enumerate(draft.marks) if diagnosis.id in mark.diagnoses]
+    signs = [n for n in own if draft.marks[n].kind in ("sign", "start")]
+    if not signs or any(draft.marks[n].kind not in ("sign", "start", "end") for n in own):
         return
     signs.sort(key=lambda n: abs(draft.marks[n].at - (diagnosis.first_at or 0.0)))
     first = draft.marks[signs[0]]

@@ -62,8 +62,6 @@ class Reading:
     hits: int
     is_complete: bool = False
     """Whether the GCS's and every raylet's log was read without a gap."""
-    has_zone: bool = False
-    """Whether a record shows the zone of the logs' local times."""
 
 
 @dataclass(slots=True)
@@ -103,9 +101,9 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     is_complete = all(gap.optional for gap in (*capture.gaps, *gaps))
     gaps += elsewhere
     hits = own.hits + sum(other.hits for other in others)
-    case = Case(events, sources, names, endings)
-    has_zone = own.clock.offset("") is not None or _are_utc(events)
-    return Reading(case, tuple(gaps), hits, is_complete, has_zone)
+    has_zone = own.clock.offset("") is not None or _are_utc(events) or capture.kind == "live"
+    case = Case(events, sources, names, endings, has_zone)
+    return Reading(case, tuple(gaps), hits, is_complete)
 
 
 def _are_utc(events: list[Event]) -> bool:

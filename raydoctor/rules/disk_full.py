@@ -205,7 +205,7 @@ def _finding(case: Case, incident: _Incident) -> Finding:
     count = evidence.total(failed) or evidence.total(errors)
     links = list(_over_links(incident))
     if failed:
-        links.append(Link(failed[0], f"the raylet cannot store an object of {failed[0]['mb']} MB"))
+        links.append(Link(failed[0], f"the raylet cannot store an object of {failed[0]['mb']} MiB"))
     links += [Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]]
     is_over_now = now is not None and now.is_over
     room = _live_room(now) if now and is_over_now else _logged(_shown(reported, failed))
@@ -428,7 +428,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start (default: 512 MB and 5). If the program starts Ray: before the program",
+            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start (default: 512 MiB and 5). If the program starts Ray: before the program",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,

@@ -211,7 +211,7 @@ _WHAT_FILLS = Gap(
 
 
 def _client(warned: list[Event]) -> Finding:
-    size = f"{warned[0]['mb']} MB"
+    size = f"{warned[0]['mb']} MiB"
     return Finding(
         f"Ray Client sent more than {size} over the network with task calls: they pass large arguments by value, or there "
         "are very many of them",
@@ -420,7 +420,7 @@ EXAMPLES: tuple[Example, ...] = (
         "Ray Client warns about it",
         f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
         "function.\n",
-        says=("10 MB", "Ray Client", "ray.put"),
+        says=("10 MiB", "Ray Client", "ray.put"),
         severity="warning",
     ),
     Example(

@@ -152,7 +152,7 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
     links = [
         *(Link(e, "spilling is switched off on this node") for e in off[:1]),
         *(Link(e, "the store falls back to files, and their file system is full") for e in fallback[:1]),
-        *(Link(e, f"an object of {e['mb']} MB cannot be created") for e in refused[:1]),
+        *(Link(e, f"an object of {e['mb']} MiB cannot be created") for e in refused[:1]),
         *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]),
     ]  # fmt: skip
     room = status.used + status.pending_mb * _MB if status else 0.0
@@ -175,7 +175,7 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
 def _overflow_headline(
     status: store.Status | None, refused: list[Event], count: int, where: str, off: bool
 ) -> str:
-    of_size = f" of {refused[0]['mb']} MB" if refused else ""
+    of_size = f" of {refused[0]['mb']} MiB" if refused else ""
     room = (
         f" beside objects of {size_of(status.used)} ({status.objects_in_use} in use) in its {size_of(status.capacity)} of memory"
         if status
@@ -266,7 +266,13 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "spilling is off and the disk of the fallback allocation is full",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
-        says=("1 object of 20 MB", "260 MiB", "100 MiB", "spilling is off", "object_store_memory="),
+        says=(
+            "1 object of 20 MiB",
+            "260 MiB",
+            "100 MiB",
+            "spilling is off",
+            "object_store_memory=",
+        ),
     ),
     console(
         "one object is larger than the store",

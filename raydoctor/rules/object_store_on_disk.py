@@ -11,7 +11,7 @@ Ray works, but slowly, and one of these messages appears:
 - While Ray runs, only in raylet.out: `Shared memory store full, falling back to allocating from filesystem: 20971774`.
 
 ## Why
-Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MB. If the
+Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MiB. If the
 store does not fit there, Ray puts it into its temporary directory instead. A full store that cannot spill (spilling is
 switched off, or all its objects are in use) creates further objects in files. Every read and write of these files goes
 through the page cache to the disk.
@@ -362,7 +362,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("6 objects", "120 MiB", "100 MiB", "switched off", "object_store_memory="),
     ),
     Example(
-        "a container with 64 MB of shared memory",
+        "a container with 64 MiB of shared memory",
         {
             **_HEADS,
             "logs/raylet.out": _START + _raylet(7, IN_TMP.sample),

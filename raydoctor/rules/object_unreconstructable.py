@@ -189,7 +189,7 @@ _SAME_OUTPUT = Remedy(
 
 
 _LINEAGE = Remedy(
-    "Let owners keep 4 GiB of lineage instead of the default 1 GB per process",
+    "Let owners keep 4 GiB of lineage instead of the default 1 GiB per process",
     (
         "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
     ),

@@ -120,9 +120,9 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     printed = [] if case.of("raylet.started", "node.dead") else of_daemons(case, "raylet")
     words = evidence.grouped([*last_words(case), *printed], lambda e: (e["ip"], _reason(e)))
     for events in words.values():
-        yield _from_words(events)
+        yield _from_words(case, events)
     if lost := case.of(RAYLET_ERROR.kind):
-        yield _from_workers(lost)
+        yield _from_workers(case, lost)
     errors = lost_driver_errors(case, ("LocalRayletDiedError",))
     reported = [] if dead or checks or case.ledger.stops else _reported(case)
     for events in evidence.grouped(reported, lambda e: e["ip"]).values():
@@ -135,7 +135,7 @@ def raylet_died(case: Case) -> Iterator[Finding]:
             caused_by=(Entity("gcs", "gcs"),),
             count=1,
             severity="critical",
-            remedies=_remedies(None),
+            remedies=_remedies(case, None),
             covers=errors,
             gaps=(_RAYLET_LOG,),
         )
@@ -172,7 +172,7 @@ def _from_agent(case: Case, events: list[Event], errors: tuple[Event, ...]) -> F
         explains=(Entity("raylet", ip or "local"), *dead_node(case, ip)),
         caused_by=(Entity("gcs", "gcs"),),
         severity=severity,
-        remedies=_remedies(None),
+        remedies=_remedies(case, None),
         covers=(*events, *errors),
         gaps=(_RAYLET_LOG,),
     )
@@ -240,7 +240,7 @@ def _search(expression: str) -> Remedy:
     )
 
 
-def _from_words(events: list[Event]) -> Finding:
+def _from_words(case: Case, events: list[Event]) -> Finding:
     """A crash or an exit in the driver's echo or in a log without its beginning."""
     first = events[0]
     count = evidence.total(events)
@@ -252,12 +252,12 @@ def _from_words(events: list[Event]) -> Finding:
         explains=(Entity("raylet", first["ip"] or "local"),),
         caused_by=(Entity("gcs", "gcs"),),
         subjects=(Subject("raylet", None, "raylet", first.pid),),
-        remedies=_remedies(None),
+        remedies=_remedies(case, None),
         covers=tuple(events),
     )
 
 
-def _from_workers(events: list[Event]) -> Finding:
+def _from_workers(case: Case, events: list[Event]) -> Finding:
     """What workers of an old Ray print when their raylet is gone."""
     return Finding(
         "The raylet of a node died, and its log is not in the capture",
@@ -265,7 +265,7 @@ def _from_workers(events: list[Event]) -> Finding:
         explains=(Entity("raylet", "local"),),
         caused_by=(Entity("gcs", "gcs"),),
         count=1,
-        remedies=_remedies(None),
+        remedies=_remedies(case, None),
         covers=tuple(events),
     )
 
@@ -321,7 +321,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
         ),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
-        remedies=_remedies(raylet),
+        remedies=_remedies(case, raylet),
         covers=(*raylet.seen, *raylet.said, *errors),
         gaps=() if "kernel" in case.roles or raylet.said else (_kernel(raylet),),
     )
@@ -347,7 +347,7 @@ def _kernel(raylet: DeadRaylet) -> Gap:
     )
 
 
-def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
+def _remedies(case: Case, raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
     where = raylet.ip if raylet else "the node"
     return (
         Remedy(
@@ -361,7 +361,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
                 else "sudo dmesg -T | grep -iE 'killed process|out of memory'",
                 paste.shell(
                     "journalctl --since {since} --until {until} | grep -iE 'kill|oom|shutdown'",
-                    **journal_span([*raylet.said, *raylet.seen] if raylet else []),
+                    **journal_span(case, [*raylet.said, *raylet.seen] if raylet else []),
                 ),
             ),
             doc=FAULT_TOLERANCE_DOC,

@@ -193,7 +193,7 @@ def _remedies(case: Case, exits: list[WorkerExit], left: Left) -> tuple[Remedy, 
     steps = [
         paste.shell(
             "journalctl --since {since} --until {until} | grep -iE 'kill|stop|terminat|evict'   # on that node",
-            **journal_span(event for exit_ in exits for event in exit_.events),
+            **journal_span(case, (event for exit_ in exits for event in exit_.events)),
         ),
         "sacct -j JOB --format=JobID,State,ExitCode,Timelimit,Elapsed   # Slurm",
     ]

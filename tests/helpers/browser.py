@@ -115,8 +115,10 @@ class Browser:
         file.write_bytes(base64.b64decode(data))
 
     def pdf(self, file: Path) -> None:
-        """The page as it is printed."""
-        data = self.call("Page.printToPDF", printBackground=True)["data"]
+        """The page as it is printed on A4."""
+        data = self.call(
+            "Page.printToPDF", printBackground=True, preferCSSPageSize=True, paperWidth=8.27, paperHeight=11.69,
+        )["data"]  # fmt: skip
         file.write_bytes(base64.b64decode(data))
 
 

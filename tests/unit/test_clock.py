@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydoctor.case import Case
+from raydoctor.model.values import Event, Source
 from raydoctor.read.clock import NodeClocks, as_utc, offset_between
+from raydoctor.rules.shared.kernel import journal_span
 
 STAMP = "2026-11-21 07:34:50,741"
 EPOCH = 1795246490.741
@@ -132,3 +135,24 @@ def test_kernel_stamps_without_a_zone_are_the_nodes(fields: dict[str, str]) -> N
 def test_any_text_is_read_or_none(stamp: str, iso: str) -> None:
     NodeClocks().epoch("", stamp)
     NodeClocks().kernel({"iso": iso}, "")
+
+
+def _record(text: str, at: float | None) -> Event:
+    return Event("x", Source("logs/raylet.out", "raylet-out"), 1, 0, text, at=at)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "has_zone", "since"),
+    [
+        ("[2026-11-21 08:34:50,101 E 1 1] x", 1795246490.1, True, "2026-11-21 07:24 UTC"),
+        ('{"message": "x"}', 1795246490.1, True, "2026-11-21 07:24 UTC"),
+        ("[2026-11-21 08:34:50,101 E 1 1] x", 1795246490.1, False, "2026-11-21 08:24"),
+        ("x", None, True, "1 hour ago"),
+    ],
+)
+def test_a_span_for_journalctl_works_as_it_stands(
+    text: str, at: float | None, has_zone: bool, since: str
+) -> None:
+    """In UTC, as the report's times; in the log's own time only if nothing shows its zone."""
+    case = Case((), has_zone=has_zone)
+    assert journal_span(case, [_record("x", None), _record(text, at)])["since"] == since

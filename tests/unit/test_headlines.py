@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from raydoctor.case import evidence
 from raydoctor.model.text import behind_preamble, headline
+from tests.helpers import FIXTURES
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,18 @@ def test_check_is_shown_without_the_request_to_report_a_bug() -> None:
     preamble = "An unexpected system state has occurred. You have likely discovered a bug in Ray. "
     assert behind_preamble(f"{preamble}Check failed: a == b why") == "… Check failed: a == b why"
     assert behind_preamble("  Check failed: fd.ok() Bad file") == "  Check failed: fd.ok() Bad file"
+
+
+_DECIMAL = re.compile(r"\d ?(?:k|M|G|T)B\b")
+_PROGRAM = "; the program was at "
+
+
+@pytest.mark.parametrize(
+    "golden", sorted(FIXTURES.glob("*/report.json")), ids=lambda p: p.parent.name
+)
+def test_sizes_in_a_report_are_binary(golden: Path) -> None:
+    """Ray prints binary sizes as `20MB`: a report names them `20 MiB`, or its numbers could not be compared."""
+    for found in json.loads(golden.read_text())["diagnoses"]:
+        chain = [link.partition(_PROGRAM)[0] for link in found["chain"]]
+        remedies = [line for remedy in found["remedies"] for line in remedy]
+        assert [s for s in (found["headline"], *chain, *remedies) if _DECIMAL.search(s)] == []

@@ -338,6 +338,23 @@ def test_words_above_a_bar_overlap_no_other_words() -> None:
     assert all(one[1] <= other[0] + 4 for one, other in pairwise(spans))
 
 
+def test_a_failure_has_its_words_also_among_many_signs() -> None:
+    marks = [TimelineMark("n", "sign", f"refused for the {n}th time", AT + n) for n in range(60)]
+    failed = TimelineMark("n", "failure", "The provider starts no nodes", AT + 30.5)
+    lanes = (Lane("n", "node", "node 10.0.0.2"),)
+    section, _ = timeline.section(Timeline(lanes, (*marks, failed)))
+    assert re.search(r'<text class="word[^>]*>The provider starts no nodes</text>', section)
+
+
+def test_a_count_beside_a_mark_is_explained() -> None:
+    lanes = (Lane("n", "node", "node 10.0.0.2"),)
+    mark = TimelineMark("n", "restart", "train is submitted again", AT)
+    for count, is_explained in ((1, False), (2, True)):
+        section, _ = timeline.section(Timeline(lanes, (replace(mark, count=count),)))
+        assert ("×2 train is submitted again" in section) is is_explained
+        assert ("×2: two such events" in section) is is_explained
+
+
 def test_lanes_that_share_a_row_have_no_bar() -> None:
     lanes = [Lane("n", "node", "node 10.0.0.2")]
     lanes += [Lane(f"w{n}", "process", f"worker (pid {n})", "n") for n in range(3)]

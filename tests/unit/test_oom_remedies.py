@@ -93,3 +93,13 @@ def test_numbers_agree(each: list[float], others: float, cpus: int, memory: floa
     for share in re.findall(r"num_cpus=(\d+)", steps):
         assert cpus // int(share) == most
     assert {int(n) for n in re.findall(r"at most (\d+)", steps)} <= {most}
+
+
+def test_a_threshold_that_a_test_lowered_can_be_restored() -> None:
+    """Ray's default, and the 0.85 that raydoctor advises against kills by the kernel, are left as they are."""
+    last = remedies([_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2)], _NODE)[-1]
+    assert "at 80% of 4.00 GiB, and at its default of 95% there is 0.60 GiB more" in last.title
+    assert last.steps[0].startswith("unset RAY_memory_usage_threshold ")
+    for share in (0.85, 0.95):
+        report = _report([0.68, 0.6], 0.96, 3.2)._replace(limit_gb=3.2 / share)
+        assert not any("restore" in remedy.title for remedy in remedies([report], _NODE))

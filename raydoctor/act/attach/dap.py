@@ -85,7 +85,7 @@ class DapMessages:
                 "broken", "the process that listens there is not a debugger: it sent no length"
             )
         if length > _MOST:
-            raise DapError("broken", f"the debugger sent a message of more than {_MOST >> 20} MB")
+            raise DapError("broken", f"the debugger sent a message of more than {_MOST >> 20} MiB")
         del self._rest[: end + 4]
         self._length = length
         return True

@@ -162,7 +162,7 @@ def _body(reply: Any) -> bytes:
         parts.append(part)
         size += len(part)
         if size > _BYTES:
-            raise ValueError(f"more than {_BYTES >> 20} MB")
+            raise ValueError(f"more than {_BYTES >> 20} MiB")
     return b"".join(parts)
 
 

@@ -14,7 +14,7 @@ from raydoctor.render.html.markup import Markup, el
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import Hung, HungGroup
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN = 232.0, 44.0, 96.0, 14.0
+_WIDTH, _HEIGHT, _ACROSS, _DOWN = 232.0, 44.0, 52.0, 14.0
 _LETTERS = 34
 _MOST = 12
 """Boxes in a column; the last one counts the others."""

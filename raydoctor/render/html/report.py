@@ -190,7 +190,7 @@ def _badge(style: str, word: str) -> Markup:
 
 
 def _rule(diagnosis: Diagnosis) -> Markup:
-    times = f" ×{diagnosis.count:,}" if diagnosis.count > 1 else ""
+    times = f", {diagnosis.count:,} occurrences" if diagnosis.count > 1 else ""
     return join([el("code", "", diagnosis.rule), times])
 
 
@@ -350,7 +350,7 @@ def _chain(page: _Page, diagnosis: Diagnosis) -> Markup:
 
 def _link(page: _Page, link: Link) -> Markup:
     event = link.event
-    times = f" ×{event.count:,}" if event.count > 1 else ""
+    times = f" ({event.count:,} records)" if event.count > 1 else ""
     head = el(
         "p", "",
         el("code", "path", f"{event.source.path}:{event.line}"), " ", _when(event.at), " ",
@@ -473,7 +473,8 @@ def _symptoms(report: Report) -> Markup | None:
     if not report.unexplained:
         return None
     items = (
-        el("li", "find", el("code", "path", f"{s.file}:{s.line}"), f" ×{s.count:,} " if s.count > 1 else " ",
+        el("li", "find", el("code", "path", f"{s.file}:{s.line}"),
+           f" {s.count:,} records: " if s.count > 1 else " ",
            el("code", "", _text.cut(_text.first_line(_text.uncoloured(s.text)), _RECORD_WIDTH)))
         for s in report.unexplained
     )  # fmt: skip

@@ -38,6 +38,7 @@ _SHAPES: Mapping[MarkKind, str] = {
     "end": "M0-6V6",
 }
 _GRAVE: tuple[MarkKind, ...] = ("kill", "death", "failure", "silent", "restart", "sign", "spill")
+_FAILURES: tuple[MarkKind, ...] = ("kill", "death", "failure")
 _NODES, _PROCESSES = 12, 36
 """Nodes and processes with a lane of their own."""
 _TOP, _ROW = 26.0, 22.0
@@ -112,7 +113,7 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis
     return join([
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
            _chart(scale, spots)),
-        _legend({spot.kind for _, those in spots for spot in those}),
+        _legend(spots, scale),
         el("p", "dim", note) if note else None,
         folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
         _sharing(timeline.lanes, timeline.marks, {row.name for row in rows if not row.is_shared}),
@@ -300,22 +301,46 @@ class _Label(NamedTuple):
 
 
 def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
-    """The marks, moved apart where kinds overlap, each with the words for which there is room."""
+    """The marks, moved apart where kinds overlap, each with the words for which there is room.
+
+    Failures get their words first: what led to them may have many marks.
+    """
     taken = LEFT - 20
     placed = []
     for spot in spots:
         taken = min(max(spot.x, taken + 13), WIDTH - 7)
         placed.append((spot, taken))
-    free = LEFT
+    worded: dict[int, _Words] = {}
+    for is_failure in (True, False):
+        own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
+        ends = [placed[n][1] - 12 for n in own[1:]] + [WIDTH]
+        for n, end in zip(own, ends, strict=False):
+            worded[n] = _placed(*placed[n], end, [w for w in worded.values() if w.text])
     for n, (spot, x) in enumerate(placed):
         end = max([x, *(scale.x(m.until) for m in spot.marks if m.until)])
-        following = placed[n + 1][1] - 12 if n + 1 < len(placed) else WIDTH
-        left = max(x - 6, free)
-        after, before = _words(spot, following - left), _words(spot, x + 6 - free)
-        is_before = len(before) > len(after)
-        free = x + 14 if is_before or not after else left + 8 + _wide(after)
-        words, at = (before, x + 6) if is_before else (after, left)
-        yield _Label(spot, x, end, words, at, is_before)
+        yield _Label(spot, x, end, worded[n].text, worded[n].at, worded[n].is_before)
+
+
+class _Words(NamedTuple):
+    """Words above a lane, and the room that they take."""
+
+    text: str
+    at: float
+    is_before: bool
+    begin: float
+    end: float
+
+
+def _placed(spot: _Spot, x: float, most: float, others: Sequence[_Words]) -> _Words:
+    """The words of a mark, behind it or before it, where no others are."""
+    free = max((each.end for each in others if each.begin < x + 6), default=LEFT)
+    most = min([most, *(each.begin - 8 for each in others if each.begin >= x + 6)])
+    left = max(x - 6, free)
+    after = _words(spot, most - left) if left < x + 14 else ""
+    before = _words(spot, x + 6 - free)
+    if len(before) > len(after):
+        return _Words(before, x + 6, True, x + 6 - _wide(before), x + 14)
+    return _Words(after, left, False, left, left + 8 + _wide(after))
 
 
 def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
@@ -373,13 +398,17 @@ def _mark(label: _Label, y: float) -> Markup:
     )
 
 
-def _legend(kinds: set[MarkKind]) -> Markup:
-    items = (
+def _legend(rows: Sequence[tuple[_LaneRow, list[_Spot]]], scale: Axis) -> Markup:
+    kinds = {spot.kind for _, spots in rows for spot in spots}
+    items = [
         el("li", "",
            el("svg", {"viewBox": "-8 -8 16 16", "width": 16, "height": 16, "aria-hidden": "true"},
               mark(kind, 0, 0)), " ", word)
         for kind, word in WORDS.items() if kind in kinds
-    )  # fmt: skip
+    ]  # fmt: skip
+    shown = (label for _, spots in rows for label in _labels(spots, scale))
+    if any(f"×{label.spot.total:,}" in label.words for label in shown):
+        items.append(el("li", "", "×2: two such events at this place"))
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
 
 

@@ -35,6 +35,8 @@ _SNIPPET = 4_000
 """Characters of a record that a snippet holds."""
 DOCS = "RAYDOCTOR_DOCS"
 """The environment variable with the address of the documentation site."""
+_RAY = "https://docs.ray.io/"
+_DEBUGGING = f"{_RAY}en/latest/ray-observability/user-guides/debug-apps/index.html"
 
 
 def render(report: Report, others: Iterable[Rule] = ()) -> str:
@@ -49,7 +51,10 @@ def render(report: Report, others: Iterable[Rule] = ()) -> str:
             "driver": {
                 "name": "raydoctor",
                 "version": __version__,
-                "rules": [_rule(name, known.get(name) or rules.find(name)) for name in names],
+                "rules": [
+                    _rule(name, known.get(name) or rules.find(name), _address(name, report))
+                    for name in names
+                ],
             }
         },
         "invocations": [
@@ -85,6 +90,12 @@ def rule_address(name: str) -> str:
     return f"{site.rstrip('/')}/rules/{quote(name, safe='')}/" if is_site else ""
 
 
+def _address(name: str, report: Report) -> str:
+    """The rule's page; without a site, the page of Ray's documentation that its fixes name, if any."""
+    fixes = (r.doc for d in report.diagnoses if d.rule == name for r in d.remedies)
+    return rule_address(name) or next((doc for doc in fixes if doc.startswith(_RAY)), _DEBUGGING)
+
+
 def message(text: str) -> str:
     """Text on one line as a message: braces are placeholders, and brackets are links (3.11.5, 3.11.6)."""
     plain = _text.one_line(text).replace("\\", "\\\\") or "(no text)"
@@ -96,18 +107,17 @@ def _braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _rule(name: str, rule: Rule | None) -> dict[str, Any]:
+def _rule(name: str, rule: Rule | None, address: str) -> dict[str, Any]:
     """The rule's page is part of the log: `help`.
 
     SARIF does not treat it as a message: nothing is inserted, and readers show its braces as they are.
     """
-    address = rule_address(name)
     doc = rule.doc.strip() if rule else name
     return {
         "id": name,
         "shortDescription": {"text": message(_text.first_line(doc))},
         "help": {"text": f"raydoctor explain {name}", "markdown": doc},
-        **({"helpUri": address} if address else {}),
+        "helpUri": address,
         **({"defaultConfiguration": {"level": _LEVELS[rule.severity]}} if rule else {}),
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 from raydoctor.case import Case
@@ -174,15 +174,29 @@ _STAMP = pattern(r"\[(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _AROUND = timedelta(minutes=10)
 
 
-def journal_span(events: Iterable[Event]) -> dict[str, str]:
-    """`since` and `until` for journalctl: around the first of these records, in the log's own time."""
-    at = next(filter(None, map(_local_time, events)), None)
-    if at is None:
+def journal_span(case: Case, events: Iterable[Event]) -> dict[str, str]:
+    """`since` and `until` for journalctl: around the first of these records.
+
+    In UTC, whatever the zone of the node is; in the log's own time if its zone is unknown.
+    """
+    events = list(events)
+    at = next((e.at for e in events if e.at is not None), None) if case.has_zone else None
+    moment, zone = _utc(at), " UTC"
+    if moment is None:
+        moment, zone = next(filter(None, map(_local_time, events)), None), ""
+    if moment is None:
         return {"since": "1 hour ago", "until": "now"}
     return {
-        "since": f"{at - _AROUND:%Y-%m-%d %H:%M}",
-        "until": f"{at + _AROUND:%Y-%m-%d %H:%M}",
+        "since": f"{moment - _AROUND:%Y-%m-%d %H:%M}{zone}",
+        "until": f"{moment + _AROUND:%Y-%m-%d %H:%M}{zone}",
     }
+
+
+def _utc(at: float | None) -> datetime | None:
+    try:
+        return None if at is None else datetime.fromtimestamp(at, timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def _local_time(event: Event) -> datetime | None:

@@ -26,8 +26,13 @@ MONITOR_FIRST = Remedy(
     risk="disruptive",
     doc=DOC,
 )
+_UNSET = (
+    "unset RAY_memory_usage_threshold   # on every node, then start Ray again. The default is 0.95"
+)
 _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
+_DEFAULT, _ADVISED = 0.95, 0.85
+"""Ray's default threshold, and the one that `MONITOR_FIRST` advises."""
 _GROWTH = 2
 """A killed worker was still growing, so its measured size is a lower bound: twice as much is left for each."""
 
@@ -98,6 +103,12 @@ def remedies(episode: Sequence[OomReport], node: Needs) -> tuple[Remedy, ...]:
     `node`: its resources as Ray counts them (bytes of memory); empty if they are unknown.
     """
     worst = fullest(episode)
+    return (*_of_the_report(episode, worst, node), *_default_threshold(worst))
+
+
+def _of_the_report(
+    episode: Sequence[OomReport], worst: OomReport, node: Needs
+) -> tuple[Remedy, ...]:
     more = _threshold(worst)
     name, holders = hungriest(worst)
     if not holders:
@@ -259,9 +270,25 @@ def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
     return (
         Remedy(
             f"Let Ray use more of node {worst.ip}: its threshold is set to {percent:.0f}% of {gib(worst.limit_gb)}",
-            (
-                "unset RAY_memory_usage_threshold   # on every node, then start Ray again. The default is 0.95",
-            ),
+            (_UNSET,),
+            risk="disruptive",
+            doc=DOC,
+        ),
+    )
+
+
+def _default_threshold(worst: OomReport) -> tuple[Remedy, ...]:
+    """Ray's default threshold, where one somewhat below it was set, perhaps for a test."""
+    gained = _DEFAULT * worst.limit_gb - worst.threshold_gb
+    is_lowered = worst.threshold_gb < (_ADVISED - 0.005) * worst.limit_gb
+    if not is_lowered or _threshold(worst):
+        return ()
+    percent = 100 * worst.threshold_gb / worst.limit_gb
+    return (
+        Remedy(
+            f"If the lowered threshold of node {worst.ip} was a test, restore it: Ray kills at {percent:.0f}% of "
+            f"{gib(worst.limit_gb)}, and at its default of 95% there is {gib(gained)} more",
+            (_UNSET,),
             risk="disruptive",
             doc=DOC,
         ),

@@ -1,0 +1,105 @@
+"""When raylets and the GCS ended without a request to stop, for the timeline. Pure.
+
+A process that is killed records nothing. Its end is then the first sign of it: a connection that broke, a
+worker that lost its raylet, or the moment at which a live collection did not find the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.signals import GCS, RAYLET
+from raydoctor.model.values import Diagnosis, Event
+from raydoctor.rules.shared.cluster import AGENT_FAILED, DeadRaylet, dead_raylets, fatal_reason
+
+_GCS_RULE, _GCS = "gcs-died", "gcs"
+_RAYLET = "raylet"
+
+
+class DaemonEnd(NamedTuple):
+    """The end of a raylet or of the GCS."""
+
+    node: str
+    """The raylet's node; empty for the GCS."""
+    at: float
+    """Epoch seconds: of its own last record, or of the first sign of its end."""
+    text: str
+    records: tuple[Event, ...] = ()
+    """Its own last records; empty if others report its end."""
+    diagnoses: tuple[str, ...] = ()
+
+
+def ends(case: Case, diagnoses: Iterable[Diagnosis]) -> Iterator[DaemonEnd]:
+    """The ends that no SIGTERM explains: of the GCS, then of each raylet."""
+    found = list(diagnoses)
+    yield from filter(None, (_gcs(case, each) for each in found if each.rule == _GCS_RULE))
+    dead = {raylet.node: raylet for raylet in dead_raylets(case)}
+    lost = evidence.grouped(case.of("raylet.seen_dead"), lambda e: node_of_witness(case, e))
+    for started in case.of("raylet.started"):
+        node = started["node"]
+        raylet = dead.get(node, DeadRaylet(node, "", started.pid, started, (), ()))
+        # The first one is the cause; others are what the end left behind.
+        about = [d for d in found if _is_about(d, raylet)][:1]
+        is_known = bool(about) or node in dead
+        witnesses = [e for e in lost.get(node, ()) if is_known or not case.torn_down(e)]
+        if end := _raylet(raylet, about, witnesses):
+            yield end
+
+
+def node_of_witness(case: Case, event: Event) -> str:
+    """The node of the process that reports the end of its raylet."""
+    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    return case.ledger.worker_nodes.get(worker, "") or case.node_of(event.source)
+
+
+def _is_about(diagnosis: Diagnosis, raylet: DeadRaylet) -> bool:
+    """Whether the diagnosis is of this raylet and cites a record of its own."""
+    if not any(s.kind == _RAYLET and s.id == raylet.node for s in diagnosis.subjects):
+        return False
+    own = (raylet.started, *raylet.said)
+    return any(link.event is each for link in diagnosis.chain for each in own)
+
+
+def _raylet(
+    raylet: DeadRaylet, about: Sequence[Diagnosis], lost: Sequence[Event]
+) -> DaemonEnd | None:
+    """Failed health checks alone do not prove that the process ended: then a diagnosis must say so."""
+    ids = tuple(each.id for each in about)
+    name = f"The raylet (pid {raylet.pid})" if raylet.pid is not None else "The raylet"
+    links = [link for each in about for link in each.chain]
+    own = next((e for e in raylet.said if e.at is not None), None)
+    if own is not None and own.at is not None:
+        shown = next((link.shows for link in links if link.event is own), "")
+        text = f"{shown[:1].upper()}{shown[1:]}" if shown else f"{name} {_reason(own)}"
+        return DaemonEnd(raylet.node, own.at, text, raylet.said, ids)
+    if not about and not lost:
+        return None
+    signs = [*raylet.seen, *lost] or [e.event for e in links if e.event.source.role not in RAYLET]
+    at = min((e.at for e in signs if e.at is not None), default=None)
+    return None if at is None else DaemonEnd(raylet.node, at, f"{name} has ended", (), ids)
+
+
+def _reason(own: Event) -> str:
+    return "exits because its agent died" if own.kind == AGENT_FAILED.kind else fatal_reason(own)
+
+
+def _gcs(case: Case, diagnosis: Diagnosis) -> DaemonEnd | None:
+    own = diagnosis.chain[0].event
+    if own.source.role in GCS and (own.level == "C" or own["signal"]) and own.at is not None:
+        return DaemonEnd("", own.at, f"The GCS {fatal_reason(own)}", (own,), (diagnosis.id,))
+    last = max(
+        (e.at for e in case.events if e.source.role in GCS and e.at is not None),
+        default=float("-inf"),
+    )
+    links = [link.event for link in diagnosis.chain if link.event.source.role not in GCS]
+    signs = [*case.of("gcs.stream_lost"), *links]
+    times = [e.at - _waited(e) for e in signs if e.at is not None]
+    at = min((max(each, last) for each in times if each >= last - 1), default=None)
+    return None if at is None else DaemonEnd("", at, "The GCS has ended", (), (diagnosis.id,))
+
+
+def _waited(event: Event) -> float:
+    """How long a process had waited for the GCS when it reported the loss."""
+    return float(event["seconds"] or 0) if event.kind in ("gcs.lost", "gcs.away") else 0.0
