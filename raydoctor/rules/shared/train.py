@@ -161,8 +161,17 @@ TIMEOUT = Signal(
     symptom=True,
 )
 """2.41 and later."""
+ABORTED = Signal(
+    "train.aborted",
+    " -> ABORTED",
+    r"^\[State Transition\] \w{1,40} -> ABORTED\.",
+    _LOGGED,
+    "[State Transition] RUNNING -> ABORTED.",
+)
+"""2.49 and later: somebody interrupted `fit()`, or the driver ended."""
 SIGNALS = (
     TIMEOUT,
+    ABORTED,
     DECISION,
     OLD_DECISION,
     ATTEMPT,
