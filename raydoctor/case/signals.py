@@ -173,6 +173,16 @@ RAYLET_TERMINATED = Signal(
     "OOM killer, (2) Invalid memory access from Raylet causing SIGSEGV or SIGBUS, (3) Other termination signals.",
     extent="record",
 )
+RAYLET_TERMINATED_UNSENT = Signal(
+    RAYLET_TERMINATED.kind,
+    "Failed to publish error: Raylet is terminated. ",
+    r"^Failed to publish error: Raylet is terminated\. (?P<verdict>[^\n]*)",
+    (*DRIVER, "dashboard-agent", "runtime-env-agent"),
+    "Failed to publish error: Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user or system "
+    "OOM killer, (2) Invalid memory access from Raylet causing SIGSEGV or SIGBUS, (3) Other termination signals.",
+    extent="record",
+)
+"""The same where the agent cannot reach the GCS either (`_private/process_watcher.py`, 2.9 to 2.60)."""
 
 # ---------------------------------------------------------------- jobs and drivers
 

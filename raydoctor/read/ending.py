@@ -77,14 +77,20 @@ _ELSEWHERE = (
     "please check the stack trace above for the root cause",
 )
 """In exceptions that report only that another process of the same program failed (vLLM)."""
-_LONE = pattern(r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S")
+_LONE = pattern(
+    r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
+    r"|(?:[a-z_]\w{0,60}\.){0,8}(?:exceptions?|errors?)\.[A-Z]\w{1,60}: \S"
+    r"|pyarrow\.lib\.Arrow[A-Z]\w{1,60}: \S"
+)
 """An exception's own line, which may be all that an excerpt ends with."""
+_GOES_ON = (" ", "\t", ":", "}", ")", "]")
+"""Beginnings of the further lines of an exception's message, and of the stack of a JVM."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
 _NO_OUTPUT = pattern(
     r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^File \"[^\"]{1,300}\", line \d"
-    r"|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
+    r"|^Stack \(most recent call|^<no Python frame>|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
     r"|\b0x[0-9a-f]{6}"
     r"|(?i:error|exception|traceback|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
     r"|exit|shut|stop|segmentation|dumped|timed out|time ?out)"
@@ -219,8 +225,12 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
     last = max(
         (lines for lines in writers.values() if lines), key=lambda own: own[-1].offset, default=[]
     )
-    block = _last_traceback(last, is_cut=True, is_uncaught=True)
-    return block or [line for line in last[-1:] if _LONE.match(line.text)]
+    if block := _last_traceback(last, is_cut=True, is_uncaught=True):
+        return block
+    first = len(last) - 1
+    while first > 0 and last[first].text.startswith(_GOES_ON):
+        first -= 1
+    return last[first:] if last and _LONE.match(last[first].text) else []
 
 
 def _points_elsewhere(block: list[_Own]) -> bool:

@@ -51,10 +51,12 @@ FAILED = Signal(
 LOOP = Signal(
     "autoscaler.failed",
     "Error in monitor loop",
-    r"^Error in monitor loop$",
-    ("monitor",),
+    r"^Error in monitor loop(?=\n|$)(?:\n(?P<lost>NoneType: None))?",
+    ("monitor", *DRIVER),
     "Error in monitor loop",
+    extent="record",
 )
+"""Up to 2.3 at least, the exception is lost where it is logged."""
 
 
 STARTED = Signal(
@@ -80,12 +82,17 @@ def autoscaler_died(case: Case) -> Iterator[Finding]:
     found = [
         (event, trace)
         for event in events
-        if (trace := event if event["ended"] else _below(case, event))
+        if (trace := event if event["ended"] or _is_lost(event) else _below(case, event))
     ]
     if found:
         last = found[-1][0]
         again = [e for e in case.of(STARTED.kind) if evidence.is_before(last, e)]
         yield _finding(found, again)
+
+
+def _is_lost(event: Event) -> bool:
+    """Whether Ray's own record has `None` in place of the exception."""
+    return bool(event["lost"] and event.level)
 
 
 def _below(case: Case, event: Event) -> Event | None:
@@ -136,6 +143,15 @@ def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
 # ------------------------------------------------------------------ examples
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "old Ray loses the exception, and a task prints such words",
+        "2026-11-21 07:49:48,196 ERROR monitor.py:498 -- Error in monitor loop\nNoneType: None\n",
+        says=("The autoscaler ended",),
+    ),
+    console(
+        "a program with a monitor loop of its own",
+        "Error in monitor loop\nNoneType: None\nretrying\n",
+    ),
     console(
         "the driver prints the error that the autoscaler reports",
         f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",

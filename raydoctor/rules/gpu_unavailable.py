@@ -137,7 +137,7 @@ TOO_FEW = (
 """Newer versions of vLLM add the numbers. If it has no placement group yet, they only warn, and then wait for the GPUs."""
 NOT_THERE = Signal(
     "gpu.not_there", "Not enough GPUs available. Requested ",
-    LINE_START + r"[\w.]{1,200}Error: Not enough GPUs available\. Requested (?P<asked>\d{1,9}) GPUs, but only (?P<free>\d{1,9}) are available "
+    LINE_START + r"(?:[\w.]{1,200}Error: )?Not enough GPUs available\. Requested (?P<asked>\d{1,9}) GPUs, but only (?P<free>\d{1,9}) are available "
     r"in the cluster", OUTPUT,
     "ValueError: Not enough GPUs available. Requested 16 GPUs, but only 8 are available in the cluster.",
 )  # fmt: skip
@@ -664,6 +664,12 @@ EXAMPLES: tuple[Example, ...] = (
         'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n'
         f"{NOT_THERE.sample}\n",
         says=("needs 16 GPUs and the cluster has 8", "ray list nodes"),
+    ),
+    console(
+        "the library tries again",
+        "Not enough GPUs available. Requested 16 GPUs, but only 8 are available in the cluster.\n"
+        "Retrying placement group creation... 1/6. Next retry in 1 seconds.\n" * 2,
+        says=("needs 16 GPUs and the cluster has 8",),
     ),
     console(
         "vLLM without Ray as its executor needs more GPUs than its process sees",

@@ -236,9 +236,11 @@ def _of_status_message(case: Case, message: Event) -> Finding:
     name = jobs.signal_of(code) if code is not None else ""
     how = "because its command failed" if code is None else f"with exit code {code}"
     ending = case.endings.get(message.source)
+    raised = exception_at_end(ending) if ending else None
     inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is message.source]
+    said = f": {_what(raised)}" if raised else ""
     return Finding(
-        f"The submitted job failed {how}" + (f" ({name})" if name else ""),
+        f"The submitted job failed {how}" + (f" ({name})" if name else "") + said,
         (
             Link(message, "ray job submit printed the status of the job"),
             *((Link(ending, "the job's output ends here"),) if ending else ()),
@@ -574,6 +576,42 @@ def _live(*drivers: sample.Row, **tables: list[sample.Row]) -> dict[str, str]:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(f"a paste that is only an exception: {title}", text, says=says, severity="warning")
+        for title, text, says in (
+            (
+                "pyarrow",
+                "pyarrow.lib.ArrowInvalid: URI has empty scheme: 'out/run'\n",
+                ("ArrowInvalid: URI has empty scheme",),
+            ),
+            (
+                "a task's",
+                "(Write pid=399) google.api_core.exceptions.BadRequest: 400 Schema does not match\n",
+                ("BadRequest: 400 Schema",),
+            ),
+            (
+                "a message of several lines",
+                "ValueError: Attempt to convert a value (PerReplica:{\n  0: 1\n}) to a Tensor.\n",
+                ("Attempt to convert",),
+            ),
+        )
+    ),
+    console(
+        "a traceback that is a comment of the program",
+        '#   File "/app/a.py", line 4, in <module>\n#     run()\n#   File "/app/a.py", line 2, in run\n#     f()\n'
+        "# # ValueError: no metric\n",
+        says=("ValueError: no metric, in run (a.py:2)",),
+    ),
+    console(
+        "lines that look like an exception's and are a logger's",
+        "app.workers.Loader: 12 rows\n# step 1\n# step 2\n",
+    ),
+    console(
+        "the status of a job, with the end of its traceback",
+        "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\n"
+        '  File "/app/a.py", line 2, in run\n    f()\nValueError: no metric\n',
+        says=("failed with exit code 1: ValueError: no metric",),
+    ),
     Example(
         "live: the line that ended two drivers calls nothing, so that it was not Ctrl-C",
         _live(sample.driver(1, _OF_USER), sample.driver(2, _OF_USER)),

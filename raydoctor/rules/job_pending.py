@@ -35,9 +35,11 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import clause
+from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.failures import program
+from raydoctor.rules.shared.traceback import parse
 
 _MANAGER = ("dashboard-agent", "dashboard")
 _TIMED_OUT = Signal(
@@ -60,6 +62,17 @@ _NO_AGENT = Signal(
     "RuntimeError: Request failed with status code 500: No available agent to submit job, please try again later.", symptom=True,
 )  # fmt: skip
 """`dashboard/modules/job/job_head.py`, 2.9 to 2.60, after 10 s."""
+_REFUSED = Signal(
+    "submission.refused", "Request failed with status code ",
+    r"^(?:RuntimeError: )?Request failed with status code (?P<code>[45]\d\d): (?P<what>Traceback \(most recent call last\):\n.*"
+    r"/dashboard/modules/job/.*)", DRIVER,
+    "RuntimeError: Request failed with status code 400: Traceback (most recent call last):\n"
+    '  File "/venv/site-packages/ray/dashboard/modules/job/job_manager.py", line 553, in submit_job\n    raise ValueError(\n'
+    "ValueError: Job with submission_id etl-7 already exists. Please use a different submission_id.\n.", extent="record", symptom=True,
+)  # fmt: skip
+"""`dashboard/modules/dashboard_sdk.py`, 2.9 to 2.60: the reply is the traceback of the server, and a full stop."""
+_OF_OTHERS = "HTTPRequestEntityTooLarge"
+"""The exception that `package-too-large` reports."""
 _NOT_CREATED = Signal(
     "submission.not_created", "Failed to start supervisor actor ",
     r"^(?:Status message: )?Failed to start supervisor actor (?:for job )?(?P<submission>[\w:.-]{1,100}): '(?P<why>[^\n]{1,300})",
@@ -82,6 +95,7 @@ _ACCEPTED = Signal(
     "Job 'raysubmit_x1' submitted successfully",
 )  # fmt: skip
 
+_LONGEST = 200
 _PENDING_AFTER = 60.0
 """Seconds without any output after which a submitted job counts as pending."""
 
@@ -90,16 +104,17 @@ _PENDING_AFTER = 60.0
     tier="root",
     severity="error",
     rank=79,
-    explains=("submission",),
+    explains=("program", "submission"),
     caused_by=("gcs", "raylet", "waiting"),
     daemons_record=True,
     looks_for=(
-        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _NOT_CREATED, _CANCELLED, _ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
+        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _REFUSED, _NOT_CREATED, _CANCELLED, _ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
     ),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
     """One finding per job that did not start; one for messages that name no job."""
     yield from _without_agent(case)
+    yield from _refused(case)
     reports = case.of("submission.timed_out", "submission.unschedulable", "submission.not_created")
     if evidence.is_console(case) and not reports:
         reports = case.of(_CANCELLED.kind)
@@ -114,13 +129,60 @@ def job_pending(case: Case) -> Iterator[Finding]:
             yield _finding(case, submission, [])
 
 
+def _refused(case: Case) -> Iterator[Finding]:
+    """One finding for the requests that Ray's job server answered with an exception, if none was accepted later."""
+    left = [
+        e
+        for e in case.of(_REFUSED.kind)
+        if not _is_accepted_after(case, e) and _OF_OTHERS not in e["what"]
+    ]
+    if not left:
+        return
+    last = left[-1]
+    raised = parse(last["what"].rstrip().removesuffix(".").rstrip())
+    said = str(raised) if raised else f"its reply has the status code {last['code']}"
+    inside = [e for e in case.of("log.traceback", "driver.exception") if e.source is last.source]
+    yield Finding(
+        f"Ray's job server refused the request: {cut(said, _LONGEST)}",
+        (Link(last, f"the server's reply, with the status code {last['code']}"),),
+        explains=(Entity("submission", ""), *(program(e) for e in case.endings.values() if e.source is last.source)),
+        caused_by=(Entity("raylet", "local"), Entity("gcs", "gcs")),
+        count=len(left),
+        remedies=tuple(_refused_remedies(said)),
+        covers=(*left, *inside),
+    )  # fmt: skip
+
+
+def _is_accepted_after(case: Case, event: Event) -> bool:
+    return any(
+        a.source is event.source and a.offset > event.offset for a in case.of(_ACCEPTED.kind)
+    )
+
+
+def _refused_remedies(said: str) -> Iterator[Remedy]:
+    if "already exists" in said:
+        yield Remedy(
+            "Submit the job under another ID, or delete the earlier one",
+            (
+                "ray job delete SUBMISSION_ID   # only after it has ended",
+                "ray job submit --working-dir . -- python your_script.py   # Ray chooses the ID",
+            ),
+            doc=jobs.JOBS_DOC,
+        )
+    elif "Timeout" in said or "onnect" in said:
+        yield from _agent_remedies()
+    else:
+        yield Remedy(
+            "Correct what the server's exception names, and submit the job again",
+            ("less /tmp/ray/session_latest/logs/dashboard.log   # on the head",),
+            doc=jobs.JOBS_DOC,
+        )
+
+
 def _without_agent(case: Case) -> Iterator[Finding]:
     """Submissions that the dashboard refused, unless a later one in the same output was accepted."""
     refused = case.of("submission.no_agent")
-    left = [
-        e for e in refused
-        if not any(a.source is e.source and a.offset > e.offset for a in case.of("submission.accepted"))
-    ]  # fmt: skip
+    left = [e for e in refused if not _is_accepted_after(case, e)]
     if not left:
         return
     yield Finding(
@@ -241,6 +303,26 @@ _LATER = (
 _LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the server refuses an ID that is in use",
+        f"{_REFUSED.sample}\n",
+        says=(
+            "refused the request: ValueError: Job with submission_id etl-7 already exists",
+            "another ID",
+        ),
+    ),
+    console(
+        "the head cannot reach the agent that starts jobs",
+        'Traceback (most recent call last):\n  File "/app/submit.py", line 8, in <module>\n    client.submit_job(entrypoint="python a.py")\n'
+        "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+        '  File "/venv/site-packages/ray/dashboard/modules/job/job_head.py", line 400, in submit_job\n    resp = await client.submit()\n'
+        "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 10.0.0.5:52365 ssl:default [Connect call failed]\n.\n",
+        says=("Cannot connect to host 10.0.0.5:52365", "agent"),
+    ),
+    console(
+        "the server refuses one request and accepts the next; a program's own request fails in the same words",
+        f"{_REFUSED.sample}\n{_ACCEPTED.sample}\nRequest failed with status code 500: Traceback (most recent call last): see shop.log\n",
+    ),
     Example(
         "the entrypoint requests resources, and the job times out",
         {

@@ -132,6 +132,13 @@ PRINTED = (
     ),
     Signal(
         "nccl.error",
+        "NcclError: NCCL_ERROR_",
+        r"\b(?P<type>NcclError): (?P<what>NCCL_ERROR_[A-Z_]{1,40}: \S.{0,500})",
+        OUTPUT,
+        "cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    ),
+    Signal(
+        "nccl.error",
         "Duplicate GPU detected ",
         r"(?:^|\] [\w./-]{1,100}:\d{1,6} |\] )(?P<type>NCCL WARN) (?P<what>Duplicate GPU detected : rank \d{1,9} and rank \d{1,9} both on CUDA "
         r"device [0-9a-f]{1,16})",
@@ -435,6 +442,11 @@ _RAISED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a compiled graph's group, which cupy creates",
+        "cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)\n",
+        says=("NCCL_ERROR_SYSTEM_ERROR",),
+    ),
     Example(
         "ranks 0 and 2 wait for rank 1",
         {

@@ -7,7 +7,8 @@
 ## Why
 The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
 (`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head may not create
-machines (`UnauthorizedOperation`).
+machines (`UnauthorizedOperation`). `ray up` also ends with `Failed to setup head node.` if the machine runs and a command on
+it fails, most often because the computer cannot log in by SSH.
 
 ## Confirm
 - `ray status` on the head, `Recent failures`.
@@ -27,15 +28,35 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import autoscaler
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
+from raydoctor.rules.shared.traceback import Raised
 
 _LONGEST = 120
+_NO_HEAD = Signal(
+    "autoscaler.no_head", "Failed to setup head node.", r"^\s{0,8}Failed to setup head node\.", DRIVER, "  Failed to setup head node.",
+    symptom=True,
+)  # fmt: skip
+_SSH_FAILED = Signal(
+    "autoscaler.ssh_failed", "ssh: ", r"^\s{0,8}ssh: (?P<why>(?:connect to host|Could not resolve hostname) \S+[^\n]{1,200})", DRIVER,
+    "ssh: connect to host 203.0.113.9 port 22: Connection timed out",
+)  # fmt: skip
+_SETUP_FAILED = Signal(
+    "autoscaler.setup_failed", "Error message: ", r"^\s{0,8}Error message: (?P<why>[^\n]{1,300})", DRIVER,
+    "  Error message: SSH command failed.",
+)  # fmt: skip
+"""`ray up` (`_private/commands.py` and `updater.py`, 2.9 to 2.60)."""
+_OF_CLOUDS = (
+    "botocore.", "boto3.", "googleapiclient.", "google.auth.", "google.api_core.", "azure.", "msrestazure.", "pyVmomi.", "com.vmware.",
+)  # fmt: skip
+"""Beginnings of the exceptions of providers' own libraries."""
 _ADVICE = (
     (
         pattern(r"limit|quota", re.IGNORECASE),
@@ -60,9 +81,10 @@ _ADVICE = (
     tier="root",
     severity="error",
     rank=77,
-    explains=("autoscaler",),
+    explains=("autoscaler", "program"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
+        _NO_HEAD, _SSH_FAILED, _SETUP_FAILED,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -81,6 +103,59 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
     started = waiting.one_role(case.of("autoscaler.started"))
     if attempts and not by_type and not any(_place(e) > _place(attempts[-1]) for e in started):
         yield _of_attempts(case, attempts)
+    if not by_type and not attempts:
+        yield from _of_commands(case)
+    yield from _without_head(case)
+
+
+def _of_commands(case: Case) -> Iterator[Finding]:
+    """Ends of `ray up` and of the autoscaler by an exception of the provider's library."""
+    for ending, raised in ended_programs(case):
+        if not (raised.type.startswith(_OF_CLOUDS) and _is_of_launcher(raised)):
+            continue
+        certain = is_certain_end(ending)
+        yield Finding(
+            f"The provider refused a request of Ray's cluster launcher: {cut(str(raised), _LONGEST)}",
+            (Link(ending, f"the provider's library raised {raised.name}", raised.code),),
+            explains=(Entity("autoscaler", "launch"), program(ending)),
+            severity=None if certain else "warning",
+            remedies=tuple(_remedies("the head or the node type", str(raised))),
+        )
+
+
+def _is_of_launcher(raised: Raised) -> bool:
+    return any("/ray/autoscaler/" in frame.file.replace("\\", "/") for frame in raised.frames)
+
+
+def _without_head(case: Case) -> Iterator[Finding]:
+    """`ray up` that could not set up the head: the machine runs, but a command on it failed."""
+    for event in case.of(_NO_HEAD.kind)[:1]:
+        above = [
+            e for e in case.of(_SSH_FAILED.kind, _SETUP_FAILED.kind) if e.source is event.source
+        ]
+        why = next((e for e in above if e.kind == _SSH_FAILED.kind), above[-1] if above else None)
+        said = f": {why['why'].rstrip('.')}" if why else ""
+        yield Finding(
+            f"ray up could not set up the head node{said}",
+            (
+                *((Link(why, "a command on the new machine failed"),) if why else ()),
+                Link(event, "ray up ends"),
+            ),
+            explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is event.source)),
+            remedies=(
+                Remedy(
+                    "Log in to the machine by hand with the key and user of the cluster's configuration (auth), from this computer",
+                    ("ray attach cluster.yaml -vv", "ray up cluster.yaml -vv   # prints each command and its output"),
+                    doc=autoscaler.AUTOSCALING_DOC,
+                ),
+                Remedy(
+                    "Let the security group or firewall of the machine accept port 22 from this computer's address"
+                )
+                if why and why.kind == _SSH_FAILED.kind
+                else Remedy("Correct the command in setup_commands or head_setup_commands that fails"),
+            ),
+            covers=(event, *above),
+        )  # fmt: skip
 
 
 def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
@@ -224,6 +299,29 @@ EXAMPLES: tuple[Example, ...] = (
             f"{_STAMP.format('19:53')}{autoscaler.STARTED.sample}\n",
             **QUIET_LOGS,
         },
+    ),
+    console(
+        "ray up has no credentials",
+        'Traceback (most recent call last):\n  File "/venv/bin/ray", line 8, in <module>\n    sys.exit(main())\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/_private/aws/config.py", line 700, in _resource\n'
+        "    return boto3.resource(\nbotocore.exceptions.NoCredentialsError: Unable to locate credentials\n",
+        says=("Unable to locate credentials",),
+    ),
+    console(
+        "a program's own use of the same library",
+        'Traceback (most recent call last):\n  File "/app/etl.py", line 8, in <module>\n    s3.get_object(Bucket="b", Key="k")\n'
+        "botocore.exceptions.NoCredentialsError: Unable to locate credentials\n",
+        roots=("job-failed",),
+    ),
+    console(
+        "ray up cannot log in to the head",
+        f"{_SSH_FAILED.sample}\n    SSH still not available (SSH command failed.), retrying in 5 seconds.\n  New status: update-failed\n  !!!\n"
+        f"{_SETUP_FAILED.sample}\n  !!!\n\n{_NO_HEAD.sample}\n",
+        says=("connect to host 203.0.113.9 port 22", "port 22"),
+    ),
+    console(
+        "ssh fails while the machine starts, and a task quotes the last words of ray up",
+        f"{_SSH_FAILED.sample}\n  New status: up-to-date\n(notes pid=12) {_NO_HEAD.sample.strip()}\n",
     ),
     console(
         "Anyscale's autoscaler finds no machine",

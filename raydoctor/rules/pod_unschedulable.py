@@ -3,6 +3,8 @@
 ## What you see
 - `kubectl get pods`: `Pending`. `kubectl describe pod`: `FailedScheduling … 0/3 nodes are available: 3 Insufficient
   nvidia.com/gpu`.
+- The operator's log, or an event of a Job: `pods "ray-head-x1" is forbidden: exceeded quota: team, requested: cpu=8, used:
+  cpu=28, limited: cpu=32`.
 - Ray waits for the node: `No available node types can fulfill resource request`, pending placement groups, tasks and actors
   that do not start; or the head never comes up, and the RayJob stays in `Initializing`.
 
@@ -11,9 +13,14 @@ The pod requests more than any machine has left (CPU, memory, GPUs), selects mac
 their taints, or waits for a volume. If the Kubernetes cluster has an autoscaler, it adds a machine only if one of its types
 fits the request: a pod that requests all of a machine's memory never fits, because the system keeps a part.
 
+A quota, a limit range or a security policy of the namespace refuses a pod before the scheduler sees it. `kubectl get pods`
+then does not list the pod.
+
 ## Confirm
 - `kubectl describe pod POD`: the last event `FailedScheduling`; `kubectl get nodes -o custom-columns=…` or `kubectl describe
   node NODE`: `Allocatable`, `Taints`.
+
+- `kubectl describe quota,limitrange -n NAMESPACE`: what is used, and what is allowed.
 
 ## Fix
 Request what a machine can allocate, add machines of a fitting type, or correct the selector, tolerations and volume claims.
@@ -28,16 +35,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster.pods import SIGNALS, Pods, is_head
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import clause, joined
+from raydoctor.model.text import clause, cut, joined
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.hosts import kubernetes
 
 _DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/"
+_LONGEST = 200
 _NODES = pattern(
     r"\b\d{1,9}/(?P<all>\d{1,9}) nodes are available: (?P<why>.{0,2000}?)(?:\. preemption: |$)"
 )
@@ -53,6 +62,26 @@ _NOT_FOR_WORK = pattern(
 _VOLUME = pattern(
     r"unbound immediate PersistentVolumeClaims|volume node affinity conflict|persistentvolumeclaim"
 )
+_FORBIDDEN = Signal(
+    "kube.pod_forbidden",
+    " is forbidden: ",
+    r"\bpods \\?\"(?P<pod>[\w.-]{1,253}?)\\?\" is forbidden: (?P<why>(?:exceeded quota: (?P<quota>[\w.-]{1,253}), |failed quota: "
+    r"|(?:minimum|maximum) \S{1,60} usage per |violates PodSecurity |unable to validate against any security context constraint"
+    r"|error looking up service account )[^\n\"}]{0,600})",
+    DRIVER,
+    'ERROR\tcontroller.raycluster\tReconciler error\t{"error": "pods \\"train-head-x1\\" is forbidden: exceeded quota: team, requested: '
+    'limits.cpu=8, used: limits.cpu=28, limited: limits.cpu=32"}',
+    symptom=True,
+    fold=("pod",),
+)
+"""The API server's refusal, as KubeRay's operator logs it and as clients print it."""
+_CREATED = Signal(
+    "kube.pod_created",
+    "reated ",
+    r"\bCreated (?P<kind>head|worker) Pod ",
+    DRIVER,
+    "Created worker Pod default/train-worker-x2",
+)
 
 
 @rule(
@@ -60,10 +89,11 @@ _VOLUME = pattern(
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    looks_for=SIGNALS,
+    looks_for=(*SIGNALS, _FORBIDDEN, _CREATED),
 )
 def pod_unschedulable(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and reason."""
+    yield from _forbidden(case)
     pods = Pods(case)
     listed = pods.all()
     waiting = [
@@ -86,6 +116,48 @@ def pod_unschedulable(case: Case) -> Iterator[Finding]:
         waiting, lambda e: (*kubernetes.key(e), _reason(_why(e, last_words)))
     ).values():
         yield _finding(pods, group, last_words)
+
+
+def _forbidden(case: Case) -> Iterator[Finding]:
+    """One finding per reason for which Kubernetes refuses to create pods, unless it created one later."""
+    made = case.of(_CREATED.kind)
+    refused = [
+        e
+        for e in case.of(_FORBIDDEN.kind)
+        if not any(m.source is e.source and m.offset > e.offset for m in made)
+    ]
+    for events in evidence.grouped(
+        refused, lambda e: (e["quota"] or e["why"].partition(":")[0], is_head(e))
+    ).values():
+        last = events[-1]
+        head = " (the head)" if is_head(last) else ""
+        why = last["why"].rstrip("\\ ")
+        yield Finding(
+            f"Kubernetes refuses to create pod {last['pod']}{head}: {cut(why, _LONGEST)}",
+            (Link(last, "the API server refuses the pod"),),
+            explains=(Entity("autoscaler", "launch"),),
+            count=evidence.total(events),
+            severity="critical" if is_head(last) else None,
+            remedies=tuple(_refused_remedies(last)),
+            covers=tuple(events),
+        )
+
+
+def _refused_remedies(refused: Event) -> Iterator[Remedy]:
+    if "quota" in refused["why"] or " usage per " in refused["why"]:
+        yield Remedy(
+            f"Request less in {kubernetes.place(refused)}, or let the quota of the namespace grow",
+            ("kubectl describe quota,limitrange -n NAMESPACE",),
+            risk="disruptive",
+            doc="https://kubernetes.io/docs/concepts/policy/resource-quotas/",
+        )
+    else:
+        yield Remedy(
+            f"Change {kubernetes.place(refused)} so that the policy of the namespace allows the pod",
+            ("kubectl get namespace NAMESPACE -o yaml   # labels pod-security.kubernetes.io/…",),
+            risk="disruptive",
+            doc="https://kubernetes.io/docs/concepts/security/pod-security-admission/",
+        )
 
 
 def _why(pod: Event, last_words: dict[str, Event]) -> str:
@@ -245,6 +317,24 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.event("Scheduled", "Successfully assigned ml/train-gpu-worker-x1 to node-a", "train-gpu-worker-x1", lastTimestamp="2026-11-22T18:53:10Z"),
             )
         },
+    ),
+    console(
+        "the namespace's quota forbids the head: the operator's log",
+        f"2026-11-21T10:38:00.815Z\t{_FORBIDDEN.sample}\n",
+        says=("refuses to create pod train-head-x1 (the head)", "exceeded quota: team", "quota,limitrange"),
+        severity="critical",
+    ),
+    console(
+        "the operator's log as JSON",
+        '{"level":"error","ts":"2026-11-21T10:38:00.815Z","logger":"controllers.RayCluster","msg":"Error reconciling Pods","error":'
+        '"failed to create worker Pod for the cluster ml/train: pods \\"train-gpu-worker-x1\\" is forbidden: exceeded quota: gpus, '
+        'requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8"}\n',
+        says=("train-gpu-worker-x1: exceeded quota: gpus",),
+    ),
+    console(
+        "the quota had room later, and a user may not list pods",
+        f"2026-11-21T10:38:00.815Z\t{_FORBIDDEN.sample}\n2026-11-21T10:39:00.815Z\tINFO\t{_CREATED.sample}\n"
+        'Error from server (Forbidden): pods is forbidden: User "jane" cannot list resource "pods"\n',
     ),
     Example(
         "it runs: the event is old",

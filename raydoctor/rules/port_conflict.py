@@ -121,8 +121,17 @@ HTTP = Signal(
     "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use",
 )
 """asyncio's text, which uvicorn prints when it cannot start: vLLM's and SGLang's HTTP servers."""
+PROXY = Signal(
+    "port.serve",
+    "RuntimeError: Failed to bind to address '",
+    r"RuntimeError: Failed to bind to address '(?P<host>[^'\s]{0,80}):(?P<port>\d{1,5})'\.",
+    OUTPUT,
+    "RuntimeError: Failed to bind to address '0.0.0.0:8000'.",
+)
+"""A proxy of Serve (`_private/http_util.py`, 2.9 to 2.60). The system's own words are in the exception before it."""
 _TORCH = ("port.c10d", "port.gloo")
-_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO, HTTP)
+_OWNERS = {DASHBOARD.kind: "The dashboard", PROXY.kind: "A proxy of Ray Serve"}
+_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO, HTTP, PROXY)
 _SOCKET = pattern(
     r"\[Errno (?:98|48)\] (?:Address already in use|error while attempting to bind on address )"
 )
@@ -160,8 +169,8 @@ class _Conflict:
     def owner(self) -> str:
         """The process that needed the port."""
         event = self.first
-        if event.kind == "port.dashboard":
-            return "The dashboard"
+        if event.kind in _OWNERS:
+            return _OWNERS[event.kind]
         if event.kind in (*_TORCH, HTTP.kind):
             http = f"{event['who'] or 'The program'}'s HTTP server"
             return http if event.kind == HTTP.kind else "A torch process"
@@ -312,11 +321,11 @@ def _occupied(case: Case, conflict: _Conflict) -> Finding:
     errors = [
         seen
         for seen in failures(case)
-        if first.kind in (*_TORCH, HTTP.kind)
+        if first.kind in (*_TORCH, HTTP.kind, PROXY.kind)
         and seen.failure.raised
         and any(
             signal.regex.search(f"{seen.failure.raised.name}: {seen.failure.raised.message}")
-            for signal in (STORE, HTTP)
+            for signal in (STORE, HTTP, PROXY)
         )
         and port in seen.failure.raised.message
     ]
@@ -397,6 +406,14 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
             f"Find the process that listens on port {port} on that host, and end it if it is a leftover",
             (paste.shell("ss -ltnp 'sport = :{port:number}'", port=port),),
         )
+    if conflict.first.kind == PROXY.kind:
+        yield Remedy(
+            "Let the proxies of this cluster listen on another port",
+            (
+                'serve.start(http_options={"port": FREE_PORT})   # or http_options in the Serve config file',
+            ),
+        )
+        return
     if conflict.first.kind in _TORCH:
         other = f", and not {port}" if port else ""
         yield Remedy(
@@ -462,6 +479,16 @@ _TASK_ERROR = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a proxy of Serve finds its port taken",
+        'ray.exceptions.RayTaskError(RuntimeError): ray::ProxyActor.ready() (pid=21, ip=10.0.0.2)\n'
+        '  File "/venv/site-packages/ray/serve/_private/http_util.py", line 784, in start\n    sock.bind(address)\n'
+        "OSError: [Errno 98] Address already in use\n\nThe above exception was the direct cause of the following exception:\n\n"
+        "ray::ProxyActor.ready() (pid=21, ip=10.0.0.2)\n"
+        '  File "/venv/site-packages/ray/serve/_private/http_util.py", line 786, in start\n    raise RuntimeError(\n'
+        f"{PROXY.sample}\n",
+        says=("A proxy of Ray Serve could not listen on port 8000", "http_options"),
+    ),
     Example(
         "a raylet whose port is taken, so that its node never registers",
         {

@@ -44,6 +44,7 @@ from raydoctor.case.signals import (
     RAYLET_SIGTERM,
     RAYLET_STARTED,
     RAYLET_TERMINATED,
+    RAYLET_TERMINATED_UNSENT,
 )
 from raydoctor.cluster import hosts
 from raydoctor.model import paste
@@ -99,7 +100,7 @@ _RAYLET_LOG = Gap(
     caused_by=("daemon", "gcs", "host"),
     daemons_record=True,
     looks_for=(
-        RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
+        RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, RAYLET_TERMINATED_UNSENT, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
         *CRASH_SIGNALS, CHECK, NATIVE_STACK, *NODE_NOT_STARTED,
     ),
@@ -151,7 +152,7 @@ def _reported(case: Case) -> list[Event]:
     return [
         e
         for e in case.of(RAYLET_TERMINATED.kind)
-        if (e["who"] or e.level)
+        if (e["who"] or e.level or e.message.startswith(RAYLET_TERMINATED_UNSENT.find))
         and "unexpected" in e["verdict"]
         and not _ASKED_TO_STOP.search(e.message)
         and not case.torn_down(e)
@@ -423,6 +424,12 @@ _STACK = (
 _BINARY = "core/src/ray/raylet/raylet"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "an agent's last words, which it could not send to the GCS",
+        f"{RAYLET_TERMINATED_UNSENT.sample} Last 20 lines of the Raylet logs:\n    [2026-11-21 07:44:10,573 I 29 90] (raylet) "
+        "ray_syncer.cc:99: Connection is broken. Reconnect to node.\n",
+        severity="warning",
+    ),
     Example(
         "SIGKILL: its log ends without a reason, and its workers notice",
         {

@@ -220,6 +220,23 @@ EXAMPLES: tuple[Example, ...] = (
         says=("_ray_pkg_4950.zip",),
     ),
     console(
+        "options that exclude each other",
+        f"{environments.RAISED[3].sample}\n",
+        says=("'container' field currently cannot be used together",),
+    ),
+    console(
+        "an agent's traceback that a document viewer has escaped, cut off",
+        "RuntimeEnvSetupError: Failed to set up runtime environment.\nTraceback (most recent call last):\n"
+        '  File \\"/venv/site-packages/ray/_private/runtime_env/plugin.py\\", line 254, in create_for_plugin_if_needed\n'
+        "    size_bytes = await plugin.create(uri)\n                 ^^^^^^^^^^^^^^^^^^^^^^\n",
+        says=("that the console cuts off, in create_for_plugin_if_needed",),
+    ),
+    console(
+        "a conda environment that does not exist",
+        f"{environments.RAISED[2].sample}\n",
+        says=("The given conda environment 'py39'",),
+    ),
+    console(
         "a pasted log of an agent that ends within the traceback",
         f"2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n"
         'Traceback (most recent call last):\n  File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 394, in '

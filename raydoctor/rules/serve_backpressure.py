@@ -29,11 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared import serve
 
 _DOC = "https://docs.ray.io/en/latest/serve/advanced-guides/advanced-autoscaling.html"
 _RETRY_DOC = "https://docs.ray.io/en/latest/serve/http-guide.html"
@@ -43,7 +44,7 @@ DROPPED = Signal(
     "Request dropped due to backpressure (num_queued_requests=",
     r"^(?P<raised>ray\.serve\.exceptions\.BackPressureError: )?Request dropped due to backpressure "
     r"\(num_queued_requests=(?P<queued>\d+), max_queued_requests=(?P<limit>\d+)\)",
-    ("serve", *DRIVER),
+    (*serve.CONTROLLER, *DRIVER),
     "Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).",
     symptom=True,
     fold=("limit",),
@@ -60,10 +61,18 @@ DROPPED = Signal(
 def serve_backpressure(case: Case) -> Iterator[Finding]:
     """One finding per limit: the record names no deployment."""
     by_limit = evidence.grouped(
-        (e for e in case.of("serve.dropped") if e.level or e["raised"]), lambda e: int(e["limit"])
+        (e for e in case.of("serve.dropped") if _is_of_serve(case, e)), lambda e: int(e["limit"])
     )
     for limit, events in sorted(by_limit.items()):
         yield _finding(limit, events)
+
+
+def _is_of_serve(case: Case, event: Event) -> bool:
+    """Whether a proxy, a replica or the caller reports it, and not a task that prints such words."""
+    if event.source.role == "worker-echo":
+        is_own = event["who"].startswith(("ProxyActor", "ServeReplica"))
+        return bool(event.level) and is_own and "serve" not in case.roles
+    return bool(event.level or event["raised"])
 
 
 def _finding(limit: int, events: list[Event]) -> Finding:
@@ -129,6 +138,11 @@ def _line(component: str, second: int) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a proxy's record in the driver's output, and a task that prints such words",
+        f"(ProxyActor pid=21) {_line('proxy 10.0.0.2', 4)}(notes pid=12) {DROPPED.sample}\n",
+        says=("1 request",),
+    ),
     Example(
         "a driver sends more requests than a deployment can queue",
         {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **QUIET_LOGS},

@@ -30,24 +30,30 @@ because the queue is full (`serve-backpressure`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
-from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACKS, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.actor_deaths import BY_KILL, CALL_FAILED, LEFT, all_deaths
+from raydoctor.rules.shared.failures import program
 from raydoctor.rules.shared.serve import Said
 from raydoctor.rules.shared.setup import environments
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
 _LONGEST = 160
+_NAMED = pattern(r"deployments \[(?P<names>'[^\]\n]{1,1000}')\]")
+"""In the words of APP_FAILED."""
 _QUOTED = "RuntimeError: Traceback (most recent call last):"
+_BELOW = 3
+"""Lines from a message down to its traceback."""
 _STACK = Gap(
     "stack of the replica",
     "no log shows what an unresponsive replica is doing",
@@ -71,10 +77,12 @@ class _Trouble:
 
     @property
     def kind(self) -> str:
-        """`constructor`, `health` or `crash`."""
+        """`constructor`, `health`, `crash` or `application`."""
         kinds = {said.event.kind for said in self.said}
         if kinds & {"serve.replica_failed", "serve.raised"}:
             return "constructor"
+        if kinds == {"serve.deploy_failed"}:
+            return "application"
         if kinds == {"serve.status"}:
             return "health" if self.first.event["check"] else "constructor"
         return "crash" if kinds == {"serve.replica_crashed"} else "health"
@@ -95,7 +103,7 @@ class _Trouble:
     tier="root",
     severity="error",
     rank=44,
-    explains=("actor", "serve-replicas"),
+    explains=("actor", "program", "serve-replicas"),
     caused_by=("actor", "process", "runtime-env", "worker"),
     looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, *LEFT),
 )
@@ -124,11 +132,13 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
             group = groups.setdefault((said.app, said.deployment, what, ""), _Trouble())
             group.said.append(said)
             group.raised = group.raised or _raised(said.event["what"])
+    if not groups:
+        yield from _of_build(case)
     for trouble in groups.values():
         if trouble.kind != "health" or _matters(trouble):
             yield _finding(case, trouble)
     if not groups and "serve" not in case.roles:
-        yield from _of_console(case)
+        yield from [*_of_console(case)] or _of_application(case)
 
 
 def _of_console(case: Case) -> Iterator[Finding]:
@@ -145,6 +155,57 @@ def _of_console(case: Case) -> Iterator[Finding]:
                 case, _Trouble([best, *(one for one in said if one is not best)], raised)
             )
             return
+
+
+def _of_build(case: Case) -> Iterator[Finding]:
+    """Applications that Serve could not import or build: no replica was started."""
+    ready = case.of(serve.READY.kind)
+    told = [*serve.controllers(case, serve.BUILD_FAILED.kind)]
+    told += [
+        e
+        for e in case.of(serve.BUILD_FAILED.kind)
+        if e.source.role in DRIVER and not (e.level or e["who"])
+    ]
+    left = [e for e in told if not any(evidence.is_before(e, r) for r in ready)]
+    for app, events in evidence.grouped(left, lambda e: e["app"]).items():
+        first = events[0]
+        found = [
+            e
+            for e in case.of(*TRACEBACKS)
+            if e.source is first.source and 0 <= e.line - first.line <= _BELOW
+        ]
+        raised = _raised(first["what"]) or next((r for e in found if (r := parse(e.message))), None)
+        place = f", in {raised.place}" if raised and raised.place else ""
+        yield Finding(
+            f"Serve could not build the application {app}: {_cut(str(raised)) if raised else 'its code raised an exception'}{place}",
+            (Link(first, "the controller could not import or build the application"),),
+            explains=(Entity("serve-replicas", f"{app} build"), *(program(e) for e in case.endings.values() if e.source is first.source)),
+            caused_by=tuple(Entity("runtime-env", f"{f.error.kind}: {f.error.said}") for f in environments.failures(case)),
+            subjects=(Subject("deployment", None, app),),
+            count=evidence.total(events),
+            remedies=(
+                Remedy(
+                    f"Fix the {raised.name}: the application's code is imported on the cluster" if raised else "Read the exception in the controller's log",
+                    ("serve run your_module:app   # in the same environment, or add the code with runtime_env: {working_dir: …}",),
+                    doc=_DOC,
+                ),
+            ),
+            covers=(*events, *found),
+        )  # fmt: skip
+
+
+def _of_application(case: Case) -> Iterator[Finding]:
+    """The failure of an application, if a console shows nothing of its replicas."""
+    for event in case.of("serve.deploy_failed")[:1]:
+        names = _NAMED.search(event["why"])
+        if names and not any(evidence.is_before(event, r) for r in case.of(serve.READY.kind)):
+            listed = names["names"].replace("'", "").split(", ")
+            trouble = _Trouble([Said(event, event["deployed"], listed[0], "")])
+            yield replace(
+                _finding(case, trouble),
+                headline=f"Serve could not deploy the application {event['deployed']}: "
+                f"{evidence.join_names(listed)} did not become healthy",
+            )  # fmt: skip
 
 
 def _matters(trouble: _Trouble) -> bool:
@@ -278,6 +339,7 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.replica_crashed": "the controller finds a replica's process gone",
         "serve.raised": "the controller quotes the exception of a replica that was starting",
         "serve.status": "Serve's status of the deployment",
+        "serve.deploy_failed": "the driver got the failure of the application",
     }
     kinds: set[str] = set()
     for said in trouble.said:
@@ -287,6 +349,8 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
     for event in trouble.kills[:1]:
         yield Link(event, "a call on the replica failed because ray.kill had ended it")
     for event in _about_app(case, trouble)[:2]:
+        if event.kind in kinds:
+            continue
         source = (
             "the driver got" if event.kind == "serve.deploy_failed" else "the controller reports"
         )
@@ -331,7 +395,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             steps if trouble.kind == "constructor" else (),
             doc=_DOC,
         )
-    if trouble.kind == "constructor" and not raised:
+    if trouble.kind in ("application", "constructor") and not raised:
         yield Remedy(
             "Read the exception in the controller's log: the replica's own log does not contain it",
             ("less /tmp/ray/session_latest/logs/serve/controller_*.log", "serve status"),
@@ -421,6 +485,35 @@ _CAUSE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "serve.run fails, and the console shows nothing of the replicas",
+        'Traceback (most recent call last):\n  File "/app/s.py", line 20, in <module>\n    serve.run(app)\n'
+        f"{serve.DEPLOY_FAILED.sample}\n",
+        says=("could not deploy the application translation: Translator did not become healthy",),
+    ),
+    console(
+        "the controller cannot import the application",
+        "".join(
+            f"(ServeController pid=402) {line}\n"
+            for line in (
+                f"WARNING 2026-11-21 10:43:01,589 controller 402 -- {serve.BUILD_FAILED.sample}"
+            ).splitlines()
+        ),
+        says=("could not build the application translation: ModuleNotFoundError",),
+    ),
+    console(
+        "serve status of an application that could not be built",
+        "applications:\n  translation:\n    status: DEPLOY_FAILED\n    message: |\n"
+        "      Deploying app 'translation' failed with exception:\n      Traceback (most recent call last):\n"
+        "        File \"/app/s.py\", line 3, in <module>\n      ModuleNotFoundError: No module named 'text'\n"
+        "    deployments: {}\n",
+        says=("could not build the application translation: ModuleNotFoundError",),
+    ),
+    console(
+        "the second deployment works, and a task quotes the words",
+        f"WARNING 2026-11-21 10:43:01,589 controller 402 -- {serve.BUILD_FAILED.sample}\n{serve.READY.sample}\n"
+        "(notes pid=12) Deploying app 'translation' failed with exception: see the ticket\n",
+    ),
     Example(
         "a replica that ray.kill ended, according to the controller's core log",
         {

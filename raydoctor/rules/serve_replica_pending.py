@@ -43,7 +43,7 @@ from raydoctor.rules.shared import serve
     rank=85,
     explains=("serve-pending",),
     caused_by=("waiting",),
-    looks_for=(serve.PENDING, serve.READY),
+    looks_for=(serve.PENDING, serve.READY, serve.REPLICA_READY),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:
     """One finding per deployment and step."""
@@ -63,7 +63,12 @@ def serve_replica_pending(case: Case) -> Iterator[Finding]:
 
 def _is_left(case: Case, last: Event) -> bool:
     """Whether a part of a log shows the replica waiting, and nothing that became ready after it."""
-    ready = (e for e in case.of(serve.READY.kind) if e.source.path == last.source.path)
+    ready = [e for e in case.of(serve.READY.kind) if e.source.path == last.source.path]
+    ready += [
+        said.event
+        for said in serve.said(case, serve.REPLICA_READY.kind)
+        if said.deployment == last["deployment"] and said.event.source.path == last.source.path
+    ]
     return last.source.is_excerpt and not any(e.offset > last.offset for e in ready)
 
 
@@ -177,6 +182,12 @@ EXAMPLES: tuple[Example, ...] = (
         "a console in which the application is ready a moment later",
         f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}"
         f"2026-11-21 10:43:09,591 INFO client.py:492 -- {serve.READY.sample}\n",
+        severity="info",
+    ),
+    console(
+        "a console in which the replica starts a moment later",
+        f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}(ServeController pid=402) "
+        + _line(9, serve.REPLICA_READY.sample.replace("Translator", "Generator")),
         severity="info",
     ),
     Example(

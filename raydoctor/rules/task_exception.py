@@ -40,7 +40,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import data
+from raydoctor.rules.shared import data, train
 from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import METHOD_FAILED, failures, is_recorded, task_of
@@ -131,6 +131,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
         yield from map(_of_cut, cut.values())
         yield from _missing_modules(case)
         yield from _recreated_workers(case)
+        yield from _cut_trials(case)
         yield from [*_aborted_pipelines(case)] or _in_pipelines(case)
 
 
@@ -222,6 +223,32 @@ def _recreated_workers(case: Case) -> Iterator[Finding]:
             ),
             covers=(*events, *((below,) if below else ())),
         )
+
+
+def _cut_trials(case: Case) -> Iterator[Finding]:
+    """Trials of Tune that failed, if the console ends within the traceback of the first."""
+    for event in case.of(train.TRIAL.kind):
+        below = [e for e in case.of("log.traceback") if _is_below(e, event)]
+        if event.level != "E" or not event.source.is_excerpt or not below:
+            continue
+        last = below[0].line + below[0].text.count("\n")
+        end = case.endings.get(event.source)
+        if parse(below[0].message) or evidence.later_output(case, below[0]):
+            continue
+        if end is None or below[0].line <= end.line <= last:
+            yield Finding(
+                f"The trial {event['trial']} of Ray Tune failed with an exception that the console cuts off",
+                (Link(event, "Tune logs that the trial failed"),),
+                explains=(Entity("task-error", f"trial {event['trial']}"),),
+                severity="warning",
+                remedies=(
+                    Remedy(
+                        "Read the whole exception in the folder of the trial",
+                        ("cat ~/ray_results/*/*/error.txt   # or below storage_path",),
+                    ),
+                ),
+                covers=(event, *below),
+            )
 
 
 _NEAR = 3
@@ -796,6 +823,28 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_TRACEBACK}ray.exceptions.RayTaskError(ActorDiedError): ray::Trainer.fit() (pid=390, ip=10.0.0.2, actor_id=12b7",
         says=("Trainer.fit failed with ActorDiedError, whose text the console cuts off",),
         severity="warning",
+    ),
+    console(
+        "a trial of Tune fails, and the console ends within the traceback",
+        "2026-11-21 10:22:34,870\tERROR tune_controller.py:1331 -- Trial task failed for trial fit_5c8f1_00003\n"
+        'Traceback (most recent call last):\n  File "/venv/site-packages/ray/air/execution/_internal/event_manager.py", line 110, in '
+        "resolve_future\n    result = ray.get(future)\n",
+        says=("The trial fit_5c8f1_00003 of Ray Tune failed",),
+        severity="warning",
+    ),
+    console(
+        "a training function raises, and the console ends before the controller's decision",
+        "".join(
+            f"(RayTrainWorker pid=51, ip=10.0.0.7) {line}\n"
+            for line in (
+                "Error in training function:",
+                "Traceback (most recent call last):",
+                '  File "/app/fit.py", line 33, in train_fn',
+                '    loss = crit(out, batch["label"])',
+                "KeyError: 'label'",
+            )
+        ),
+        says=("The function train_fn raised KeyError: 'label' (fit.py:33)",),
     ),
     console(
         "Ray 1.x names a worker that exits",

@@ -125,11 +125,21 @@ def _alone(raised: list[Event]) -> Finding:
 # ---------------------------------------------------------------- finding
 
 
+def _is_aborted(case: Case, run: TrainRun) -> bool:
+    """Whether the run was aborted before its last failure, which then only follows."""
+    last = run.attempts[-1].event
+    return any(
+        e.source is last.source and e.offset < last.offset for e in case.of(train.ABORTED.kind)
+    )
+
+
 def _headline(case: Case, run: TrainRun) -> str:
     named = f"Training run '{run.name}' " if run.name else "The training run "
     last = run.attempts[-1]
     end = "failed" if last.gave_up else "was restarted"
     end += f" (failure {last.count}, max_failures={last.limit})" if last.limit else ""
+    if not last.ranks and _is_aborted(case, run):
+        return f"{named}was aborted while it ran: by Ctrl-C or another end of the program that called fit()"
     if not last.ranks:
         says = (
             _first_line(last.event["what"])
@@ -362,6 +372,20 @@ _V1 = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the run is aborted, and the controller fails afterwards",
+        "".join(
+            f"(TrainController pid=19) {line}\n"
+            for line in (
+                train.ABORTED.sample,
+                "[FailurePolicy] Decision: FailureDecision.RAISE, Error source: controller, Error count / maximum errors allowed: 1/0, "
+                "Error: Training failed due to controller error:",
+                "Worker group is not active. Call WorkerGroup.create() to create a new worker group.",
+                "[State Transition] ABORTED -> SHUTTING_DOWN.",
+            )
+        ),
+        says=("was aborted while it ran",),
+    ),
     console(
         "the end of a notebook's traceback, and nothing above it",
         "File /app/venv/lib/python3.11/site-packages/ray/train/base_trainer.py:638, in BaseTrainer.fit(self)\n"

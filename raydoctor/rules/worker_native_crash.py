@@ -391,6 +391,21 @@ _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
 _PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a thread of native code crashes: Python shows no frame, and the console ends",
+        "".join(
+            f"(Solver pid=80705) {line}\n"
+            for line in (
+                "*** SIGSEGV received at time=1795247733 ***",
+                "[2026-11-21 07:55:33,434 E 80705 1008238] logging.cc:361: *** SIGSEGV received at time=1795247733 ***",
+                "Fatal Python error: Segmentation fault",
+                "",
+                "Stack (most recent call first):",
+                "<no Python frame>",
+            )
+        ),
+        says=("Solver", "SIGSEGV"),
+    ),
     Example(
         "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},

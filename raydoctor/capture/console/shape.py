@@ -61,6 +61,8 @@ _GREP = pattern(
 _SRUN = pattern(r" *\d{1,5}: ")
 _OF_FILES = (".log:", ".out:", ".err:", ".log-", ".out-", ".err-")
 _QUOTE = pattern(r" {0,3}> ?")
+_COMMENT = pattern(r"(?:# ?){1,2}")
+"""A traceback that somebody made a comment of the program."""
 _STEP = pattern(r"[^\t]{1,200}\t[^\t]{1,200}\t(?:\ufeff?(?=\d{4}-\d\d-\d\dT))?")
 """`gh run view --log`: job, step, time."""
 _LABEL = pattern(
@@ -240,7 +242,8 @@ def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
     lines = _without_numbers(lines)
     if any(mark in text for _, text in lines[:_SAMPLED] for mark in _OF_FILES):
         lines = [(number, _GREP.sub("", text, count=1)) for number, text in lines]
-    for form in (_QUOTE, _COMPOSE, _SRUN, _STEP):
+    is_frame = any('File "' in text and text.startswith("#") for _, text in lines[:_SAMPLED])
+    for form in (_QUOTE, _COMPOSE, _SRUN, _STEP, *([_COMMENT] if is_frame else ())):
         sample = [text for _, text in lines[:_SAMPLED] if text.strip()]
         if len(sample) >= 3 and sum(
             form.match(text) is not None for text in sample

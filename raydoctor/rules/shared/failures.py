@@ -23,7 +23,7 @@ from raydoctor.rules.shared.task_error import (
     parse_failure,
     printed,
 )
-from raydoctor.rules.shared.traceback import BEGIN, Raised, cut_off, parse
+from raydoctor.rules.shared.traceback import BEGIN, Raised, cut_off, lone, parse
 
 RESUBMITTED = Signal(
     "task.resubmitted",
@@ -159,7 +159,8 @@ def exception_at_end(ending: Event) -> Raised | None:
     """The exception with which an output ends, even if the output lacks the traceback's beginning or end."""
     if not ending["ended_by"]:
         return None
-    return parse(ending.text) or cut_off(ending.text) or parse(f"{BEGIN}\n{ending.text}")
+    text = ending.text
+    return parse(text) or cut_off(text) or parse(f"{BEGIN}\n{text}") or lone(text)
 
 
 def is_certain_end(ending: Event) -> bool:

@@ -120,6 +120,18 @@ DEPLOY_FAILED = Signal(
     "RuntimeError: Deploying application translation failed: Failed to update the deployments ['Translator'].",
     symptom=True,
 )
+BUILD_FAILED = Signal(
+    "serve.build_failed",
+    "failed with exception:",
+    r"^ {0,60}(?:message: {0,4})?[\"'|>-]{0,3}\s{0,80}(?:RuntimeError: Deploying application \S+ failed: )?"
+    r"Deploying app '{1,2}(?P<app>[^'\n]*?)'{1,2} failed with exception:(?P<what>.*)",
+    (*_PRINTED, *DRIVER),
+    "Deploying app 'translation' failed with exception:\nTraceback (most recent call last):\nModuleNotFoundError: No module named 'text'",
+    extent="record",
+    symptom=True,
+    fold=("app",),
+)
+"""`_private/application_state.py`, 2.9 to 2.60: the import path or the function that builds the application raised."""
 RAISED = Signal(
     "serve.raised",
     "RuntimeError: Traceback (most recent call last):",
@@ -181,6 +193,15 @@ READY = Signal(
     DRIVER,
     "Application 'translation' is ready at http://127.0.0.1:8000/.",
 )
+REPLICA_READY = Signal(
+    "serve.replica_ready",
+    " started successfully on node ",
+    rf"^(?:Replica )?{_REPLICA} started successfully on node ",
+    CONTROLLER,
+    f"{SAMPLE} started successfully on node '3f1c' after 3.2s (PID: 1213). Replica constructor took 1.1s, reconfigure method took 0.0s.",
+    fold=("deployment", "tag"),
+)
+"""`_private/deployment_state.py`, 2.9 to 2.60."""
 SIGNALS = (
     FAILED,
     NOT_ALLOCATED,
@@ -191,6 +212,7 @@ SIGNALS = (
     CRASHED,
     *APP_FAILED,
     DEPLOY_FAILED,
+    BUILD_FAILED,
     RAISED,
     *STATUS,
     READY,

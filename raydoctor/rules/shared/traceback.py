@@ -152,7 +152,10 @@ def parse(text: str) -> Raised | None:
         elif _HEADER.match(line) and not line.startswith(_RAYS_OWN):
             begun = True
         elif found := _exception(line, begun, bool(frames)):
-            raised = Raised(found["type"], (found["message"] or "").strip(), tuple(frames), raised)
+            message = found["message"]
+            if message == "":  # it begins with a line break
+                message = next((each for each in lines[number : number + 2] if each.strip()), "")
+            raised = Raised(found["type"], (message or "").strip(), tuple(frames), raised)
             frames, begun = [], False
             if raised.is_rays_own:
                 break
@@ -174,6 +177,14 @@ def cut_off(text: str) -> Raised | None:
     """What is left of a traceback whose exception is cut off: its frames; None if there are none."""
     raised = parse(f"{text}\nCutOffError")
     return raised._replace(type="") if raised and raised.frames else None
+
+
+def lone(text: str) -> Raised | None:
+    """The exception of a line without a traceback; its name may be any if its module is known."""
+    match = _RAISED.match(text.partition("\n")[0])
+    if match and match["message"] and "." in match["type"]:
+        return Raised(match["type"], match["message"].strip())
+    return None
 
 
 def _exception(line: str, begun: bool, has_frames: bool) -> re.Match[str] | None:

@@ -65,6 +65,15 @@ WORKER_ERROR = Signal(
     extent="record",
     symptom=True,
 )
+WORKER_ECHO = Signal(
+    "train.worker_echo",
+    WORKER_ERROR.find,
+    WORKER_ERROR.pattern,
+    ("worker-echo",),
+    WORKER_ERROR.sample,
+    extent="record",
+)
+"""The same in a driver's output, which may end before the controller's decision."""
 RAISED = Signal(
     "train.raised",
     "Training failed due to ",
@@ -152,12 +161,22 @@ TIMEOUT = Signal(
     symptom=True,
 )
 """2.41 and later."""
+ABORTED = Signal(
+    "train.aborted",
+    " -> ABORTED",
+    r"^\[State Transition\] \w{1,40} -> ABORTED\.",
+    _LOGGED,
+    "[State Transition] RUNNING -> ABORTED.",
+)
+"""2.49 and later: somebody interrupted `fit()`, or the driver ended."""
 SIGNALS = (
     TIMEOUT,
+    ABORTED,
     DECISION,
     OLD_DECISION,
     ATTEMPT,
     WORKER_ERROR,
+    WORKER_ECHO,
     RAISED,
     RAISED_BARE,
     RAISED_V1,
@@ -503,8 +522,16 @@ def errors(case: Case) -> Iterator[Printed]:
 
     V1's exceptions are among the tasks' failures in the driver's output.
     """
-    for run in runs(case):
+    found = runs(case)
+    for run in found:
         for attempt in run.attempts:
             for rank in attempt.ranks:
                 if rank.error and rank.error.event.kind != "driver.exception":
                     yield rank.error
+    for event in [] if found else case.of(WORKER_ECHO.kind):
+        raised = parse(event["what"])
+        if raised and event["who"] == "RayTrainWorker" and not raised.type.startswith("ray."):
+            copies = (e for e in case.of("log.echoed_traceback") if e.source is event.source)
+            yield _printed(event, event["what"])._replace(
+                inside=tuple(e for e in copies if str(parse(e.message)) == str(raised))
+            )

@@ -82,6 +82,23 @@ RAISED = (
         "OSError: Failed to download runtime_env file package gcs://_ray_pkg_4950.zip from the GCS to the Ray worker node. The "
         "package may have prematurely been deleted from the GCS due to a long upload time or a problem with Ray.",
     ),
+    Signal(
+        "runtime_env.raised",
+        "The given conda environment",
+        r"(?P<what>The given conda environment(?: '[^'\n]{1,300}' from the runtime env [^\n]{0,300}?doesn't exist|$))",
+        DRIVER,
+        "RuntimeError: The given conda environment 'py39' from the runtime env {'conda': 'py39'} doesn't exist from the output of "
+        "`conda info --json`. You can only specify an env that already exists. Please make sure to create an env py39",
+    ),
+    Signal(
+        "runtime_env.raised",
+        "' field currently cannot be used together with other fields",
+        r"^(?:ValueError: )?(?P<what>The '(?:container|image_uri)' field currently cannot be used together with other fields of runtime_env\."
+        r"(?: Specified fields: [^\n]{1,300})?)",
+        DRIVER,
+        "The 'container' field currently cannot be used together with other fields of runtime_env. Specified fields: "
+        "dict_keys(['container', 'config'])",
+    ),
 )
 """Exceptions of the agent's plugins (`_private/runtime_env`, 2.2 to 2.60): an excerpt may have lost the records around them."""
 
