@@ -266,7 +266,10 @@ class RealRay:
         return alive
 
     def end(self) -> None:
-        """End everything of it, by identity."""
+        """End everything of it, by identity; again does no harm.
+
+        A test that kills the GCS calls it: drivers and agents that have lost theirs keep the cores busy.
+        """
         self._end_all()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -460,3 +460,4 @@ def test_daemons_that_are_stopped_or_gone(ray: RealRay) -> None:
     assert dead["cluster"].outcome == "fail"
     assert dead["address"].outcome == "fail"
     assert "unset RAY_ADDRESS" in dead["address"].fix
+    ray.end()

@@ -504,6 +504,7 @@ def test_killed_dashboard_then_stopped_and_killed_gcs(ray: RealRay) -> None:
     assert f"the GCS at {ray.address} refused the connection" in gap.why
     assert not gap.optional
     assert seen.seconds < 8
+    ray.end()
 
 
 def test_a_gcs_that_died_under_its_dashboard() -> None:

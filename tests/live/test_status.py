@@ -158,3 +158,4 @@ def test_the_exit_code_tells_what_could_not_be_read(
     complaint = capsys.readouterr().err
     assert f"the GCS at {ray.address} refused the connection" in complaint
     assert "raydoctor diagnose" in complaint
+    ray.end()
