@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raydoctor.act.signals.process import Outcome
     from raydoctor.capture.open import Capture
     from raydoctor.diagnosis.plugins import Catalogue
-    from raydoctor.model.values import Gap
+    from raydoctor.model.values import Gap, Report
 
 _T = TypeVar("_T")
 _HELP = """Run a driver, and diagnose its cluster if the driver fails.
@@ -33,6 +33,8 @@ _HELP = """Run a driver, and diagnose its cluster if the driver fails.
 raydoctor passes the driver's output through. If the driver fails, raydoctor ends the
 driver's own cluster, then reads its logs. If the driver is interrupted or reaches its
 time limit, raydoctor queries the cluster first. The report goes to standard error.
+If the driver ends well, raydoctor reports exceptions of tasks that its output does not
+mention.
 
 In every case raydoctor ends everything that the driver started, including its own
 cluster. A cluster that the driver only joined keeps running; raydoctor ends only
@@ -69,6 +71,8 @@ class _RunOptions(NamedTuple):
     verbose: bool
 
 
+_MOST_OUTPUT = 64 << 20
+"""Characters of the driver's output that are searched for an exception."""
 _SAMPLED_AFTER = 5.0
 """Seconds that work must have run for its stack to be shown, if the program did not end by itself."""
 
@@ -140,6 +144,7 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
                 event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
                     _print_left(driver, driver.clear(run_options.grace))
+                    _tried(lambda: _report_caught(driver, run_options), run_options)
                     return 0, True, driver
                 capture = _failed(driver, event, run_options)
         except OSError as error:
@@ -336,6 +341,35 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
+_EVENTS = ("export-event", "core-driver", "core-worker", "monitor")
+"""Roles of the files that record failures of tasks, which of these Ray has retried, and its version."""
+
+
+def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
+    """Report exceptions of tasks that the driver caught without a word: its result may be wrong."""
+    from dataclasses import replace
+
+    from raydoctor.act.run import task_events
+    from raydoctor.capture.open import open_capture
+    from raydoctor.diagnosis import unreported
+    from raydoctor.diagnosis.engine import run
+
+    if not driver.sessions:
+        driver.find_sessions()
+    session = next(reversed(driver.sessions), "")
+    if not session or not task_events.have_failures(session, driver.started_at):
+        return
+    with open_capture(session) as capture:
+        capture.files = {s: file for s, file in capture.files.items() if s.role in _EVENTS}
+        report = run(capture, since=driver.started_at, catalogue=_catalogue(run_options.folder))
+    with open(run_options.path, encoding="utf-8", errors="replace") as log:
+        output = log.read(_MOST_OUTPUT)
+    found = unreported.unreported(report, output, driver.jobs(session))
+    if found:
+        options.note("the program ended well, but its output does not mention that tasks failed:")
+        _emit(replace(report, diagnoses=found, unexplained=(), gaps=()), run_options)
+
+
 def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) -> None:
     """Diagnose, and print the report to standard error: standard output belongs to the driver.
 
@@ -344,11 +378,8 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) 
     from dataclasses import replace
 
     from raydoctor.capture.open import add_driver_log
-    from raydoctor.cli import diagnose
     from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
-    from raydoctor.render import terminal
-    from raydoctor.render.report import render
 
     with capture, read_with_progress(capture):
         add_driver_log(capture, run_options.path)
@@ -356,13 +387,23 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) 
         report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
     if not report.diagnoses:
         report = replace(report, gaps=(gap, *report.gaps))
+    _emit(report, run_options)
+
+
+def _emit(report: Report, run_options: _RunOptions) -> None:
+    """Print a report to standard error, or to the file that the user named."""
+    from raydoctor.cli import diagnose
+    from raydoctor.render import terminal
+    from raydoctor.render.report import render
+
+    rules = _catalogue(run_options.folder).rules
     if run_options.output is not None:
         diagnose.emit(
             report,
             run_options.form,
             run_options.output,
             verbose=run_options.verbose,
-            rules=catalogue.rules,
+            rules=rules,
         )
     elif run_options.form == "text":
         terminal.show(
@@ -371,7 +412,5 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) 
     else:
         if run_options.form == "github":
             diagnose.summarize(report)
-        text = diagnose.as_text(
-            report, run_options.form, run_options.verbose, rules=catalogue.rules
-        )
+        text = diagnose.as_text(report, run_options.form, run_options.verbose, rules=rules)
         sys.stderr.write(terminal.encodable(text, sys.stderr))

@@ -62,6 +62,20 @@ def step(n):
 print("the driver's own words", flush=True)
 ray.get(step.remote(42))
 """
+CATCHES = """
+import ray
+ray.init()
+@ray.remote(max_retries=0)
+def step(n):
+    raise ValueError(f"bad number {n}")
+for n in range(2):
+    try:
+        ray.get(step.remote(n))
+    except Exception as error:
+        if "{shown}":
+            print(error)
+print("done")
+"""
 DAEMON = """
 import os, sys
 reading, writing = os.pipe()  # closed by the execve
@@ -251,6 +265,18 @@ def test_a_failure_is_diagnosed_and_its_cluster_left_alone(
     assert "task-exception" in [d["rule"] for d in told["diagnoses"]]
     assert told["capture"]["kind"] == "live"
     assert len(cluster.processes("raylet")) == 1
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("shown", ["", "yes"])
+def test_an_exception_that_the_driver_caught_without_a_word(
+    cluster: RealRay, home: dict[str, str], shown: str
+) -> None:
+    result = run(*python(CATCHES.replace("{shown}", shown)), env=environment(cluster, home))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("done\n")
+    reported = "2 calls of step raised ValueError: bad number" in " ".join(result.stderr.split())
+    assert reported is not bool(shown), result.stderr
 
 
 @pytest.mark.ray

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 from raydoctor.act.audit import Audit
+from raydoctor.act.run import task_events
 from raydoctor.act.run.guard import ProcessGuard
 from raydoctor.act.run.tee import Tee, flush_own
 from raydoctor.act.signals import process
@@ -122,6 +123,15 @@ class Driver:
                 if found and int(found[3]) in pids:
                     self.sessions[folder] = None
 
+    def jobs(self, session: str) -> frozenset[str]:
+        """The ids of its jobs in a session, by the logs that Ray names after them."""
+        pids = {self.child.pid, *self.tree}
+        with suppress(OSError):
+            paths = (f"{session}/logs/{name}" for name in os.listdir(f"{session}/logs"))
+            found = map(pattern(_DRIVER_LOG).match, paths)
+            return frozenset(m[2] for m in found if m and int(m[3]) in pids)
+        return frozenset()
+
     def is_own(self, pids: Iterable[int]) -> bool:
         """Whether any of these pids belongs to its tree."""
         tree = {target.pid for target in self._tree(proc.table())}
@@ -215,6 +225,7 @@ class Driver:
                     self.sessions[found[1]] = None
                     self.joined.add(found[1], found[2])
         self.joined.sample(table)
+        task_events.limit(self.sessions, self.started_at)
         pause = (time.thread_time() - began) / _SHARE
         self._due = now + min(max(pause, _INTERVALS[0]), _INTERVALS[1])
 
@@ -329,7 +340,8 @@ def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: Proc
     tee = Tee(log)
     at = time.time()
     # Python buffers output to a pipe: it would be out of order, and lost if the driver is killed.
-    environment = {"PYTHONUNBUFFERED": "1", **os.environ, **guard.environment}
+    added = {"PYTHONUNBUFFERED": "1", **task_events.ENVIRONMENT}
+    environment = {**added, **os.environ, **guard.environment}
     child = subprocess.Popen(
         command, stdout=tee.stdout, stderr=tee.stderr, env=environment, start_new_session=True
     )

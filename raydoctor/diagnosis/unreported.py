@@ -1,0 +1,33 @@
+"""Failures of tasks that Ray recorded and the program's output does not mention: pure.
+
+A program that catches an exception and goes on ends well, possibly with a wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from raydoctor.model.values import Diagnosis, Report
+from raydoctor.rules.shared.failures import is_recorded
+from raydoctor.rules.shared.traceback import parse
+
+_TELLING = 4
+"""Characters of a message that is not found in any output by chance."""
+
+
+def unreported(report: Report, output: str, jobs: Container[str]) -> tuple[Diagnosis, ...]:
+    """The exceptions of these jobs' tasks that the output names neither by class nor by message."""
+    return tuple(each for each in report.diagnoses if _is_unreported(each, output, jobs))
+
+
+def _is_unreported(diagnosis: Diagnosis, output: str, jobs: Container[str]) -> bool:
+    event = diagnosis.chain[0].event if diagnosis.chain else None
+    if event is None or not is_recorded(event) or event["job"] not in jobs:
+        return False
+    raised = parse(event.message)
+    while raised is not None:
+        text = raised.message.strip()
+        if (raised.name and raised.name in output) or (len(text) >= _TELLING and text in output):
+            return False
+        raised = raised.cause
+    return True
