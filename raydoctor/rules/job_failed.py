@@ -598,7 +598,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "a traceback that is a comment of the program",
-        '#   File "/app/a.py", line 4, in <module>\n#     run()\n#   File "/app/a.py", line 2, in run\n#     f()\n'
+        'step 1\n#   File "/app/a.py", line 4, in <module>\n#     run()\n#   File "/app/a.py", line 2, in run\n#     f()\n'
         "# # ValueError: no metric\n",
         says=("ValueError: no metric, in run (a.py:2)",),
     ),
