@@ -161,7 +161,7 @@ def _remedies(pod: Event) -> Iterator[Remedy]:
         used = _USED.search(why) if what == "ephemeral-storage" else None
         held = used["used"] if used and quantity(used["used"]) else ""
         yield Remedy(
-            "Put /tmp/ray (logs, spilled objects, runtime environments) on a volume; an emptyDir would use the same disk",
+            "Put /tmp/ray (logs, spilled objects, runtime environments) on a separate volume, as an emptyDir is on the same disk",
             (
                 paste.python(
                     "volumes: [{{name: ray-tmp, ephemeral: {{volumeClaimTemplate: {{spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: {need}Gi}}}}}}}}}}}}]   # {place}",
