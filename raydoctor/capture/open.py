@@ -235,7 +235,9 @@ def _from_folder(folder: Path, notes: list[str], wanted: str) -> Capture:
         texts = {s: file for s, file in _texts(folder).items() if s.path not in known}
         capture.files.update(texts)
         if names := [source.path for source in texts if source.role == "driver"]:
-            capture.notes.append(paste.text("Read as consoles: {names}", names=names))
+            capture.notes.append(
+                paste.text("treated as the output of programs: {names}", names=names)
+            )
         if texts and (archives := sorted(n for n in os.listdir(folder) if is_archive(n))):
             command = paste.shell("raydoctor diagnose {path:path}", path=str(folder / archives[0]))
             capture.notes.append(f"the folder holds an archive, which is not read: {command}")

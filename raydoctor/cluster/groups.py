@@ -246,12 +246,10 @@ def misfit(
 ) -> str:
     """Why even the empty cluster has no room for the group; empty if it has."""
     largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
-    has = resources.describe(resources.visible(largest))
     every = total(bundles)
+    has = resources.describe({name: largest.get(name, 0.0) for name in every})
     if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
-        return (
-            f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
-        )
+        return f"its bundles need {resources.describe(every)} on one node, and the largest node has {has}"
     if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
         are = "is" if len(nodes) == 1 else "are"
         return f"it needs {len(bundles)} nodes (one per bundle), but there {are} only {len(nodes)}"

@@ -182,7 +182,7 @@ def _gap(ended: list[Job], path: str) -> Gap:
     who = f"driver (pid {shown})" if len(pids) == 1 else f"drivers (pids {shown})"
     return Gap(
         f"output of the {who}",
-        "not in the capture; an exception that ended a driver may be shown only there",
+        "missing from the capture; an exception that ended a driver may be shown only there",
         _with_output(path),
         about="driver",
     )

@@ -138,9 +138,9 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
-def joined(parts: Sequence[str]) -> str:
+def joined(parts: Sequence[str], word: str = "and") -> str:
     """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
+    return f" {word} ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
 
 
 def join_names(names: Iterable[str], most: int = 3) -> str:

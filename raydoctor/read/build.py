@@ -325,7 +325,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
         gaps.append(
             Gap(
                 "gcs_server.out",
-                "no GCS log in the capture: it records worker exits and the deaths of actors and nodes",
+                "missing. The GCS log records worker exits and the deaths of actors and nodes",
                 "On the head node: /tmp/ray/session_latest/logs/gcs_server.out",
                 about="gcs-out",
             )
@@ -334,7 +334,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
         gaps.append(
             Gap(
                 "raylet.out",
-                "no raylet log in the capture: it records OOM kills, full disks and scheduling problems",
+                "missing. The raylets' logs record OOM kills, full disks and scheduling problems",
                 "On each node: /tmp/ray/session_latest/logs/raylet.out",
                 about="raylet-out",
             )
@@ -347,7 +347,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
             gaps.append(
                 Gap(
                     f"raylet.out of node {short_id(event['node'])} ({event['ip']})",
-                    "that node's logs are not in the capture",
+                    "the logs of that node are missing from the capture",
                     paste.text("On {node}: /tmp/ray/session_latest/logs/", node=event["ip"]),
                 )
             )

@@ -496,7 +496,7 @@ def _what_was_read(view: _View) -> str:
     if info.begin is not None and info.end is not None:
         parts.append(f"{_text.moment(info.begin)} to {_span_end(info)}")
     live = " and its cluster, live" if info.kind == "live" else ""
-    read = f"Read {info.path}{live}: {', '.join(parts)}; read in {_text.duration(stats.seconds)}."
+    read = f"Input: {info.path}{live}: {', '.join(parts)}; analyzed in {_text.duration(stats.seconds)}."
     if stats.outside_span:
         read += f" Left out: {_text.plural(stats.outside_span, 'incident')} outside the given time."
     if view.verbose:

@@ -64,8 +64,8 @@ RETRIED = Signal(
 )
 
 _HOW = {
-    "SYSTEM_ERROR": "its process died",
-    "NODE_OUT_OF_MEMORY": "Ray's memory monitor killed it",
+    "SYSTEM_ERROR": "died {}",
+    "NODE_OUT_OF_MEMORY": "was killed {} by Ray's memory monitor",
 }
 
 
@@ -158,16 +158,17 @@ def _finding(case: Case, loops: list[_Loop]) -> Finding:
 def _headline(loops: list[_Loop], failures: list[Event], restarts: int, method: str) -> str:
     first = loops[0]
     name, actor = first.actor.class_name, evidence.short(first.actor.id)
-    subject = f"Actor {name} ({actor}) was" if name else f"Actor {actor} was"
+    subject = f"Actor {name} ({actor})" if name else f"Actor {actor}"
+    how = _HOW.get(first.how, f"ended {{}} ({first.how})")
     if len(loops) > 1:
-        subject = f"{len(loops)} {name or 'unnamed'} actors were"
+        subject = f"{len(loops)} {name or 'unnamed'} actors"
+        how = how.replace("was killed", "were killed")
+    deaths = sum(e.count for e in failures)
     times = [e.at for e in failures if e.at is not None]
     within = f" in {times[-1] - times[0]:.0f} s" if times else ""
     doing = f" while it ran {method}" if method else ""
-    return (
-        f"{subject} restarted {restarts} times{within}, and each time {_HOW.get(first.how, first.how)}{doing}: "
-        + ("no restart is left" if first.used_up else _restarts_left(failures[-1]))
-    )
+    left = f"{restarts} restarts, none is left" if first.used_up else _restarts_left(failures[-1])
+    return f"{subject} {how.format(f'{deaths} times')}{within}{doing} ({left})"
 
 
 def _restarts_left(event: Event) -> str:
@@ -297,7 +298,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("actor-restart-loop",),
-        says=("Actor Simulator (1bb566f5)", "3 times in 3 s", "Simulator.run"),
+        says=(
+            "Actor Simulator (1bb566f5)",
+            "died 4 times in 3 s",
+            "3 restarts, none is left",
+            "Simulator.run",
+        ),
     ),
     Example(
         "infinite restarts that continue after ten deaths",

@@ -268,7 +268,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             ),
             Remedy(
                 "Or allow 10 failed health checks of 30 s each (set on the head, before ray start)",
-                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start. If the program starts Ray: before the program",),
+                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before your program if it starts Ray",),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),

@@ -324,7 +324,7 @@ def _same_failure(case: Case) -> Iterator[Event]:
 
 _KERNEL = Gap(
     "kernel log of the head",
-    "not in the capture: it records whether the kernel's OOM killer ended the dashboard",
+    "missing from the capture; only this log shows whether the kernel's OOM killer ended the dashboard",
     kernel.SAVE_LOG,
 )
 

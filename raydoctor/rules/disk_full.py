@@ -428,7 +428,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start (default: 512 MiB and 5). If the program starts Ray: before the program",
+            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start, or before your program if it starts Ray (default: 512 MiB and 5)",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,
@@ -452,10 +452,10 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
     """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
         title = f"Restore the default threshold of {_DEFAULT_PERCENT:g}% (0.95): it was set to {room.percent:g}%"
-        step = "unset RAY_local_fs_capacity_threshold   # on every node, before ray start. Remove local_fs_capacity_threshold from _system_config, too"
+        step = "unset RAY_local_fs_capacity_threshold   # on every node, then restart Ray. If _system_config sets local_fs_capacity_threshold, remove it there"
     elif room.free >= _ROOMY:
         title = f"Raise the threshold: {size(room.free)} are still free"
-        step = "export RAY_local_fs_capacity_threshold=0.99   # on every node, before ray start. If the program starts Ray: before the program"
+        step = "export RAY_local_fs_capacity_threshold=0.99   # on every node, before ray start, or before your program if it starts Ray"
     else:
         return ()
     return (Remedy(title, (step,), risk="disruptive", doc=store.SPILLING_DOC),)

@@ -195,7 +195,7 @@ def _reason(event: Event) -> str:
 
 _GAP = Gap(
     "raylet.out, raylet.err, dashboard_agent.log",
-    "not in the capture: they record why the raylet ended",
+    "missing from the capture; only these logs show why the raylet ended",
     "On the driver's machine: /tmp/ray/session_latest/logs",
     about="raylet-out",
 )

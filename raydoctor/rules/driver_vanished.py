@@ -240,8 +240,9 @@ def _kernel_gap(pid: int | None) -> Gap:
     driver = f"pid {pid}" if pid else "the driver"
     return Gap(
         "kernel log of the driver's machine",
-        f"not in the capture: it records whether the kernel's OOM killer ended {driver}",
+        f"missing from the capture; only this log shows whether the kernel's OOM killer ended {driver}",
         kernel.SAVE_LOG,
+        about="kernel",
     )
 
 
@@ -251,7 +252,7 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
             "Find out what ended the driver",
             (
                 paste.shell(
-                    "sudo dmesg -T | grep -iw 'killed process {pid:pid}'   # a container has pids of its own: then search without the pid, and compare the time",
+                    "sudo dmesg -T | grep -iw 'killed process {pid:pid}'   # if Ray runs in a container, the kernel logs another pid: search without it, for a kill at that time",
                     pid=job.driver_pid,
                 )
                 if job and job.driver_pid

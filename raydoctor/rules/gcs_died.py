@@ -267,7 +267,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
         gaps.append(
             Gap(
                 "gcs_server.out",
-                "not in the capture: the GCS log on the head shows whether and why the GCS ended",
+                "missing from the capture; only the GCS log on the head shows whether and why the GCS ended",
                 "On the head: /tmp/ray/session_latest/logs/",
                 about="gcs-out",
             )
@@ -276,7 +276,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
         gaps.append(
             Gap(
                 "kernel log of the head",
-                "not in the capture: it records whether the kernel's OOM killer ended gcs_server",
+                "missing from the capture; only this log shows whether the kernel's OOM killer ended gcs_server",
                 kernel.SAVE_LOG,
             )
         )
@@ -327,7 +327,7 @@ def _keep_state() -> Remedy:
     return Remedy(
         "Keep the state of the GCS in Redis, so that a new GCS can take over",
         (
-            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start. If the program starts Ray: before the program. KubeRay: gcsFaultToleranceOptions",
+            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start, or before your program if it starts Ray. KubeRay: gcsFaultToleranceOptions",
         ),
         risk="disruptive",
         doc=GCS_DOC,

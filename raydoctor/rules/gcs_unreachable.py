@@ -583,7 +583,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (
             paste.shell(
-                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # before ray start. If the program starts Ray: before the program",
+                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # before ray start, or before your program if it starts Ray",
                 seconds=4 * waited,
             ),
         ),

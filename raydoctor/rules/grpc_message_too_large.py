@@ -192,7 +192,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         "To gain time, set a higher limit on every node and for the driver (gRPC allows less than 2 GiB)",
         (
             paste.shell(
-                "export RAY_max_grpc_message_size={size}   # bytes. On every node before ray start, and for the driver. If the program starts Ray: before the program",
+                "export RAY_max_grpc_message_size={size}   # bytes. On every node before ray start, and for the driver",
                 size=min(limit * 2, 2**31 - 1),
             ),
         ),

@@ -229,7 +229,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             "Let the GCS keep at most 10000 task events",
             (
-                "export RAY_task_events_max_num_task_in_gcs=10000   # on the head, before ray start (default: 100000). If the program starts Ray: before the program",
+                "export RAY_task_events_max_num_task_in_gcs=10000   # on the head, before ray start, or before your program if it starts Ray (default: 100000)",
             ),
             risk="disruptive",
             doc=_DOC,
@@ -238,7 +238,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             "Let the dashboard cache at most 1000 events",
             (
-                "export RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000   # before ray start. If the program starts Ray: before the program",
+                "export RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000   # before ray start, or before your program if it starts Ray",
             ),
             risk="disruptive",
             doc=_DOC,

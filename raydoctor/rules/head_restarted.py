@@ -37,7 +37,7 @@ from raydoctor.rules.shared.hosts import kubernetes
 _UNHEALTHY = ("Unhealthy", "ProbeError")
 _GAP = Gap(
     "the previous log of the head",
-    "not in the capture: it shows why the container ended",
+    "missing from the capture; only this shows why the container ended",
     "kubectl logs POD -c ray-head --previous",
     optional=True,
 )

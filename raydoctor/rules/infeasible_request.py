@@ -1,4 +1,4 @@
-"""A task or actor requests resources that no node has, so it waits forever.
+"""A task or actor waits forever because it requests resources that no node has.
 
 ## What you see
 Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. `raylet.out` contains `… cannot be scheduled right now. It
@@ -237,16 +237,15 @@ def _finding(
     now_waiting = request.live.waiters if request.live else ()
     count = request.live.number if request.live else max(len(request.raylets), 1)
     severity = "error" if request.live else waiting.severity(case, over=over)
-    many = count > 1 and request.live is not None
-    fate = (
-        f"{'they wait' if many else 'it waits'} forever"
-        if severity == "error" and not (over or cancelled)
-        else "it was never scheduled"
-    )
+    needs = "each needs" if count > 1 and request.live is not None else "it needs"
+    fate = "was never scheduled"
+    if severity == "error" and not (over or cancelled):
+        is_refused = case.of("autoscaler.launch_failed", "autoscaler.attempt_failed")
+        fate = "cannot start yet" if is_refused else "can never start"
     lack = _lack(request, nodes, short)
     is_replica = bool(_replicas_of(request.live) if request.live else _deployment(case, request))
     return Finding(
-        f"{requester} need{'' if many else 's'} {_what(request)}, but {lack}: {fate}",
+        f"{requester} {fate}: {needs} {_what(request)}, but {lack}",
         (
             *(Link(e, f"Ray must run {e['function']} again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in reports),
@@ -461,9 +460,9 @@ def _remedies(
             f"{'Or add' if less or spelling else 'Add'} a node that has the resources", needs, own
         ),
         Remedy(
-            "Let such requests fail instead of waiting",
+            "Make tasks and actors that no node can hold fail at once, instead of waiting",
             (
-                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start. If the program starts Ray: before the program",
+                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start, or before your program if it starts Ray",
             ),
             risk="disruptive",
             since=(2, 44),
@@ -666,7 +665,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             "driver.log": "no GPU: using the CPU\n",
         },
-        says=("it was never scheduled",),
+        says=("was never scheduled: it needs",),
         severity="warning",
     ),
     console(
@@ -701,9 +700,8 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)],
         ),
         says=(
-            "2 train tasks need 1 GPU and 1 CPU",
+            "2 train tasks can never start: each needs 1 GPU and 1 CPU",
             "no node has any GPU",
-            "they wait forever",
             "on another machine with 1 GPU",
         ),
     ),
@@ -714,7 +712,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
         },
-        says=("1 train task needs 1 GPU",),
+        says=("1 train task can never start: it needs 1 GPU",),
     ),
     Example(
         "live: an actor requests a label that no node carries",
@@ -731,7 +729,7 @@ EXAMPLES: tuple[Example, ...] = (
             ],
         ),
         says=(
-            "1 Trainer actor needs 1 CPU on a node with ray.io/accelerator-type=A100, but no node that has it",
+            "1 Trainer actor can never start: it needs 1 CPU on a node with ray.io/accelerator-type=A100, but no node that has it",
             "--labels",
         ),
     ),
@@ -742,14 +740,14 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[],
             actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)],
         ),
-        says=("1 Trainer actor needs 2 GPU",),
+        says=("1 Trainer actor can never start: it needs 2 GPU",),
     ),
     Example(
         "live: tasks were not collected, and the raylets' demands name the request",
         sample.tables(
             nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]
         ),
-        says=("5 requests need 2 GPU",),
+        says=("5 requests can never start: each needs 2 GPU",),
     ),
     Example(
         "live: only some tasks were collected, and the raylets' demands name the rest",
@@ -766,7 +764,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "tasks", [sample.task(1, "train", {"CPU": 2})]
             ).replace('"total": 1', '"total": 9001'),
         },
-        says=("1 request needs 2 GPU",),
+        says=("1 request can never start: it needs 2 GPU",),
     ),
     Example(
         "live: the driver that made the request has given up and exited",
@@ -778,7 +776,7 @@ EXAMPLES: tuple[Example, ...] = (
             **sample.tables(nodes=[_NODE_ROW], tasks=[]),
         },
         consequences=("get-timeout",),
-        says=("no node has any GPU: it was never scheduled",),
+        says=("was never scheduled: it needs", "no node has any GPU"),
     ),
     Example(
         "live: a node fits by resources and labels, and the request is only new",

@@ -390,7 +390,7 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
         yield Remedy(
             f"Find out what {rank} did while the others waited",
             (
-                "less /tmp/ray/session_latest/logs/worker-*.err   # of the rank that reports no timeout",
+                "grep -L 'Watchdog caught collective' /tmp/ray/session_latest/logs/worker-*.err   # on each node: files of processes that report no timeout",
                 'ray.init(runtime_env={"env_vars": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}})',
             ),
             doc=_TORCH_DOC,

@@ -272,7 +272,7 @@ def _remedies(checks: list[Event]) -> tuple[Remedy, ...]:
                 (
                     "ray start --num-cpus=CORES   # plus your other options. On the stalled node: CORES is one less than it has",
                     "ray.init(num_cpus=CORES)   # if the program starts Ray",
-                    "export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start. If the program starts Ray: before the program",
+                    "export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before your program if it starts Ray",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,

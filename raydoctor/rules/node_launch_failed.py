@@ -1,14 +1,15 @@
 """The autoscaler asked for nodes, and the cloud provider (or Kubernetes) refused.
 
 ## What you see
-`Failed to launch 2 node(s) of type gpu-worker. (VcpuLimitExceeded): …` again and again in `monitor.log` and as
-`(autoscaler +1m2s)` in the driver; `ray status`: `Recent failures: gpu-worker: InsufficientInstanceCapacity`. Tasks wait.
+Tasks wait, and `monitor.log` repeats `Failed to launch 2 node(s) of type gpu-worker. (VcpuLimitExceeded): …`. The driver
+prints that with the prefix `(autoscaler +1m2s)`. `ray status` lists such failures under `Recent failures`.
 
 ## Why
 The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
-(`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head may not create
-machines (`UnauthorizedOperation`). `ray up` also ends with `Failed to setup head node.` if the machine runs and a command on
-it fails, most often because the computer cannot log in by SSH.
+(`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head is not
+allowed to create machines (`UnauthorizedOperation`). On vSphere no host may have enough unused GPUs. `ray up` also ends
+with `Failed to setup head node.` if the machine runs and a command on it fails, most often because the computer cannot
+log in by SSH.
 
 ## Confirm
 - `ray status` on the head, `Recent failures`.
@@ -16,7 +17,7 @@ it fails, most often because the computer cannot log in by SSH.
 
 ## Fix
 Follow the provider's error: raise the quota, use another zone or instance type, correct the image's name or the head's
-role. Until then use a smaller `max_workers` or smaller requests.
+permissions (IAM role). Until then use a smaller `max_workers` or smaller requests.
 
 ## Not this when
 No type fits at all (`no-node-type-fits`), or a later attempt succeeded (`Adding N node(s) of type …`).
@@ -60,19 +61,19 @@ _OF_CLOUDS = (
 _ADVICE = (
     (
         pattern(r"limit|quota", re.IGNORECASE),
-        "Raise the account's quota for that instance type, or lower the type's max_workers",
+        "Raise the provider's quota for the instance type of {name}, or lower max_workers of {name} to what the quota allows",
     ),
     (
         pattern(r"capacity|exhausted|stockout", re.IGNORECASE),
-        "Use another zone or instance type: the provider has no free machine in this one",
+        "Use another zone or instance type for {name}: the provider has no free machine of this type in this zone",
     ),
     (
         pattern(r"unauthori[sz]ed|forbidden|denied|credential", re.IGNORECASE),
-        "Allow the head's role or service account to start machines",
+        "Give the head permission to start machines (its IAM role or service account)",
     ),
     (
         pattern(r"image|ami\b|notfound|not found", re.IGNORECASE),
-        "Correct the image (or subnet, key, security group) of the node type",
+        "Correct the image (or subnet, key, security group) of {name}",
     ),
 )
 
@@ -164,7 +165,7 @@ def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
     why = f"{last['category']}: {last['why']}"
     return Finding(
         f"The provider refused to start nodes in {evidence.many(evidence.total(attempts), 'attempt')}: {cut(why, _LONGEST)}",
-        (Link(last, f"the provider refused {last['call']}, and the autoscaler tries again"),),
+        (Link(last, f"the provider refused {last['call']}, and the autoscaler will try again"),),
         explains=(Entity("autoscaler", "launch"),),
         count=evidence.total(attempts),
         severity="warning",
@@ -187,7 +188,7 @@ def _without_cards(case: Case, short: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Remove the VMs that hold the GPUs, or lower max_workers of the node type to the GPUs there are",
-                ("grep 'is used by VM' monitor.log   # which VM holds which GPU", "ray status   # nodes of this cluster"),
+                ("grep 'is used by VM' /tmp/ray/session_latest/logs/monitor.log   # on the head: which VM holds which GPU", "ray status   # nodes of this cluster"),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
         ),
@@ -222,11 +223,14 @@ def _finding(case: Case, name: str, shown: list[Event], failures: list[Event]) -
 def _remedies(name: str, why: str) -> Iterator[Remedy]:
     for symptom, advice in _ADVICE:
         if symptom.search(why):
-            yield Remedy(advice, doc=autoscaler.AUTOSCALING_DOC)
+            yield Remedy(advice.replace("{name}", name), doc=autoscaler.AUTOSCALING_DOC)
             break
     yield Remedy(
         f"Read the provider's error for {name}",
-        ("ray status   # Recent failures", "grep -A30 'Failed to launch' monitor.log"),
+        (
+            "ray status   # Recent failures",
+            "grep -A30 'Failed to launch' /tmp/ray/session_latest/logs/monitor.log   # on the head",
+        ),
         doc=autoscaler.AUTOSCALING_DOC,
     )
 

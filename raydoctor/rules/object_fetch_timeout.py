@@ -138,7 +138,7 @@ _OWNER = Remedy(
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "export RAY_fetch_fail_timeout_milliseconds=1800000   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
+        "export RAY_fetch_fail_timeout_milliseconds=1800000   # on every node before ray start, and for the driver",
     ),
     risk="disruptive",
 )

@@ -119,7 +119,7 @@ _WHY = {
     "RETRIES_DISABLED": "the task has max_retries=0",
     "ACTOR": "Ray may not run the actor's method again (max_task_retries=0)",
     "MAX_ATTEMPTS_EXCEEDED": "the task has used up its retries",
-    "LINEAGE_EVICTED": "the owner discarded the record of the task (RAY_max_lineage_bytes)",
+    "LINEAGE_EVICTED": "the owner's lineage exceeded RAY_max_lineage_bytes and was discarded",
     "BORROWED": "the process that needed it only borrows it, and only the owner can recreate it",
     "TASK_CANCELLED": "the task was cancelled",
     "LINEAGE_DISABLED": "reconstruction is switched off",
@@ -189,9 +189,9 @@ _SAME_OUTPUT = Remedy(
 
 
 _LINEAGE = Remedy(
-    "Let owners keep 4 GiB of lineage instead of the default 1 GiB per process",
+    "Keep up to 4 GiB of lineage in each owner process, instead of the default 1 GiB",
     (
-        "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
+        "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and for the driver",
     ),
     risk="disruptive",
     doc=objects.DOC,
@@ -245,7 +245,10 @@ EXAMPLES: tuple[Example, ...] = (
         "the lineage was evicted, Ray 2.40",
         f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
         logs=QUIET_LOGS,
-        says=("discarded the record of the task", "RAY_max_lineage_bytes=4294967296"),
+        says=(
+            "lineage exceeded RAY_max_lineage_bytes and was discarded",
+            "RAY_max_lineage_bytes=4294967296",
+        ),
     ),
     Example(
         "up to 2.53 one sentence for three reasons: the object's id shows a ray.put",

@@ -135,7 +135,7 @@ def _finding(
             Remedy(
                 "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
                 (
-                    "export RAY_task_oom_retries=3   # on every node before ray start, and for the driver. If the program starts Ray: before the program",
+                    "export RAY_task_oom_retries=3   # on every node before ray start, and for the driver",
                 ),
                 doc=DOC,
             ),

@@ -129,7 +129,12 @@ class _LoggedGroup(NamedTuple):
 
     @property
     def label(self) -> str:
-        return f"Placement group {self.name or evidence.short(self.id)}"
+        return f"Placement group {_named(self.name, self.id)}"
+
+
+def _named(name: str, id_: str) -> str:
+    """The name in quotes, as it may be any words; else the start of the id."""
+    return f"'{name}'" if name else evidence.short(id_)
 
 
 def _groups(case: Case) -> Iterator[_LoggedGroup]:
@@ -205,11 +210,11 @@ def _live_finding(
     )
     merged = [e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]]
     return Finding(
-        f"Placement group {found.name or evidence.short(found.id)} ({request}) is pending: {lack.reason}{awaited}",
+        f"Placement group {_named(found.name, found.id)} ({request}) is pending: {lack.reason}{awaited}",
         (
             *(Link(logged.registered, "the GCS registers the group and never reports it as created") for _ in (1,) if logged),
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(found.holders)[:2]),
-            Link(found.event, f"the group is {found.event['state']} for {found.age:.0f} s{f', and the GCS reports {found.scheduling_state}' if found.scheduling_state else ''}"),
+            Link(found.event, f"the group has been {found.event['state']} for {found.age:.0f} s{f', and the GCS reports {found.scheduling_state}' if found.scheduling_state else ''}"),
             *(Link(e, f"{live_rows.name_of(e)} waits to run in the group") for e in found.waiters[:1]),
         ),
         # A group in a queue does not explain why others wait.
@@ -460,11 +465,14 @@ def _smaller(
     asked = int(max(every[n] for n in short))
     size = _largest(asked - 1, lambda n: _places(strategy, [sized(n)] * count, nodes))
     fewer = _largest(count - 1, lambda n: _places(strategy, [every] * n, nodes))
-    for each, times in ((sized(size), count if size else 0), (every, fewer)):
+    smaller = (sized(size), count, "all bundles of this size fit")
+    choices: list[tuple[resources.Needs, int, str]] = [smaller] if size else []
+    choices += [(every, fewer, "no more bundles of this size fit")] if fewer else []
+    for number, (each, times, why) in enumerate(choices):
         if times:
-            room = "there is room for" if times == count else "there is room for only"
+            verb = "Or request" if number else "Request"
             yield Remedy(
-                f"Request {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {room} that",
+                f"{verb} {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {why}",
                 (
                     paste.python(
                         "placement_group([{{{bundle}}}] * {times}, strategy={strategy})",
@@ -502,8 +510,18 @@ def _more(
     needs = live_groups.total(
         bundles if strategy == "STRICT_PACK" else _unplaced(strategy, bundles, nodes)
     )
-    local = {n: totals[0].get(n, 0.0) + v for n, v in needs.items()} if len(totals) == 1 else None
+    local = _enough(bundles, nodes[0], totals[0]) if len(nodes) == len(totals) == 1 else None
     return waiting.add(title, needs, local)
+
+
+def _enough(
+    bundles: Sequence[resources.Needs], left: resources.Needs, total: resources.Needs
+) -> resources.Needs:
+    """What the only node must have in total for all bundles, beside what others hold of it."""
+    return {
+        name: amount + max(total.get(name, 0.0) - left.get(name, 0.0), 0.0)
+        for name, amount in live_groups.total(bundles).items()
+    }
 
 
 def _places(
@@ -628,7 +646,7 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[_RANK],
         ),
         says=(
-            "ranks (STRICT_SPREAD, 3 × 1 CPU)",
+            "'ranks' (STRICT_SPREAD, 3 × 1 CPU)",
             "it needs 3 nodes",
             'strategy="SPREAD"',
             "and 1 rank task waits for it",
@@ -646,7 +664,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         says=(
-            "ranks (PACK, 4 × 1 CPU)",
+            "'ranks' (PACK, 4 × 1 CPU)",
             "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
         ),
     ),

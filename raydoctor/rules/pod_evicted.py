@@ -111,17 +111,23 @@ def _reason(pod: Event) -> str:
     if found := _VOLUME.search(why):
         return f"volume {found['volume']} held more than its limit, {_amount(found['limit'])}"
     if found := _OWN_DISK.search(why):
-        return f"it wrote more to its own disk than its limit, {_amount(found['limit'] or found['own'])}"
+        return (
+            f"it wrote more to its disk than its limit, {_amount(found['limit'] or found['own'])}"
+        )
     if what:
         used = _USED.search(why)
         held = (
-            f"; it used {_amount(used['used'])} and requested {_amount(used['request'])}"
+            f"; the pod used {_amount(used['used'])} and {_requested(used['request'])}"
             if used
             else ""
         )
         machine = f"its machine {pod['host']}" if pod["host"] else "its machine"
         return f"{machine} was low on {what}{held}"
     return clause(why) if why else "the pod does not say why"
+
+
+def _requested(text: str) -> str:
+    return f"had requested {_amount(text)}" if quantity(text) != 0 else "had requested none"
 
 
 def _amount(text: str) -> str:
@@ -153,22 +159,36 @@ def _remedies(pod: Event) -> Iterator[Remedy]:
     elif what in ("its own disk", "ephemeral-storage", "inodes", "nodefs", "imagefs"):
         found = _OWN_DISK.search(why)
         limit = (found["limit"] or found["own"]) if found else ""
+        used = _USED.search(why) if what == "ephemeral-storage" else None
+        held = used["used"] if used and quantity(used["used"]) else ""
         yield Remedy(
-            "Give /tmp/ray, with Ray's logs, spilled objects and runtime environments, a volume of its own",
+            "Put /tmp/ray (logs, spilled objects, runtime environments) on a separate volume, as an emptyDir is on the same disk",
             (
                 paste.python(
-                    "volumes: [{{name: ray-tmp, emptyDir: {{sizeLimit: {need}Gi}}}}]   # {place}",
-                    need=_more(limit, 20),
+                    "volumes: [{{name: ray-tmp, ephemeral: {{volumeClaimTemplate: {{spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: {need}Gi}}}}}}}}}}}}]   # {place}",
+                    need=_more(limit or held, 20),
                     place=place,
                 ),
-                "volumeMounts: [{name: ray-tmp, mountPath: /tmp/ray}]   # of the container of Ray",
+                "volumeMounts: [{name: ray-tmp, mountPath: /tmp/ray}]   # in the Ray container",
             ),
             risk="disruptive",
             doc=kubernetes.CONFIG_DOC,
         )
+        if held:
+            yield Remedy(
+                "Or request as much disk as the pod uses, so that it runs on a machine that has it",
+                (
+                    paste.python(
+                        "resources: {{requests: {{ephemeral-storage: {need}Gi}}}}   # {place}",
+                        need=_more(held, factor=1.2),
+                        place=place,
+                    ),
+                ),
+                risk="disruptive",
+            )
         if limit:
             yield Remedy(
-                f"Or raise the limit of its own disk from {_amount(limit)} to {_more(limit)} GiB",
+                f"Or raise the limit of its disk (ephemeral-storage) from {_amount(limit)} to {_more(limit)} GiB",
                 (
                     paste.python(
                         "resources: {{limits: {{ephemeral-storage: {need}Gi}}}}   # {place}",
@@ -225,7 +245,20 @@ EXAMPLES: tuple[Example, ...] = (
                 )
             )
         },
-        says=("its own disk", "10.0 GiB", "ephemeral-storage: 15Gi", "mountPath: /tmp/ray"),
+        says=("more to its disk", "10.0 GiB", "storage: 15Gi", "ephemeral-storage: 15Gi", "mountPath: /tmp/ray"),
+    ),
+    Example(
+        "the machine's disk was nearly full",
+        {
+            "pods.json": kubernetes.listed(
+                kubernetes.pod(
+                    "train-gpu-x1", phase="Failed", reason="Evicted",
+                    message="The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 8Gi. "
+                    "Container ray-worker was using 62914560Ki, request is 0, has larger consumption of ephemeral-storage. ",
+                )
+            )
+        },
+        says=("the pod used 60.0 GiB and had requested none", "storage: 90Gi", "ephemeral-storage: 72Gi"),
     ),
     Example(
         "its container wrote too much to its own disk",

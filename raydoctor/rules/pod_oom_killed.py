@@ -152,7 +152,9 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
     else:
         yield Remedy(
             "Or let fewer tasks run at once in it",
-            ("@ray.remote(num_cpus=2)   # half as many as with the default, 1",),
+            (
+                "@ray.remote(num_cpus=2)   # half as many tasks at once as with the default, num_cpus=1",
+            ),
             doc=_DOC,
         )
     yield Remedy(

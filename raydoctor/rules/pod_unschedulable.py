@@ -32,7 +32,9 @@ Request what a machine can allocate, add machines of a fitting type, or correct 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
@@ -50,12 +52,15 @@ _LONGEST = 200
 _NODES = pattern(
     r"\b\d{1,9}/(?P<all>\d{1,9}) nodes are available: (?P<why>.{0,2000}?)(?:\. preemption: |$)"
 )
-_INSUFFICIENT = pattern(r"\bInsufficient (?P<what>[\w./-]{1,100})")
+_INSUFFICIENT = pattern(r"(?:\b(?P<number>\d{1,9}) )?\bInsufficient (?P<what>[\w./-]{1,100})")
 _SCHEDULED = ("Scheduled", "Started")
 _SELECTOR = pattern(
-    r"didn't match Pod's node affinity|didn't match node selector|didn't satisfy existing pods"
+    r"(?:\b(?P<number>\d{1,9}) node\(s\) )?"
+    r"(?:didn't match Pod's node affinity|didn't match node selector|didn't satisfy existing pods)"
 )
-_TAINT = pattern(r"taint \{(?P<key>[\w./-]{1,200})")
+_TAINT = pattern(
+    r"(?:\b(?P<number>\d{1,9}) node\(s\) had (?:untolerated )?)?taint \{(?P<key>[\w./-]{1,200})"
+)
 _NOT_FOR_WORK = pattern(
     r"node-role\.kubernetes\.io|node\.kubernetes\.io|node\.cloudprovider\.kubernetes\.io"
 )
@@ -177,7 +182,7 @@ def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> 
         f"{kubernetes.capital(kubernetes.named(waiting))} {verb} for a machine: {reason}",
         (
             *(Link(pod, "the pod is not scheduled") for pod in waiting[:1]),
-            *(Link(event, "what the scheduler says") for event in told[-1:] if event is not waiting[0]),
+            *(Link(event, "the scheduler's message") for event in told[-1:] if event is not waiting[0]),
         ),
         explains=tuple(
             dict.fromkeys(
@@ -193,22 +198,53 @@ def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> 
 
 
 def _reason(why: str) -> str:
-    """`none of 3 machines has 8 nvidia.com/gpu left …`."""
+    """`2 of 3 machines have too little nvidia.com/gpu, 1 has a taint that the pod does not tolerate`."""
     found = _NODES.search(why)
-    lacking = [match["what"].rstrip(".") for match in _INSUFFICIENT.finditer(why)]
-    parts = [f"not enough {joined(list(dict.fromkeys(lacking)))}"] if lacking else []
-    parts += ["taints that the pod does not tolerate"] if _TAINT.search(why) else []
-    parts += ["none that its selector or affinity allows"] if _SELECTOR.search(why) else []
-    parts += ["a volume that is not there"] if _VOLUME.search(why) else []
-    total = f" on {found['all']} machines" if found else ""
-    if parts:
-        return f"{joined(parts)}{total}"
-    return clause(found["why"] if found else why) or "the scheduler does not say why"
+    parts = [
+        _PodLack(_number(match), f"too little {match['what'].rstrip('.')}")
+        for match in _INSUFFICIENT.finditer(why)
+    ]
+    taints = [_number(match) for match in _TAINT.finditer(why)]
+    parts += [_PodLack(sum(taints), "a taint that the pod does not tolerate")] if taints else []
+    if selected := _SELECTOR.search(why):
+        parts.append(
+            _PodLack(_number(selected), "labels that its selector or affinity does not allow")
+        )
+    text = _counted(list(dict.fromkeys(parts)), int(found["all"]) if found else 0)
+    volume = "its volume is not there" if _VOLUME.search(why) else ""
+    if text or volume:
+        return joined([part for part in (text, volume) if part])
+    return clause(found["why"] if found else why) or "the scheduler does not report why"
+
+
+class _PodLack(NamedTuple):
+    """What is wrong with some machines."""
+
+    number: int
+    """Machines; 0 if the scheduler does not count them."""
+    has: str
+
+
+def _number(match: re.Match[str]) -> int:
+    return int(match["number"] or 0)
+
+
+def _counted(parts: list[_PodLack], machines: int) -> str:
+    if not parts:
+        return ""
+    if not machines or not all(part.number for part in parts):
+        return f"the machines have {joined([part.has for part in parts])}"
+    of = f"of {machines} machine{'s' if machines > 1 else ''} "
+    said = [
+        f"{part.number} {of if n == 0 else ''}{'has' if part.number == 1 else 'have'} {part.has}"
+        for n, part in enumerate(parts)
+    ]
+    return joined(said)
 
 
 def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
     place = kubernetes.place(pod)
-    lacking = [match["what"].rstrip(".") for match in _INSUFFICIENT.finditer(why)]
+    lacking = dict.fromkeys(match["what"].rstrip(".") for match in _INSUFFICIENT.finditer(why))
     if is_gated:
         yield Remedy(
             "Wait until the queue admits the workload, or look at its quota",
@@ -216,10 +252,21 @@ def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
         )  # fmt: skip
         return
     if lacking:
+        names = dict.fromkeys(["cpu", "memory", *lacking])
+        columns = ",".join(_column(name) for name in names)
         yield Remedy(
-            "Compare the request with what machines can allocate, and request less or add machines that fit",
+            "Compare the pod's request with what machines can allocate, and request less or add machines that fit",
             (
-                "kubectl get nodes -o custom-columns=NODE:.metadata.name,CPU:.status.allocatable.cpu,MEMORY:.status.allocatable.memory",
+                paste.shell(
+                    "kubectl get pod {pod} -n {namespace} -o {path}   # what it requests",
+                    pod=pod["pod"],
+                    namespace=kubernetes.namespace(pod),
+                    path="jsonpath={.spec.containers[*].resources.requests}",
+                ),
+                paste.shell(
+                    "kubectl get nodes -o {columns}   # what machines can allocate",
+                    columns=f"custom-columns=NODE:.metadata.name,{columns}",
+                ),
             ),
             risk="disruptive",
             doc=kubernetes.CONFIG_DOC,
@@ -227,7 +274,7 @@ def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
     keys = [found["key"] for found in _TAINT.finditer(why) if not _NOT_FOR_WORK.match(found["key"])]
     if keys:
         yield Remedy(
-            "Let the pod tolerate the taint, if it belongs on these machines",
+            "Add a toleration for the taint, if the pod belongs on these machines",
             (
                 paste.python(
                     "tolerations: [{{key: {key}, operator: Exists}}]   # {place}",
@@ -251,7 +298,7 @@ def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
             doc="https://kubernetes.io/docs/concepts/storage/persistent-volumes/",
         )
     yield Remedy(
-        "Read what the scheduler and the autoscaler of the Kubernetes cluster say",
+        "Read the messages of the Kubernetes scheduler and autoscaler about the pod",
         (
             paste.shell(
                 "kubectl describe pod {pod} -n {namespace}",
@@ -260,6 +307,12 @@ def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
             ),
         ),
     )
+
+
+def _column(name: str) -> str:
+    """A column of `kubectl get nodes` with one allocatable resource; dots in its name are escaped."""
+    title = name.rpartition("/")[2].upper()
+    return f"{title}:.status.allocatable.{name.replace('.', chr(92) + '.')}"
 
 
 # ------------------------------------------------------------------ examples
@@ -280,17 +333,17 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "no GPU is left",
         {"pods.json": kubernetes.listed(_waiting(_GPU))},
-        says=("Pod train-worker-x1 waits", "nvidia.com/gpu", "on 3 machines", "allocatable"),
+        says=("Pod train-worker-x1 waits", "nvidia.com/gpu", "2 of 3 machines have too little nvidia.com/gpu and 1 has a taint", "GPU:.status.allocatable.nvidia", "jsonpath"),
     ),
     Example(
         "the pod does not tolerate the machines' taint",
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: present}."))},
-        says=("does not tolerate on 2 machines", 'key: "nvidia.com/gpu"'),
+        says=("2 of 2 machines have a taint that the pod does not tolerate", 'key: "nvidia.com/gpu"'),
     ),
     Example(
         "the head fits nowhere",
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 Insufficient memory.", kind="head"))},
-        says=("(the head)", "not enough memory"),
+        says=("(the head)", "2 of 2 machines have too little memory"),
         severity="critical",
     ),
     Example(

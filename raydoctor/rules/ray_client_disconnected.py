@@ -271,7 +271,7 @@ def _tracebacks(case: Case, source: Source) -> tuple[Event, ...]:
 
 _GAP = Gap(
     "ray_client_server*.err",
-    "not in the capture: it shows whether the server process ended or only the connection was lost",
+    "missing from the capture; only this log shows whether the server process ended or the connection was lost",
     "On the head: /tmp/ray/session_latest/logs/ray_client_server*",
 )
 

@@ -97,7 +97,9 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
     shown = episode if len(episode) <= 3 else (episode[0], worst, episode[-1])
     chain = list(dict.fromkeys(Link(r.event, _kill(r)) for r in shown))
     if exits:
-        chain += evidence.exit_links(exits[0], most=1)
+        pids = {v.pid for v in victims if v.function}
+        shown_exit = next((e for e in exits if e.pid in pids), exits[0])
+        chain += evidence.exit_links(shown_exit, most=1)
     uses = data.memory_use(case, {n for v in victims for n in (v.function, v.name) if n})
     chain += [data.memory_link(use) for use in uses[:1]]
     if driver := next((e for e in repeats if e.kind == "driver.exception"), None):
@@ -213,7 +215,7 @@ def _refused(name: str, events: list[Event]) -> Finding:
         count=evidence.total(events),
         remedies=(
             Remedy(
-                "Run fewer tasks at once, or let each one use less memory",
+                "Run fewer tasks at once, or reduce the memory of each",
                 ("@ray.remote(num_cpus=2)   # half as many tasks run on a node",),
                 doc=DOC,
             ),

@@ -343,8 +343,9 @@ def _reason(event: Event) -> str:
 def _kernel(raylet: DeadRaylet) -> Gap:
     return Gap(
         f"kernel log of {raylet.ip}",
-        f"not in the capture: it shows whether the kernel's OOM killer ended pid {raylet.pid}",
+        f"missing from the capture; only this log shows whether the kernel's OOM killer ended pid {raylet.pid}",
         kernel.SAVE_LOG,
+        about="kernel",
     )
 
 
@@ -355,7 +356,7 @@ def _remedies(case: Case, raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             f"Find what killed the raylet on {where}",
             (
                 paste.shell(
-                    "sudo dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # a container has pids of its own: compare the time instead",
+                    "sudo dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # if Ray runs in a container, the kernel logs another pid: look for a kill at that time",
                     pid=raylet.pid,
                 )
                 if raylet and raylet.pid

@@ -107,7 +107,7 @@ def _remedies() -> tuple[Remedy, ...]:
         Remedy(
             "Give proxies more time to start",
             (
-                "export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60   # before ray start. If the program starts Ray: before the program",
+                "export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60   # before ray start, or before your program if it starts Ray",
             ),
             doc=_DOC,
         ),

@@ -79,12 +79,14 @@ def _finding(case: Case, app: str, deployment: str, starting: bool, events: list
     subject = f"{replicas} replicas" if replicas > 1 else "A replica"
     # Serve repeats the record every half minute: each record adds that time.
     seconds = f"{float(events[0]['seconds']) * reports:.0f} s"
-    subject = f"{subject} of {deployment}{f' (application {app})' if app else ''}"
+    of_app = f" (application '{app}')" if app else ""
+    subject = f"{subject} of {deployment}{of_app}"
     headline = f"{subject} waited more than {seconds} to be placed"
     if starting:
         headline = f"{subject} spent more than {seconds} in the constructor"
     elif last["required"]:
-        headline += f": each needs {_described(last, 'required')}, and the cluster has {_described(last, 'available')} free"
+        each = "each needs" if replicas > 1 else "it needs"
+        headline += f": {each} {_described(last, 'required')}, and the cluster has {_described(last, 'available')} free"
     severity: Severity = "info" if starting or reports == 1 else "warning"
     return Finding(
         headline,

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.model import paste
-from raydoctor.model.values import Finding, Link, Remedy
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.hosts import slurm
 from raydoctor.rules.shared.hosts.slurm import Ended
 
@@ -68,7 +68,10 @@ def _finding(case: Case, job: Ended, is_preempted: bool) -> Finding:
     return Finding(
         f"{slurm.named(job)} {what}{then}",
         (
-            *(Link(e, "Slurm ended the job") for e in job.printed[:2]),
+            *(
+                Link(e, _shows(e))
+                for e in sorted(job.printed, key=lambda e: e.kind != "slurm.node_failed")[:2]
+            ),
             *(Link(e, "Slurm's account of the job") for e in job.accounts[:1]),
         ),
         explains=slurm.entities(case, job, everything=True),
@@ -77,6 +80,12 @@ def _finding(case: Case, job: Ended, is_preempted: bool) -> Finding:
         remedies=tuple(_remedies(failed, is_preempted)),
         covers=job.events,
     )
+
+
+def _shows(event: Event) -> str:
+    if event.kind == "slurm.node_failed":
+        return f"Slurm reports that {event['host']} failed"
+    return "Slurm ended the job"
 
 
 def _remedies(failed: tuple[str, ...], is_preempted: bool) -> Iterator[Remedy]:
@@ -92,7 +101,7 @@ def _remedies(failed: tuple[str, ...], is_preempted: bool) -> Iterator[Remedy]:
             doc=slurm.DOC,
         )
     yield Remedy(
-        "Let Slurm queue the job again, and let it go on from its last checkpoint",
+        "Have Slurm queue the job again, and continue from its last checkpoint",
         ("#SBATCH --requeue",),
         doc="https://slurm.schedmd.com/sbatch.html",
     )

@@ -62,10 +62,10 @@ def _finding(case: Case, job: Ended) -> Finding:
     is_done = any(e["job"] == job.job and e["state"].startswith("COMPLETED") for e in accounts)
     who = f"{slurm.named(job)} completed, but a step of it" if is_done else slurm.named(job)
     return Finding(
-        f"{who} exceeded its memory{where}, and the kernel killed "
-        f"{evidence.many(count, 'process', 'processes')} of it{numbers}",
+        f"{who} exceeded its memory limit{where}, and the kernel killed "
+        f"{'one' if count == 1 else count} of its processes{numbers}",
         (
-            *(Link(e, "Slurm counted processes killed for lack of memory") for e in job.printed[:1]),
+            *(Link(e, f"Slurm reports {evidence.many(count, 'process', 'processes')} killed for lack of memory") for e in job.printed[:1]),
             *(Link(e, "Slurm's account of the job") for e in job.accounts[:2]),
         ),
         explains=slurm.entities(case, job, everything=not job.hosts),
@@ -127,7 +127,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an older Slurm",
         "slurmstepd: error: Detected 3 oom-kill event(s) in StepId=4711.0 cgroup. Some of your processes may have been killed by the cgroup out-of-memory handler.\n",
-        says=("3 processes",),
+        says=("killed 3 of its processes",),
     ),
     Example(
         "its accounts",

@@ -14,7 +14,7 @@ not given. A program that hangs, or waits for nodes that never join, also ends t
 - What Ray did before: `raydoctor hung PATH`, and errors before the last lines.
 
 ## Fix
-Ask for more time, or save checkpoints: `#SBATCH --signal=B:USR1@300` warns the job 5 min before its end.
+Request more time, or save checkpoints: `#SBATCH --signal=B:USR1@300` warns the job 5 min before its end.
 
 ## Not this when
 A person cancelled the job (`scancel`): the line has no reason. The machine failed (`slurm-node-failed`).
@@ -69,7 +69,7 @@ def _finding(case: Case, job: Ended) -> Finding:
 def _remedies(limit: float) -> Iterator[Remedy]:
     hours = max(1, round(limit * 2 / 3600))
     yield Remedy(
-        "Ask for more time, if the job was at work until the end",
+        "Request more time, if the job was still making progress when it ended",
         (
             paste.text("#SBATCH --time={hours}:00:00", hours=hours)
             if limit
@@ -79,7 +79,7 @@ def _remedies(limit: float) -> Iterator[Remedy]:
     )
     yield Remedy(
         "Save a checkpoint before the end: Slurm can send the job a signal 5 min earlier",
-        ("#SBATCH --signal=B:USR1@300   # the batch script handles USR1",),
+        ("#SBATCH --signal=B:USR1@300   # your batch script must handle the signal: trap … USR1",),
         doc="https://slurm.schedmd.com/sbatch.html",
     )
 

@@ -145,7 +145,7 @@ _NESTED = (
     Remedy(
         "Turn the delay off if no task waits for another",
         (
-            "export RAY_worker_cap_enabled=false   # on every node, before ray start. If the program starts Ray: before the program",
+            "export RAY_worker_cap_enabled=false   # on every node, before ray start, or before your program if it starts Ray",
         ),
         risk="disruptive",
     ),

@@ -19,7 +19,7 @@ The first message alone can be harmless: it also appears once a minute while wor
 
 ## Fix
 Fix the worker that is behind. If GPUs have no peer-to-peer access, disable vLLM's own all-reduce, which hangs there. If the
-workers only compile, raise the limit or do not compile.
+workers are still compiling, raise the limit or turn compilation off.
 
     NCCL_P2P_DISABLE=1 vllm serve MODEL --disable-custom-all-reduce   # no peer-to-peer access
     VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800 vllm serve MODEL          # raise the limit
@@ -219,13 +219,13 @@ def _remedies(waiting: Sequence[Event]) -> Iterator[Remedy]:
         doc=_DOC,
     )
     yield Remedy(
-        f"If the workers only compile, raise the limit from {_LIMIT} s to {longer} s, or do not compile",
+        f"If the workers are still compiling, raise the limit from {_LIMIT} s to {longer} s, or turn compilation off",
         (
             paste.shell(
                 "export VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS={longer}   # before vllm serve starts",
                 longer=longer,
             ),
-            "vllm serve MODEL --enforce-eager",
+            "vllm serve MODEL --enforce-eager   # without compilation",
         ),
         risk="disruptive",
         doc=_DOC,

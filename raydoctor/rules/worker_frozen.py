@@ -111,7 +111,7 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
         Remedy(
             "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",
             (
-                "export RAY_grpc_client_keepalive_time_ms=1800000   # on every node, before ray start (default: 300000). If the program starts Ray: before the program",
+                "export RAY_grpc_client_keepalive_time_ms=1800000   # on every node, before ray start, or before your program if it starts Ray (default: 300000)",
                 "export RAY_grpc_client_keepalive_timeout_ms=600000   # default 120000",
             ),
             risk="disruptive",

@@ -140,14 +140,17 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     of_name = f" of {best.name}" if best.name else ""
     of_actor = bool(best.exit and best.exit.actor)
     one = ended.worker(_label(best), bool(best.name), of_actor)
-    label = one if count == 1 else f"{count} workers{of_name}"
+    label = f"{one} crashed" if count == 1 else f"{count} workers{of_name} crashed"
+    actor = best.exit.actor if best.exit else ""
+    if count > 1 and actor and all(c.exit and c.exit.actor == actor for c in crashes):
+        label = f"Actor {best.name or evidence.short(actor)} crashed {count} times"
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
     if crashed and len(chain) < 5:
         chain.append(Link(crashed[0], "the driver got WorkerCrashedError"))
     return Finding(
-        f"{label} crashed: {_what(best)}",
+        f"{label}: {_what(best)}",
         tuple(chain),
         explains=evidence.exit_entities(exits),
         caused_by=(
@@ -297,7 +300,7 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 (
                     "df -h /dev/shm",
                     "docker run --shm-size=SIZE   # plus your other options. SIZE: a third of the memory. Kubernetes: an emptyDir with medium: Memory",
-                    "export RAY_preallocate_plasma_memory=1   # before ray start. If the program starts Ray: before the program. Ray then fails when Ray starts instead of later",
+                    "export RAY_preallocate_plasma_memory=1   # before ray start, or before your program if it starts Ray. Ray then fails when Ray starts instead of later",
                 ),
                 risk="disruptive",
             ),
@@ -348,7 +351,7 @@ def _core_file() -> Remedy:
     return Remedy(
         "Get the native stack from a core file",
         (
-            "ulimit -c unlimited   # in the shell that then runs ray start, or the program if it starts Ray",
+            "ulimit -c unlimited   # in the shell in which you then run ray start (or your program, if it starts Ray itself)",
             "cat /proc/sys/kernel/core_pattern   # where core files go: a file, or a program such as systemd-coredump",
             "gdb -batch -ex 'thread apply all bt' $(which python) CORE_FILE",
         ),

@@ -139,7 +139,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
         f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
             paste.shell(
-                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # on every node, before ray start. If the program starts Ray: before the program",
+                "export RAY_worker_register_timeout_seconds={seconds:.0f}   # on every node, before ray start, or before your program if it starts Ray",
                 seconds=4 * waited,
             ),
         ),

@@ -148,7 +148,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
 
 _RAYLET = Gap(
     "raylet.out",
-    "not in the capture: only this log shows whether Ray itself sent the SIGTERM",
+    "missing from the capture; only this log shows whether Ray itself sent the SIGTERM",
     "On the worker's node: /tmp/ray/session_latest/logs/raylet.out",
     about="raylet-out",
 )

@@ -99,7 +99,7 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
         "Find what ended the process",
         (
             paste.shell(
-                "sudo dmesg -T | grep -iwE {words}   # on {node}. A container has pids of its own: compare the time instead",
+                "sudo dmesg -T | grep -iwE {words}   # on {node}. If Ray runs in a container, the kernel logs other pids: look for a kill at the time of the exit",
                 words="|".join((*(pids or ("killed process",)), "out of memory")),
                 node=next((f"node {e.ip}" for e in exits if e.ip), "the node of the worker"),
             ),
@@ -111,7 +111,7 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
     )
 
 
-_UNTIL_THEN = "Until then, let Ray retry the work, unless the work ends its worker on every attempt"
+_UNTIL_THEN = "Until then, make Ray retry the work, unless it kills its worker every time"
 
 
 @rule(
@@ -195,7 +195,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
     if ruled_out := _ruled_out(case, exits):
-        links[0] = Link(links[0].event, f"{links[0].shows}; the logs rule out {joined(ruled_out)}")
+        links[0] = Link(links[0].event, f"{links[0].shows}; no log shows {joined(ruled_out, 'or')}")
     for log in _silent_kernel_logs(case, exits):
         shows = f"{links[0].shows}; the kernel log of its node, {log}, names no kill"
         links[0] = Link(links[0].event, shows)
@@ -265,8 +265,13 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     own = {
         e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
     }
-    crash = ["a reported crash"] if all(e.worker in own for e in exits) else []
-    return ["Ray's memory monitor", *crash, "sys.exit", "the end of its node or owner"]
+    crash = ["a crash"] if all(e.worker in own for e in exits) else []
+    return [
+        "a kill by Ray's memory monitor",
+        *crash,
+        "sys.exit",
+        "an earlier end of its node or owner",
+    ]
 
 
 # ------------------------------------------------------------------ examples

@@ -240,9 +240,9 @@ def test_starved(clinic: Clinic) -> None:
 def test_infeasible(clinic: Clinic) -> None:
     """By amount, by name and by label; what the raylet wrote belongs to the same incident."""
     typist, label, render = clinic.headlines("infeasible-request")
-    assert "1 Typist actor needs 1 licenc, but no node has any licenc" in typist
+    assert "1 Typist actor can never start: it needs 1 licenc, but no node has any licenc" in typist
     assert "1 far task needs a node with zone=x, but no node carries these labels" in label
-    assert "1 render task needs 1 GPU, but no node has any GPU" in render
+    assert "1 render task can never start: it needs 1 GPU, but no node has any GPU" in render
     by_name = {d.subjects[0].name: d for d in clinic.of("infeasible-request")}
     assert any('"licence"' in step for r in by_name["Typist"].remedies for step in r.steps)
     assert any(link.event.kind == "request.infeasible" for link in by_name["render"].chain)
@@ -256,7 +256,7 @@ def test_placement_groups(clinic: Clinic) -> None:
     assert spread.endswith("1 rank task waits for it")
     assert (
         taken
-        == f"Placement group taken (PACK, 1 × 1 seat) is pending: no node has room for it: {SEATS}"
+        == f"Placement group 'taken' (PACK, 1 × 1 seat) is pending: no node has room for it: {SEATS}"
     )
     told = [link.event.kind for d in clinic.of("placement-group-pending") for link in d.chain]
     assert told.count("pg.registered") == 2

@@ -120,7 +120,7 @@ _REPORTS_TOP = 16
 """Lines of a report down to its evidence: the cause in a few lines."""
 _OF_REPORT = (
     *("Errors that no rule explains", "NO CAUSE FOUND", "Missing evidence", "Also found"),
-    *("Not collected (optional)", "Read ", "Next: raydoctor "),
+    *("Not collected (optional)", "Read ", "Input: ", "Next: raydoctor "),
 )
 """Other lines of a report that are not indented."""
 

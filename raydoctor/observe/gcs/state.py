@@ -187,7 +187,7 @@ class _Inquiry:
                 self.found[name] = Reply(name, rows, len(rows), at=now, source="metrics")
             if silent:
                 more = " …" if len(silent) > 3 else ""
-                self.why[name] = f"no metrics from {', '.join(silent[:3])}{more}"
+                self.why[name] = f"no reply from the metrics port of {', '.join(silent[:3])}{more}"
 
     def _second_way(self) -> None:
         """Request each missing table from the other source."""

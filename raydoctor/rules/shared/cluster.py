@@ -288,7 +288,7 @@ def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
         kinds.setdefault(event.kind, event)
     shows = {
         "raylet.seen_dead": f"a worker of the node reports that the raylet (pid {raylet.pid}) is gone",
-        "node.health_failed": "the GCS's health check gets no connection to the raylet's port",
+        "node.health_failed": "the GCS's health check cannot connect to the raylet's port",
         "node.dead": "the GCS marks the node dead",
     }
     return tuple(Link(event, shows[event.kind]) for event in list(kinds.values())[:3])

@@ -60,7 +60,7 @@ RAY_TASK = Signal(
 OOM_SIGNALS = (KILLED, LIMIT, CONSTRAINT, RAY_TASK)
 
 
-SAVE_LOG = "On that machine: sudo dmesg -T > dmesg.txt. Put the file beside the logs (unpack an archive first), and diagnose that folder again."
+SAVE_LOG = "Run `sudo dmesg -T > dmesg.txt` on that machine, put dmesg.txt into the folder with the logs (unpack them if they are an archive), and diagnose that folder."
 """The hint of a gap whose title names the machine."""
 
 

@@ -315,7 +315,7 @@ def larger(needed: float) -> tuple[Remedy, ...]:
                     size=size,
                 ),
                 paste.python(
-                    "ray.init(object_store_memory={size})   # if the program starts Ray",
+                    "ray.init(object_store_memory={size})   # if your program starts Ray itself",
                     size=size,
                 ),
                 "docker run --shm-size=SIZE   # plus your other options. The container needs at least as much shared memory",

@@ -389,7 +389,7 @@ def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
 END_ACTORS = (
     "ray list actors --filter state=ALIVE --detail   # their names, namespaces and jobs",
     'ray.kill(ray.get_actor("NAME", namespace="NAMESPACE"))   # a named actor, from any driver',
-    "ray job stop SUBMISSION_ID   # actors without a name end with their job (ray list jobs), or with its driver",
+    "ray job stop SUBMISSION_ID   # an actor without a name ends with its job. ray list jobs shows SUBMISSION_ID",
 )
 """Only a handle can end an actor, and another job has handles of named actors only."""
 
@@ -515,7 +515,7 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
         given = {name: amount for name, amount in local.items() if name != "memory"}
         steps.append(
             paste.python(
-                "ray.init({parts})   # if the program starts Ray, and the machine has as much: Ray does not check",
+                "ray.init({parts})   # only if your program starts Ray itself, and this machine really has that much (Ray does not check)",
                 parts=_arguments(given),
             )
         )

@@ -72,8 +72,11 @@ def namespace(pod: Event) -> str:
 def survive() -> Remedy:
     """Options with which work survives the loss of a pod."""
     return Remedy(
-        "Let the work survive the loss of a pod",
-        ("@ray.remote(max_retries=3)   # tasks, actors: max_restarts=3, max_task_retries=3",),
+        "Make Ray repeat the work that is lost with a pod",
+        (
+            "@ray.remote(max_retries=3)   # for tasks",
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # for actors",
+        ),
         doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
     )
 

@@ -21,7 +21,7 @@ DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html
 MONITOR_FIRST = Remedy(
     "Let Ray's memory monitor act before the kernel does",
     (
-        "export RAY_memory_usage_threshold=0.85   # on every node, before ray start (default: 0.95). If the program starts Ray: before the program",
+        "export RAY_memory_usage_threshold=0.85   # on every node, before ray start, or before your program if it starts Ray (default: 0.95)",
     ),
     risk="disruptive",
     doc=DOC,
@@ -140,7 +140,7 @@ def _plan(fit: Fit) -> str:
     grows = f" ({gib(each)} planned for each)" if fit.most * each <= fit.room else ""
     return (
         f"the largest held {gib(fit.each)} and was still growing{grows}, and the other processes leave {gib(fit.room)} "
-        "below Ray's threshold"
+        "of the memory that Ray allows"
     )
 
 
@@ -193,14 +193,14 @@ def _beside(worst: OomReport, name: str) -> list[MemoryUser]:
 
 
 def _left(fit: Fit, beside: list[MemoryUser]) -> str:
-    """`train (1.28 GiB) and other processes (0.92 GiB) leave 1.60 GiB below Ray's threshold`."""
+    """`train (1.28 GiB) and other processes (0.92 GiB) leave 1.60 GiB of the memory that Ray allows`."""
     named = [f"{h.function} ({gib(h.gb)})" for h in beside]
     rest = f"other processes ({gib(max(fit.others - sum(h.gb for h in beside), 0.0))})"
-    return f"{joined([*named, rest])} leave {gib(fit.room)} below Ray's threshold"
+    return f"{joined([*named, rest])} leave {gib(fit.room)} of the memory that Ray allows"
 
 
 def _smaller(what: str, one: str, fit: Fit, beside: list[MemoryUser]) -> str:
-    return f"Let {what} use less memory: {one} had {gib(fit.each)} when Ray ended it, and {_left(fit, beside)}"
+    return f"Reduce the memory of {what}: {one} held {gib(fit.each)} when Ray killed it, and {_left(fit, beside)}"
 
 
 def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
@@ -269,7 +269,7 @@ def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
     percent = 100 * worst.threshold_gb / worst.limit_gb
     return (
         Remedy(
-            f"Let Ray use more of node {worst.ip}: its threshold is set to {percent:.0f}% of {gib(worst.limit_gb)}",
+            f"Raise Ray's memory threshold on node {worst.ip}: it is set to {percent:.0f}% of {gib(worst.limit_gb)}",
             (_UNSET,),
             risk="disruptive",
             doc=DOC,
@@ -313,7 +313,7 @@ def _more_memory(
         count = f"{fit.running} × " if fit.running > 1 else ""
         names = joined([f"{count}{fit.name}", *dict.fromkeys(h.function for h in beside)])
         title = (
-            f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB: "
+            f"Raise the memory of node {worst.ip} from {worst.limit_gb:g} GiB to {math.ceil(wanted * 2) / 2:g} GiB: "
             f"enough for {names} to grow to twice the measured size"
         )
     return (Remedy(title, risk="disruptive"),)

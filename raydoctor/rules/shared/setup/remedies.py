@@ -25,7 +25,7 @@ KEPT = (
     Remedy(
         "Or cache failures for a shorter time",
         (
-            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # on every node, before ray start. If the program starts Ray: before the program",
+            "export BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30   # on every node, before ray start, or before your program if it starts Ray",
         ),
         risk="disruptive",
         doc=_DEBUGGING,
