@@ -97,9 +97,10 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
     shown = episode if len(episode) <= 3 else (episode[0], worst, episode[-1])
     chain = list(dict.fromkeys(Link(r.event, _kill(r)) for r in shown))
     if exits:
-        pids = {v.pid for v in victims if v.function}
-        shown_exit = next((e for e in exits if e.pid in pids), exits[0])
-        chain += evidence.exit_links(shown_exit, most=1)
+        # An idle worker's exit bears the name of what it ran before.
+        pids = [v.pid for v in sorted(victims, key=lambda v: -v.gb) if v.function != "IDLE"]
+        best = next((e for pid in pids for e in exits if e.pid == pid), exits[0])
+        chain += evidence.exit_links(best, most=1)
     uses = data.memory_use(case, {n for v in victims for n in (v.function, v.name) if n})
     chain += [data.memory_link(use) for use in uses[:1]]
     if driver := next((e for e in repeats if e.kind == "driver.exception"), None):
