@@ -168,7 +168,7 @@ def _early_waits(case: Case) -> Iterator[Gap]:
         yield Gap(
             "whether what waits is stuck",
             f"it has waited for less than a minute: {each.work.name}{pid} {each.summary}",
-            "Look again in a minute: raydoctor hung",
+            "Look again in a minute: raydoctor hung, or repeat it with a longer raydoctor run --timeout",
         )
 
 

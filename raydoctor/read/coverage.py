@@ -29,6 +29,7 @@ _BEGINS = {
 }
 """Texts among the first records of a daemon; a rotated log lacks them."""
 _OPENING = 8 << 10
+_HOLE = b"\0" * 16
 _HEAD = 1 << 20
 """Bytes: far more than a daemon writes while it starts (20 kB)."""
 _TAIL = 64 << 10
@@ -104,11 +105,16 @@ def _log(source: Source, file: str) -> _Log | None:
             size = os.fstat(stream.fileno()).st_size
             head = stream.read(min(size, _HEAD)) or b""
             if size <= len(head):
-                return _Log(source, head, head[-_TAIL:], len(head), 0 in head)
-            has_nul = any(0 in chunk for chunk in (head, *_parts(stream.fileno(), size)))
+                return _Log(source, head, head[-_TAIL:], len(head), _is_holed(head))
+            has_nul = any(map(_is_holed, (head, *_parts(stream.fileno(), size))))
             return _Log(source, head, os.pread(stream.fileno(), _TAIL, size - _TAIL), size, has_nul)
     except OSError:
         return None
+
+
+def _is_holed(chunk: bytes) -> bool:
+    """Whether a part has the NULs of lost or overwritten text: the GCS also prints some binary bytes."""
+    return _HOLE in chunk or chunk.count(0) > len(_HOLE) + len(chunk) // 1000
 
 
 def _parts(handle: int, size: int) -> Iterator[bytes]:

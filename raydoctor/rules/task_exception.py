@@ -531,7 +531,7 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
     if failure.raised and OUT_OF_FILES in failure.raised.message:
         yield MORE_FILES
     alone = paste.python(
-        "{function:name}._function(ARGUMENTS)   # repeats it in this process, without Ray",
+        "{function:name}._function(ARGUMENTS)   # runs it in this process. If it succeeds here, the workers have another environment, or an earlier task left something behind",
         function=function,
     )
     where = (
