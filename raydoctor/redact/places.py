@@ -206,7 +206,7 @@ PLACES: tuple[SecretPlace, ...] = (
         "password",
         (b"password(",),
         pattern(
-            rb"(?i)\w*password\(\s*(?:"
+            rb"(?i)password\(\s*(?:"
             + QUOTE
             + rb"[^\"'\\]{0,200}"
             + QUOTE

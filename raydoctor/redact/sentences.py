@@ -19,7 +19,8 @@ _SUBJECT = (
 _WORD = rb"(?:\\*[\"'`])?(?P<s>[^\s<\"'`\\][^\s\"'`\\]*)"
 _VERB = (
     rb"(?:\s+(?:now\s+)?(?:is|was|are|provided|used|will be"
-    rb"|(?:(?:is|was|has been|have been)\s+)?(?:re)?(?:set|changed)\s+(?:to|as))(?:\s+now)?\s*:?\s*|\s+=\s+)"
+    rb"|(?:(?:is|was|has been|have been)\s+)?(?:re)?(?:set|changed)\s+(?:to|as))(?:\s+now)?\s*(?::\s*)?"
+    rb"|\s+=\s+)"
 )
 _SAID = pattern(_SUBJECT + _VERB + _WORD)
 _QUOTED = pattern(_SUBJECT + _VERB + rb"\\*(?P<q>[\"'`])(?P<s>[^\"'`\\\n]{4,80})\\*(?P=q)")
