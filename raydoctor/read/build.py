@@ -101,7 +101,8 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     is_complete = all(gap.optional for gap in (*capture.gaps, *gaps))
     gaps += elsewhere
     hits = own.hits + sum(other.hits for other in others)
-    has_zone = own.clock.offset("") is not None or _are_utc(events) or capture.kind == "live"
+    is_known = own.clock.offset("") is not None or any(other.has_zone for other in others)
+    has_zone = is_known or _are_utc(events) or capture.kind == "live"
     case = Case(events, sources, names, endings, has_zone)
     return Reading(case, tuple(gaps), hits, is_complete)
 
@@ -131,6 +132,7 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
         tuple(endings),
         (*capture.gaps, *own.gaps),
         own.hits,
+        own.clock.offset("") is not None,
     )
 
 

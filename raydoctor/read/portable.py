@@ -52,6 +52,8 @@ class NodeReading:
     """The ends of drivers' outputs."""
     gaps: tuple[Gap, ...] = ()
     hits: int = 0
+    has_zone: bool = False
+    """Whether the logs' offset from UTC is known."""
 
 
 # ---------------------------------------------------------------- writing
@@ -69,6 +71,7 @@ def dump(reading: NodeReading, version: str = "") -> bytes:
         "raydoctor": version,
         "hits": reading.hits,
         "files": len(reading.sources),
+        "has_zone": reading.has_zone,
     }
     rows: list[Mapping[str, Any]] = [head, *map(_source_row, sources)]
     rows += [_event_row(event, numbers, "event") for event in reading.events]
@@ -173,6 +176,7 @@ def load(data: bytes, folder: str = "", signals: Iterable[Signal] = ()) -> NodeR
         tuple(loader.endings),
         tuple(gaps),
         hits if isinstance(hits, int) else 0,
+        head.get("has_zone") is True,
     )
 
 

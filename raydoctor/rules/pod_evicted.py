@@ -270,7 +270,7 @@ EXAMPLES: tuple[Example, ...] = (
                 )
             )
         },
-        says=("its own disk", "10.0 GiB", "ephemeral-storage: 15Gi"),
+        says=("wrote more to its disk", "10.0 GiB", "ephemeral-storage: 15Gi"),
     ),
     Example(
         "the volume of the object store was full",

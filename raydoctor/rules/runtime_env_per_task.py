@@ -137,7 +137,7 @@ def _remedies(differ: tuple[str, ...]) -> Iterator[Remedy]:
         yield Remedy(
             f"Pass {evidence.join_names(variables)} to the task as an argument instead of an environment variable",
             (
-                paste.python("os.environ[{name}] = value   # in the task, if a library reads it", name=variables[0]),
+                paste.python("task.remote(VALUE)   # instead of an env_vars entry {name:name}", name=variables[0]),
             ),
             doc=_DOC,
         )  # fmt: skip
@@ -194,7 +194,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _asked(41),
             "logs/gcs_server.out": "",
         },
-        says=("Job 1 uses 30", "env_vars.RUN", 'os.environ["RUN"]'),
+        says=("Job 1 uses 30", "env_vars.RUN", "task.remote(VALUE)"),
         severity="warning",
     ),
     Example(

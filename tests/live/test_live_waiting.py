@@ -241,7 +241,10 @@ def test_infeasible(clinic: Clinic) -> None:
     """By amount, by name and by label; what the raylet wrote belongs to the same incident."""
     typist, label, render = clinic.headlines("infeasible-request")
     assert "1 Typist actor can never start: it needs 1 licenc, but no node has any licenc" in typist
-    assert "1 far task needs a node with zone=x, but no node carries these labels" in label
+    assert (
+        "1 far task can never start: it needs a node with zone=x, but no node carries these labels"
+        in label
+    )
     assert "1 render task can never start: it needs 1 GPU, but no node has any GPU" in render
     by_name = {d.subjects[0].name: d for d in clinic.of("infeasible-request")}
     assert any('"licence"' in step for r in by_name["Typist"].remedies for step in r.steps)
