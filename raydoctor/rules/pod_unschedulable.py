@@ -167,22 +167,22 @@ def _refused_remedies(refused: Event) -> Iterator[Remedy]:
 
 def _why(pod: Event, last_words: dict[str, Event]) -> str:
     """What the scheduler says about a pod."""
-    told = last_words.get(pod["pod"])
-    return pod["unschedulable_message"] or (told["message"] if told else "") or pod["message"]
+    event = last_words.get(pod["pod"])
+    return pod["unschedulable_message"] or (event["message"] if event else "") or pod["message"]
 
 
 def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> Finding:
     last = waiting[-1]
     why = _why(last, last_words)
     is_gated = last["unschedulable"] == "SchedulingGated"
-    told = [e for pod in waiting for e in pods.events_of(pod, "FailedScheduling", "NotTriggerScaleUp")]  # fmt: skip
+    events = [e for pod in waiting for e in pods.events_of(pod, "FailedScheduling", "NotTriggerScaleUp")]  # fmt: skip
     reason = "a scheduling gate holds it back (Kueue, for example)" if is_gated else _reason(why)
     verb = "waits" if len({pod["pod"] for pod in waiting}) == 1 else "wait"
     return Finding(
         f"{kubernetes.capital(kubernetes.named(waiting))} {verb} for a machine: {reason}",
         (
             *(Link(pod, "the pod is not scheduled") for pod in waiting[:1]),
-            *(Link(event, "the scheduler's message") for event in told[-1:] if event is not waiting[0]),
+            *(Link(event, "the scheduler's message") for event in events[-1:] if event is not waiting[0]),
         ),
         explains=tuple(
             dict.fromkeys(
@@ -193,7 +193,7 @@ def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> 
         count=len(waiting),
         severity="warning" if is_gated else "critical" if is_head(last) else None,
         remedies=tuple(_remedies(last, why, is_gated)),
-        covers=(*waiting, *told),
+        covers=(*waiting, *events),
     )  # fmt: skip
 
 

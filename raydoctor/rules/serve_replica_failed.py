@@ -160,13 +160,13 @@ def _of_console(case: Case) -> Iterator[Finding]:
 def _of_build(case: Case) -> Iterator[Finding]:
     """Applications that Serve could not import or build: no replica was started."""
     ready = case.of(serve.READY.kind)
-    told = [*serve.controllers(case, serve.BUILD_FAILED.kind)]
-    told += [
+    reports = [*serve.controllers(case, serve.BUILD_FAILED.kind)]
+    reports += [
         e
         for e in case.of(serve.BUILD_FAILED.kind)
         if e.source.role in DRIVER and not (e.level or e["who"])
     ]
-    left = [e for e in told if not any(evidence.is_before(e, r) for r in ready)]
+    left = [e for e in reports if not any(evidence.is_before(e, r) for r in ready)]
     for app, events in evidence.grouped(left, lambda e: e["app"]).items():
         first = events[0]
         found = [

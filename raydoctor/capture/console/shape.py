@@ -62,7 +62,7 @@ _SRUN = pattern(r" *\d{1,5}: ")
 _OF_FILES = (".log:", ".out:", ".err:", ".log-", ".out-", ".err-")
 _QUOTE = pattern(r" {0,3}> ?")
 _COMMENT = pattern(r"(?:# ?){1,2}")
-"""A traceback that somebody made a comment of the program."""
+"""A traceback that is commented out in the program."""
 _STEP = pattern(r"[^\t]{1,200}\t[^\t]{1,200}\t(?:\ufeff?(?=\d{4}-\d\d-\d\dT))?")
 """`gh run view --log`: job, step, time."""
 _LABEL = pattern(

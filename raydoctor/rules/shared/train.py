@@ -168,7 +168,7 @@ ABORTED = Signal(
     _LOGGED,
     "[State Transition] RUNNING -> ABORTED.",
 )
-"""2.49 and later: somebody interrupted `fit()`, or the driver ended."""
+"""2.49 and later: `fit()` was interrupted, or the driver ended."""
 SIGNALS = (
     TIMEOUT,
     ABORTED,
