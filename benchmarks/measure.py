@@ -66,7 +66,7 @@ def _peak(command: Sequence[str]) -> int:
 
 def _watch(pid: int, peak: list[int], done: threading.Event) -> None:
     while not done.wait(0.01):
-        peak[0] = max(peak[0], sum(map(_resident, (pid, *_children(pid)))))
+        peak[0] = max(peak[0], sum(map(_held, (pid, *_children(pid)))))
 
 
 def _children(pid: int) -> list[int]:
@@ -78,12 +78,13 @@ def _children(pid: int) -> list[int]:
     return [int(child) for line in told for child in line.split()]
 
 
-def _resident(pid: int) -> int:
+def _held(pid: int) -> int:
+    """The proportional set size: a page that a fork shares with its parent counts once, not twice."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        totals = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0
-    lines = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    lines = (line for line in totals.splitlines() if line.startswith("Pss:"))
     return sum(int(line.split()[1]) << 10 for line in lines)
 
 
