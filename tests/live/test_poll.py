@@ -27,7 +27,7 @@ from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.gcs.programs import gcs_wire
 from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, until
 
 # ---------------------------------------------------------------------- with a real Ray
 
@@ -480,6 +480,8 @@ class Machine:
     done: list[str] = field(default_factory=list)
     failures: int = 0
     cost: float = 0.0
+    is_over: bool = False
+    """Whether the owner holds the result."""
 
     def running(self, wanted: Callable[[bytes], bool]) -> list[WorkerTask]:
         if self.failures:
@@ -493,6 +495,9 @@ class Machine:
 
     def close(self) -> None:
         self.done.append("close")
+
+    def is_done(self, ref: Any) -> bool:
+        return self.is_over
 
     def cancel(self, ref: Any, force: bool) -> str:
         self.done.append("force" if force else "cancel")
@@ -578,6 +583,37 @@ def test_a_task_that_ends_meanwhile_gets_no_further_step(monkeypatch: pytest.Mon
     assert ended is not None
     assert ended.reason == "timeout"
     assert [step for step in machine.done[taken:] if step != "close"] == []
+
+
+@pytest.mark.parametrize("on_timeout", ["force", "report"])
+def test_a_task_whose_result_is_there_is_left_alone(
+    on_timeout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GCS and a worker that does not answer still have it as running; the caller has not taken the result."""
+    machine = Machine([running_for(1)], [None], is_over=True)
+    guard, _ = guarded(machine, monkeypatch, on_timeout)
+    guard.watch(RUN.task, "ref")
+    until(lambda: guard._source is not None)
+    time.sleep(0.2)
+    assert guard.done(RUN.task) is None, "it has not timed out"
+    assert guard.given_up() == []
+    guard.close()
+    until(lambda: machine.done)
+    assert machine.done == ["close"]
+
+
+def test_a_task_that_ends_after_a_step_gets_no_further_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine([running_for(1)], [True])
+    monkeypatch.setattr(Machine, "cancel", lambda self, *_: setattr(self, "is_over", True) or "")
+    guard, _ = guarded(machine, monkeypatch)
+    guard.watch(RUN.task, "ref")
+    until(lambda: machine.is_over)
+    time.sleep(0.2)
+    ended = guard.done(RUN.task)
+    guard.close()
+    assert ended is not None
+    assert ended.how == "cancel"
+    assert "kill" not in machine.done
 
 
 def test_a_cluster_that_does_not_answer_is_asked_again(

@@ -11,7 +11,8 @@ has passed. A task is ended by a ladder of steps; each is tried only if the prev
   requests, including `force`. Not retried, because the owner has recorded the cancel (2.60.0 measured).
 
 The worker is queried before the first step and again before `kill`: a worker that runs another task by now is
-left alone. A worker that does not answer still runs the task.
+left alone. A worker that does not answer still runs the task. Before each step, the task is left alone if its
+owner already holds the result.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _log = logging.getLogger("raydoctor")
 
 class Backend(Protocol):
     """Actions on a task; each returns why it failed, or an empty string."""
+
+    def is_done(self, ref: Any) -> bool:
+        """Whether its owner holds the result, which Ray records as running for a moment longer."""
 
     def cancel(self, ref: Any, force: bool) -> str:
         """Ray's cancel."""
@@ -252,6 +256,9 @@ class TimeLimits:
             due = [each for each in self._ending.values() if each.due <= now]
         to_kill: list[EndingTask] = []
         for each in due:
+            if backend.is_done(each.ref):
+                self._leave(each)
+                continue
             step = self._next(each)
             if step is None:
                 self._give_up(each)
@@ -261,6 +268,13 @@ class TimeLimits:
                 self._cancel(backend, each, force=step == "force")
         if to_kill:
             self._kill(backend, source, to_kill)
+
+    def _leave(self, each: EndingTask) -> None:
+        """Take no further step with a task that is done: without any, its result is its own."""
+        with self._lock:
+            each.ladder, each.due = (), math.inf
+            if not each.actions:
+                self._ending.pop(each.task, None)
 
     def _next(self, each: EndingTask) -> Step | None:
         """Its next step, if any applies: an actor is not ended for one of its methods."""

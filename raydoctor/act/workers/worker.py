@@ -71,6 +71,13 @@ class RayBackend:
     _trees: dict[bytes, list[Identity]] = field(default_factory=dict)
     """What a worker had started when it was to be ended by force, by task."""
 
+    def is_done(self, ref: Any) -> bool:
+        """Whether its owner, which is this process, holds the result."""
+        try:
+            return bool(self.ray.wait([ref], timeout=0, fetch_local=False)[0])
+        except Exception:  # Ray was shut down, or does not answer: the steps report why they fail
+            return False
+
     def cancel(self, ref: Any, force: bool) -> str:
         """`ray.cancel`. Empty where it was sent, else why not."""
         if not self.ray.is_initialized():
