@@ -24,10 +24,11 @@ from raydoctor.act.workers import running as poll
 from raydoctor.act.workers import worker as _worker
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.processes import proc
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import Attempt, ReportedTask
 from raydoctor.watch import guard
-from tests.helpers.waiting import Program
+from tests.helpers.waiting import Program, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 TASK, WORKER, OWNER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28, "cd" * 28
@@ -219,6 +220,25 @@ def test_stopping_a_job_ends_its_driver(
         owners(job=lambda j: row), cluster, JOB, Audit("t", path="/dev/null")
     )
     assert not running(driver)
+
+
+@pytest.mark.skipif(not proc.LINUX, reason="/proc shows how a file is open")
+def test_a_process_that_reads_a_driver_s_log_is_not_that_driver(tmp_path: Any) -> None:
+    """The pid is that of a driver in a container; here a program reads the shared folder."""
+    log = tmp_path / "session_a" / "logs" / f"python-core-driver-{JOB}{'f' * 48}_45.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("x\n")
+    with subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.DEVNULL) as reader:
+        try:
+            until(lambda: str(log) in proc.files(reader.pid).values())
+            row = {"job_id": JOB, "submission_id": "", "driver_info": {"pid": str(reader.pid)}}
+            cluster = Cluster(session_dir=str(tmp_path / "session_a"), gcs_address="127.0.0.1:6379")
+            audit = Audit("t", path="/dev/null")
+            why = _cancel_job.stop(owners(job=lambda j: row), cluster, JOB, audit)
+            assert "not on this machine" in why
+            assert reader.poll() is None
+        finally:
+            reader.kill()
 
 
 # ------------------------------------------------------------------ a worker that has gone on

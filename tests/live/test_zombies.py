@@ -341,6 +341,30 @@ def test_what_keeps_the_output_of_its_worker_needs_no_second_answer(
 
 
 @linux
+@pytest.mark.parametrize(
+    "name", ["python-core-worker-{0}_4999998.log", "python-core-driver-{0}_4999998.log"]
+)
+def test_a_process_that_only_reads_a_log_of_a_dead_worker_is_not_its_child(
+    name: str, session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = session / "logs" / name.format("ab" * 28)
+    log.write_text("x\n")
+    script = f"setsid tail -f {log} >/dev/null 2>&1 & echo $!"
+    printed = subprocess.run(["sh", "-c", script], check=True, capture_output=True)
+    process = psutil.Process(int(printed.stdout))
+    until(lambda: str(log) in proc.files(process.pid).values())
+    try:
+        code, said = told(
+            capsys, "--kill", "--yes", "--json", "--inherited", "--session", session.name
+        )
+        assert (code, json.loads(said)["leftovers"]) == (0, [])
+        assert process.is_running()
+        assert not ownership.is_driver(process.pid)
+    finally:
+        end(process)
+
+
+@linux
 def test_what_cannot_be_looked_at_is_said(
     session: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ _STAYS = "{0.host}:{0.port} is still open in pid {0.pid}, and closes by itself i
 def _wanted(request: Row) -> AttachTarget:
     process = proc.read(request["pid"])
     # A worker has its own log open, whose name contains its id: the pid may belong to another process now.
-    files = proc.files(request["pid"]).values()
+    files = proc.logs(request["pid"])
     if process is None or (
         request["worker"] and files and not any(request["worker"] in path for path in files)
     ):

@@ -116,7 +116,7 @@ def is_here(cluster: Cluster | None, found: FoundProcess) -> bool:
         return False
     # A worker has its log open, whose name contains its id; files of other users are not visible.
     return found.node in cluster.node_ids or any(
-        found.worker in path for path in proc.files(found.pid).values() if found.worker
+        found.worker in path for path in proc.logs(found.pid) if found.worker
     )
 
 

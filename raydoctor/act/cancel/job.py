@@ -84,7 +84,7 @@ def _end_driver(cluster: Cluster, job: str, pid: int, audit: Audit, all_users: b
     session = _session(cluster)
     worker = ids.driver_of_job(job)
     logs = f"/{session}/logs/" if session else ""
-    files = proc.files(pid).values() if logs else ()
+    files = proc.logs(pid) if logs else ()
     if driver is None or not any(logs in path and worker in path for path in files):
         return f"its driver (pid {pid}) is not on this machine"
     (outcome,) = end([driver], all_users=all_users, audit=audit)

@@ -164,7 +164,7 @@ def worker_here(target: CancelTarget) -> Identity | str:
         return "no worker reports that it runs the task"
     found = identity_of(target.pid)
     # Pids of other nodes and containers mean other processes here; a worker has its own log open.
-    if found is None or not any(target.worker in path for path in proc.files(target.pid).values()):
+    if found is None or not any(target.worker in path for path in proc.logs(target.pid)):
         return f"its worker (pid {target.pid}) is not on this machine: run raydoctor on {target.ip}"
     return found
 

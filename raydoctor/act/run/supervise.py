@@ -220,7 +220,7 @@ class Driver:
         self.guard.record(table[target.pid] for target in tree)
         for target in tree:
             self.tree[target.pid] = target
-            for path in proc.files(target.pid).values():
+            for path in proc.logs(target.pid):
                 if found := pattern(_DRIVER_LOG).match(path):
                     self.sessions[found[1]] = None
                     self.joined.add(found[1], found[2])

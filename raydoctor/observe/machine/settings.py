@@ -134,7 +134,7 @@ def _drivers(cluster: Cluster) -> list[int]:
             if match := _DRIVER_LOG.fullmatch(name):
                 found[int(match["pid"])] = str(logs / name)
     # A pid may have been reused; its process then does not have the log open.
-    alive = [pid for pid, log in sorted(found.items()) if log in proc.files(pid).values()]
+    alive = [pid for pid, log in sorted(found.items()) if log in proc.logs(pid)]
     return alive[-_DRIVERS:]
 
 

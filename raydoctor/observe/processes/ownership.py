@@ -134,8 +134,8 @@ def sessions(machine: Machine) -> set[str]:
 def _read_files(machine: Machine, pid: int) -> None:
     for number, path in proc.files(pid).items():
         session = daemons.session_of(path)
-        if not session:
-            continue
+        if not session or not proc.writes(pid, number):
+            continue  # `tail -F` of a log does not make a process a child of Ray
         name = posixpath.basename(path)
         if core := _CORE_LOG.fullmatch(name):
             kind, worker, writer = core.groups()
@@ -148,8 +148,8 @@ def _read_files(machine: Machine, pid: int) -> None:
 
 
 def is_driver(pid: int) -> bool:
-    """Whether it has a driver's log open: it is a driver, or a fork of one."""
-    names = (posixpath.basename(path) for path in proc.files(pid).values())
+    """Whether it writes to a driver's log: it is a driver, or a fork of one."""
+    names = map(posixpath.basename, proc.logs(pid))
     return any((core := _CORE_LOG.fullmatch(name)) and core[1] == "driver" for name in names)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raydoctor.capture import owners
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.patterns import pattern
 
 if TYPE_CHECKING:
     import psutil
@@ -27,6 +28,8 @@ LINUX = sys.platform.startswith("linux")
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD in the flags of `/proc/PID/stat` (linux/sched.h)."""
 
+_LOG = pattern(r"/(?:python-core-)?(?:worker|driver)-[^/]*$")
+"""`python-core-driver-<worker id>_<pid>.log`, `worker-<worker id>-<job id>-<pid>.out`."""
 _FILES = 4096
 """Open files that are read per process: a server may have a million connections."""
 
@@ -190,6 +193,24 @@ def open_flags(pid: int, descriptor: int) -> int | None:
         if line.startswith(b"flags:"):
             return int(line.split()[1], 8)
     return None
+
+
+def logs(pid: int) -> list[str]:
+    """Logs of workers and drivers that it has open for writing, as the process has that owns a log.
+
+    A process that only reads one (`tail -F`) does not belong to Ray.
+    """
+    return [
+        path for number, path in files(pid).items() if _LOG.search(path) and writes(pid, number)
+    ]
+
+
+def writes(pid: int, descriptor: int) -> bool:
+    """Whether a file is open for writing; on other systems than Linux, which do not show it, True."""
+    if not LINUX:
+        return True
+    flags = open_flags(pid, descriptor)
+    return flags is not None and flags & os.O_ACCMODE != os.O_RDONLY
 
 
 def same_pids(pid: int) -> bool:

@@ -167,4 +167,4 @@ def certain(wanted: Sequence[ProcessToSample]) -> list[ProcessToSample]:
 def _has_log(wanted: ProcessToSample) -> bool:
     kind = "driver" if wanted.worker_id.endswith("f" * 48) else "worker"
     name = f"/python-core-{kind}-{wanted.worker_id}_{wanted.pid}.log"
-    return any(path.endswith(name) for path in proc.files(wanted.pid).values())
+    return any(path.endswith(name) for path in proc.logs(wanted.pid))
