@@ -17,7 +17,6 @@ from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.cluster import tables as live
-from raydoctor.diagnosis import callers
 from raydoctor.model import ids, paste, text
 from raydoctor.model.values import Gap, Source
 from raydoctor.rules.shared import jobs
@@ -57,20 +56,6 @@ def gaps_of(case: Case, now: float | None, since: float | None, path: str = "") 
     ]
     if ended:
         yield _gap(ended, path)
-
-
-def interrupted(case: Case) -> Iterator[Gap]:
-    """A gap if Ctrl-C ended the program: a user who waits in vain presses it, and no log tells that apart."""
-    for event in case.of("driver.interrupted")[-1:]:
-        frame = callers.caller(case, event)
-        where = f" {callers.at(frame)}" if frame else ""
-        yield Gap(
-            f"{event.source.path}:{event.line}",
-            f"Ctrl-C (KeyboardInterrupt) ended the program{where}; whether it would have ended by itself is "
-            "not in the logs",
-            "Next time, before Ctrl-C: raydoctor hung",
-            about="driver",
-        )
 
 
 def _shows_no_program(case: Case) -> bool:

@@ -21,7 +21,7 @@ from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
-from raydoctor.diagnosis import corroboration, driver_output, plugins, unexplained
+from raydoctor.diagnosis import corroboration, cut_short, driver_output, plugins, unexplained
 from raydoctor.diagnosis.callers import with_callers
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
@@ -116,7 +116,7 @@ def run(  # noqa: PLR0913 - each has a default
     catalogue = catalogue or plugins.catalogue()
     rules = catalogue.rules
     looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
-    looked_for.append(driver_output.AGENT_CONNECTING)
+    looked_for += [driver_output.AGENT_CONNECTING, cut_short.TERMINATED]
     reading = build.read(capture, looked_for, with_usage=detailed)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     now = time.time() if capture.kind == "live" else None
@@ -133,7 +133,7 @@ def run(  # noqa: PLR0913 - each has a default
     roots = [root for root in incidents if _within(case, root, since, until)]
     diagnoses = with_callers(case, _number(roots, case.version))
     if not diagnoses:
-        gaps += [*driver_output.interrupted(case), *_early_waits(case)]
+        gaps += [*cut_short.gaps(case, now, since), *_early_waits(case)]
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     gaps += unexplained.gaps_of(left)

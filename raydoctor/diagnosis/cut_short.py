@@ -1,0 +1,89 @@
+"""Programs that ended before their work was finished, although no log shows a failure: pure.
+
+A user who waits in vain presses Ctrl-C, a time limit sends SIGTERM, and a program that gives up leaves its
+tasks running. Whether it waited for something that would never come is in no log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import GCS
+from raydoctor.diagnosis import callers
+from raydoctor.model import ids, text
+from raydoctor.model.values import Event, Gap
+from raydoctor.rules.shared.live import drivers
+
+TERMINATED = Signal(
+    "driver.terminated",
+    "*** SIGTERM received at time=",
+    r"^\*\*\* SIGTERM received at time=",
+    ("core-driver", "driver"),
+    "*** SIGTERM received at time=1795249532 on cpu 0 ***",
+)
+
+
+def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
+    """At most one: what ended the program, otherwise the tasks that had not finished.
+
+    `now`: of a live cluster, in epoch seconds; ends before `since`, or long ago, do not matter.
+    """
+    if since is None and now is not None:
+        since = now - drivers.RECENT_S
+    interrupted, terminated, left = (
+        [event for event in found if since is None or event.at is None or event.at >= since]
+        for found in (
+            case.of("driver.interrupted"),
+            case.of(TERMINATED.kind),
+            _left_running(case),
+        )
+    )
+    unfinished = f" while {_tasks(case, left)} had not finished" if left else ""
+    unknown = "whether it would have ended by itself is not in the logs"
+    if interrupted:
+        frame = callers.caller(case, interrupted[-1])
+        where = f" {callers.at(frame)}" if frame else ""
+        ended = f"Ctrl-C (KeyboardInterrupt) ended the program{where}{unfinished}"
+        yield _gap(interrupted[-1], f"{ended}; {unknown}", "Ctrl-C")
+    elif terminated:
+        ended = f"SIGTERM, for example of a time limit, ended the program{unfinished}"
+        yield _gap(terminated[-1], f"{ended}; {unknown}", "it ends")
+    elif left:
+        ended = f"the driver ended{unfinished}"
+        yield _gap(left[-1], f"{ended}; whether it gave up waiting is not in the logs", "it ends")
+
+
+def _gap(event: Event, why: str, before: str) -> Gap:
+    where = f"{event.source.path}:{event.line}"
+    return Gap(where, why, f"Next time, before {before}: raydoctor hung", about="driver")
+
+
+def _left_running(case: Case) -> list[Event]:
+    """Kills of workers that still ran a driver's task when this driver left.
+
+    A worker is returned as soon as its task has finished, so that a leased one without an actor runs a task.
+    Only the log of the GCS shows which workers had actors.
+    """
+    if not case.roles.intersection(GCS):
+        return []
+    return [
+        event
+        for event in case.of("worker.killed_with_owner")
+        if ids.job_of_driver(event["owner"] or event["owner_b"])
+        and (worker := _worker(event))
+        and not case.actor_of_worker(worker)
+    ]
+
+
+def _worker(event: Event) -> str:
+    return event["worker"] or event["worker_a"] or event["worker_b"]
+
+
+def _tasks(case: Case, left: list[Event]) -> str:
+    """`2 tasks (load, train)`."""
+    workers = dict.fromkeys(map(_worker, left))
+    names = [case.names[worker][-1] for worker in workers if case.names.get(worker)]
+    named = f" ({text.join_names(dict.fromkeys(names))})" if names else ""
+    return f"{evidence.many(len(workers), 'task')}{named}"
