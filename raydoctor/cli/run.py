@@ -341,8 +341,8 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
-_EVENTS = ("export-event", "core-driver", "core-worker", "monitor")
-"""Roles of the files that record failures of tasks, which of these Ray has retried, and its version."""
+_RETRIES = ("core-driver", "core-worker", "monitor")
+"""Roles of the files that record which failed tasks Ray has retried, and its version."""
 
 
 def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
@@ -357,14 +357,21 @@ def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
     if not driver.sessions:
         driver.find_sessions()
     session = next(reversed(driver.sessions), "")
-    if not session or not task_events.have_failures(session, driver.started_at):
+    jobs = driver.jobs(session) if session else frozenset()
+    failures = task_events.with_failures(session, driver.started_at, jobs)
+    if not failures:
         return
     with open_capture(session) as capture:
-        capture.files = {s: file for s, file in capture.files.items() if s.role in _EVENTS}
+        # Without the events of other drivers, whose equal failures would be counted as this one's.
+        capture.files = {
+            s: file
+            for s, file in capture.files.items()
+            if s.role in _RETRIES or os.path.basename(s.path) in failures
+        }
         report = run(capture, since=driver.started_at, catalogue=_catalogue(run_options.folder))
     with open(run_options.path, encoding="utf-8", errors="replace") as log:
         output = log.read(_MOST_OUTPUT)
-    found = unreported.unreported(report, output, driver.jobs(session))
+    found = unreported.unreported(report, output)
     if found:
         options.note("the program ended well, but its output does not mention that tasks failed:")
         _emit(replace(report, diagnoses=found, unexplained=(), gaps=()), run_options)

@@ -5,8 +5,6 @@ A program that catches an exception and goes on ends well, possibly with a wrong
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from raydoctor.model.values import Diagnosis, Report
 from raydoctor.rules.shared.failures import is_recorded
 from raydoctor.rules.shared.traceback import parse
@@ -15,14 +13,14 @@ _TELLING = 4
 """Characters of a message that is not found in any output by chance."""
 
 
-def unreported(report: Report, output: str, jobs: Container[str]) -> tuple[Diagnosis, ...]:
-    """The exceptions of these jobs' tasks that the output names neither by class nor by message."""
-    return tuple(each for each in report.diagnoses if _is_unreported(each, output, jobs))
+def unreported(report: Report, output: str) -> tuple[Diagnosis, ...]:
+    """The exceptions of tasks that the output names neither by class nor by message."""
+    return tuple(each for each in report.diagnoses if _is_unreported(each, output))
 
 
-def _is_unreported(diagnosis: Diagnosis, output: str, jobs: Container[str]) -> bool:
+def _is_unreported(diagnosis: Diagnosis, output: str) -> bool:
     event = diagnosis.chain[0].event if diagnosis.chain else None
-    if event is None or not is_recorded(event) or event["job"] not in jobs:
+    if event is None or not is_recorded(event):
         return False
     raised = parse(event.message)
     while raised is not None:

@@ -41,37 +41,49 @@ def _session(folder: Path, error: str = "TASK_EXECUTION_EXCEPTION", text: str = 
 
 
 @pytest.mark.parametrize(
-    ("output", "jobs", "count"),
+    ("output", "count"),
     [
-        ("total 6\n", {_JOB}, 1),
-        ("", {_JOB}, 1),
-        ("row 3 failed: KeyError('price')\n", {_JOB}, 0),
-        ("row 3 failed: 'price'\n", {_JOB}, 0),
-        ("total 6\n", {"02000000"}, 0),
+        ("total 6\n", 1),
+        ("", 1),
+        ("row 3 failed: KeyError('price')\n", 0),
+        ("row 3 failed: 'price'\n", 0),
     ],
-    ids=["caught", "silent", "class-printed", "message-printed", "of-another-job"],
+    ids=["caught", "silent", "class-printed", "message-printed"],
 )
 def test_an_exception_that_the_output_does_not_name(
-    tmp_path: Path, output: str, jobs: set[str], count: int
+    tmp_path: Path, output: str, count: int
 ) -> None:
     with open_capture(str(_session(tmp_path))) as capture:
         report = run(capture)
-    found = unreported.unreported(report, output, jobs)
+    found = unreported.unreported(report, output)
     assert [d.rule for d in found] == ["task-exception"] * count
     assert all("etl.py:7" in d.headline and d.severity == "warning" for d in found)
 
 
-def test_an_exception_is_found_wherever_a_block_ends(tmp_path: Path) -> None:
+def test_only_the_failures_of_the_own_jobs_count(tmp_path: Path) -> None:
+    """Another driver's equal failures, of the same time and of an earlier one."""
     session = _session(tmp_path)
+    assert task_events.with_failures(str(session), 0.0, {_JOB}) == {"event_EXPORT_TASK_7.log"}
+    assert not task_events.with_failures(str(session), 0.0, {"02000000"})
+
+
+def test_an_exception_is_found_wherever_a_block_ends(tmp_path: Path) -> None:
+    session = _session(tmp_path, error="OUT_OF_MEMORY")
     (file,) = session.glob("logs/export_events/*")
-    mark = b"TASK_EXECUTION_EXCEPTION"
+    first, mark = file.read_bytes(), b"TASK_EXECUTION_EXCEPTION"
+
+    def found(since: float = 0.0, folder: Path = session) -> bool:
+        return bool(task_events.with_failures(str(folder), since, {_JOB}))
+
+    assert not found()
     for before in range(-len(mark), 2):
-        file.write_bytes(b" " * (task_events._BLOCK + before) + mark)
-        assert task_events.have_failures(str(session), 0.0)
-    assert not task_events.have_failures(str(session), file.stat().st_mtime + 60)
-    file.write_text('{"error_type":"OUT_OF_MEMORY"}')
-    assert not task_events.have_failures(str(session), 0.0)
-    assert not task_events.have_failures(str(tmp_path / "none"), 0.0)
+        file.write_bytes(first + b" " * (task_events._BLOCK + before - len(first)) + mark)
+        assert found()
+    assert not found(file.stat().st_mtime + 60)
+    assert not found(folder=tmp_path / "none")
+    for broken in (b"", b"{", b"[]\n", b"{}\n", mark):
+        file.write_bytes(broken)
+        assert not found()
 
 
 def test_events_do_not_fill_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

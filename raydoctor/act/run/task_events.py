@@ -7,8 +7,10 @@ to the GCS, whose memory ends with the cluster.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 
 ENVIRONMENT = {"RAY_enable_export_api_write": "1"}
@@ -20,12 +22,14 @@ _FAILED = b"TASK_EXECUTION_EXCEPTION"
 _BLOCK = 1 << 20
 
 
-def have_failures(session: str, since: float) -> bool:
-    """Whether a file that changed after `since` (epoch seconds) records an exception of a task."""
-    found = (
-        path for path, status in _files(session) if status.st_size and status.st_mtime >= since
-    )
-    return any(map(_has_failure, found))
+def with_failures(session: str, since: float, jobs: Iterable[str]) -> frozenset[str]:
+    """Names of the files that record an exception in these jobs and changed after `since` (epoch seconds).
+
+    Each process writes its own file, and belongs to one job.
+    """
+    ids = [base64.b64encode(bytes.fromhex(job)).decode() for job in jobs]
+    changed = (path for path, status in _files(session) if status.st_mtime >= since)
+    return frozenset(os.path.basename(path) for path in changed if _has_failure(path, ids))
 
 
 def limit(sessions: Iterable[str], since: float) -> None:
@@ -45,9 +49,13 @@ def _files(session: str) -> list[tuple[str, os.stat_result]]:
     return []
 
 
-def _has_failure(path: str) -> bool:
-    before = b""
-    with suppress(OSError), open(path, "rb") as stream:
+def _has_failure(path: str, jobs: Container[str]) -> bool:
+    """Whether it records an exception, and its first event is of one of these jobs (ids in base64)."""
+    with suppress(OSError, ValueError, KeyError, TypeError), open(path, "rb") as stream:
+        if json.loads(stream.readline(_BLOCK))["event_data"]["job_id"] not in jobs:
+            return False
+        stream.seek(0)
+        before = b""
         while block := stream.read(_BLOCK):
             if _FAILED in before + block:
                 return True
