@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -37,7 +38,9 @@ def new_log() -> str:
                 f"cannot create a folder for the driver's output: {error.strerror or error}",
                 "Name a file with --log, or set TMPDIR to a writable folder.",
             ) from None
-    return os.path.join(folder, "driver.log")
+    log = os.path.join(folder, "driver.log")
+    _hold(log)
+    return log
 
 
 def describe(log: str, sessions: Iterable[str], pids: Iterable[int]) -> None:
@@ -52,10 +55,39 @@ def describe(log: str, sessions: Iterable[str], pids: Iterable[int]) -> None:
 
 def _drop_old(base: str) -> None:
     for name in sorted(os.listdir(base))[: 1 - _KEPT]:
-        pid = name.rpartition("-")[2]
-        # Keep it while its `raydoctor run` is running.
-        if not os.path.exists(f"/proc/{pid}"):
-            shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+        folder = os.path.join(base, name)
+        if not _is_held(os.path.join(folder, "driver.log")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _hold(log: str) -> None:
+    """Create the log and lock it until this process ends.
+
+    A pid in the folder's name would not show whether `raydoctor run` still runs: another process may have
+    that pid now, and in another container its processes are not visible.
+    """
+    with suppress(OSError):
+        fcntl.flock(os.open(log, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600), fcntl.LOCK_EX)
+
+
+def _is_held(log: str) -> bool:
+    """Whether the `raydoctor run` that made this log still runs; True if that is unknown."""
+    try:
+        file = os.open(log, _FLAGS)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def forget(log: str) -> None:
