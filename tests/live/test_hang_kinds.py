@@ -584,6 +584,12 @@ def test_the_holder_of_a_lock_is_told_with_what_it_does() -> None:
         "waits for the RLock self.lock in load (train.py:8); thread pump waits for a socket in fill (train.py:20)"
     )
     assert "thread pump holds the lock" in verdict.evidence
+    plain = lock | {"type": "Lock", "holder_tid": None, "holder": ""}
+    verdict = kind_of(process(*[(waits, other, pump)] * 2, locks=[plain]))
+    assert verdict is not None
+    assert verdict.summary.startswith(
+        "waits for the Lock self.lock (which it may already hold) in load (train.py:8)"
+    )
 
 
 def test_of_an_actors_threads_the_one_that_others_wait_for_is_told_first() -> None:

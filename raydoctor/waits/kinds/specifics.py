@@ -197,6 +197,8 @@ def _lock(process: SampledProcess, done: Doing) -> Specifics:
     if own is None or done.code != "lock":
         return Specifics(done.activity)
     name = f"{own.get('type') or 'lock'} {own.get('name') or ''}".strip()
+    if not own.get("holder_tid") and not own.get("seen_in"):
+        name += " (which it may already hold)"
     return Specifics(Activity("named-lock", name), evidence=tuple(_holder(done, own)))
 
 
@@ -212,7 +214,7 @@ def _holder(done: Doing, row: Row) -> Iterator[str]:
             yield f"thread {place.get('tid')} has the same lock, in {where}"
         if not row.get("seen_in"):
             yield (
-                "no other thread refers to this lock: perhaps the same thread acquired it already, in a "
+                "no other thread refers to this lock: the waiting thread may hold it already, acquired in a "
                 "calling function"
             )
 
