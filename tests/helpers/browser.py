@@ -95,7 +95,7 @@ class Browser:
         self.call("Page.navigate", url=page.as_uri())
         while (
             self.value("document.readyState") != "complete"
-            or self.value("location.protocol") != "file:"
+            or self.value("location.href") != page.as_uri()
         ):
             pass
 

@@ -83,6 +83,46 @@ def test_colours_and_shapes_differ_for_each_kind_of_mark() -> None:
     assert len(set(shapes)) == len(timeline.WORDS)
 
 
+_READABLE = 4.5
+"""Contrast of text with its ground, at least: WCAG 2.2, level AA."""
+
+
+def luminance(colour: str) -> float:
+    """As WCAG defines it, of `#rgb` or `#rrggbb`."""
+    digits = colour.lstrip("#")
+    digits = digits if len(digits) == 6 else "".join(2 * d for d in digits)
+    parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_contrast_of_two_colours_is_that_of_wcag() -> None:
+    assert contrast("#fff", "#000000") == pytest.approx(21)
+    assert contrast("#777", "#fff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize(("scheme", "number"), [("light", 0), ("dark", 1), ("print", 2)])
+def test_each_text_colour_is_readable_on_each_ground(scheme: str, number: int) -> None:
+    style = document._asset("style.css")
+    roots = [
+        dict(re.findall(r"--(\w+):(#\w+)", each)) for each in re.findall(r":root\{([^}]*)\}", style)
+    ]
+    assert len(roots) == 3
+    colours = roots[0] | roots[number]
+    inks = set(re.findall(r"[{;]color:var\(--(\w+)\)", style)) - {"card"}
+    inks |= set(re.findall(r"svg [^{}]*\{[^}]*fill:var\(--(\w+)\)", style)) - {"card"}
+    assert inks >= {"ink", "dim", "link", "error", "warning", "info", "ok"}
+    pairs = {(ink, ground) for ink in inks for ground in ("page", "card", "soft")}
+    pairs |= {("ink", "hit"), ("card", "critical")}
+    found = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
+    assert {pair: value for pair, value in found.items() if value < _READABLE} == {}, scheme
+
+
 # ---------------------------------------------------------------- the axis
 
 
@@ -320,6 +360,22 @@ def test_a_mark_at_the_right_edge_has_its_words_before_it() -> None:
     )
 
 
+def test_words_beside_a_mark_end_with_a_clause() -> None:
+    text = (
+        "Ray kills train (pid 390), 3.9 GiB of 4.0 GiB in use: the newest task that can be retried"
+    )
+    marks = [TimelineMark("n", "kill", text, AT + at) for at in (0, 20, 50, 120)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    words = re.findall(r'<text class="word[^>]*>([^<]*)</text>', section)
+    assert len(set(words)) > 1
+    assert set(words) <= {
+        text,
+        "Ray kills train (pid 390), 3.9 GiB of 4.0 GiB in use …",
+        "Ray kills train (pid 390) …",
+        "killed for lack of memory",
+    }
+
+
 def test_marks_that_differ_share_no_count() -> None:
     marks = [TimelineMark("n", "death", f"worker {n} exits", AT, count=3) for n in range(2)]
     end = TimelineMark("n", "end", "ends", AT + 600)
@@ -398,6 +454,13 @@ def test_the_result_has_the_headline_once_and_the_first_fix_above_the_rest() -> 
     assert '<pre class="code">ray status</pre><pre class="code">ray.init()</pre>' in source
     assert "The fix interrupts work that is running." in source
     assert "The fix deletes" not in source
+
+
+def test_of_several_incidents_each_has_its_headline_above_its_evidence() -> None:
+    source = render(findings(2, lambda n: (), "the worker ended"))
+    headline = Page(findings(1, lambda n: (), "").diagnoses[0].headline).text
+    titles = re.findall(r'<h3 id="d\d-title">(.*?)</h3>', source)
+    assert [Page(title).text for title in titles] == [headline, headline]
 
 
 def test_words_to_replace_are_marked_and_named() -> None:

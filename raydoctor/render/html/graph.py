@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from raydoctor.model.text import cut, duration, one_line
-from raydoctor.render.html.axis import WIDTH
 from raydoctor.render.html.markup import Markup, el
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import Hung, HungGroup
@@ -22,6 +21,8 @@ _RAYS = ("task ", "actor ", "job ", "object ", "placement-group ", "resources ")
 """Kinds of targets that belong to Ray."""
 _MARGIN = 46.0
 """Room for the curves of a cycle."""
+_PAPER = 1190.0
+"""Width beyond which a graph does not fit on paper: there, the table of its members stands for it."""
 
 
 class _Box(NamedTuple):
@@ -52,8 +53,10 @@ def draw(group: HungGroup, name: str) -> Markup:
     return el(
         "svg",
         {
-            "class": "graph",
+            "class": "graph wide" if width > _PAPER else "graph",
             "viewBox": f"0 0 {width:.0f} {height:.0f}",
+            "width": f"{width:.0f}",
+            "height": f"{height:.0f}",
             "role": "img",
             "aria-labelledby": name,
         },
@@ -160,7 +163,7 @@ def _places(
         for row, key in enumerate(column):
             places[key] = (_MARGIN + number * (_WIDTH + _ACROSS), top + row * (_HEIGHT + _DOWN))
     width = 2 * _MARGIN + len(columns) * _WIDTH + (len(columns) - 1) * _ACROSS
-    return places, max(width, WIDTH), height + _DOWN
+    return places, width, height + _DOWN
 
 
 def _drawn(box: _Box, x: float, y: float) -> Markup:

@@ -281,7 +281,7 @@ def _charts(report: Report) -> Iterator[Markup | None]:
 def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
     """An incident; the result has the headline and the fixes of the first one."""
     count = f"incident {number} of {total}" if total > 1 else ""
-    title = el("h3", {"id": f"{root.id}-title"}, root.headline if number > 1 else _rule(root))
+    title = el("h3", {"id": f"{root.id}-title"}, root.headline if total > 1 else _rule(root))
     return el(
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
         _headed(root, count) if total > 1 else None,

@@ -34,10 +34,18 @@
   addEventListener("hashchange", go);
   go();
 
-  // On a narrow screen, a chart begins at its first failure, or at its first sign, and its names stay in view.
+  // On a narrow screen, a chart begins at its first failure, or at its first sign, and its names stay in view;
+  // a wait graph begins at what blocks all others.
   for (const chart of all(".chart")) {
-    const first = chart.querySelector(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use")
-      || chart.querySelector(":is(.mark.sign, .mark.spill, .mark.restart) > use");
+    const culprit = chart.querySelector(".box.culprit");
+    if (culprit) {
+      const right_of = (each) => each.getBoundingClientRect().right;
+      chart.scrollLeft = Math.max(0, right_of(culprit) + 60 - right_of(chart));
+    }
+    const left_of = (each) => each.getBoundingClientRect().left;
+    const earliest = (query) => all(query, chart).sort((a, b) => left_of(a) - left_of(b))[0];
+    const first = earliest(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use")
+      || earliest(":is(.mark.sign, .mark.spill, .mark.restart) > use");
     const svg = chart.querySelector("svg:not(.graph)");
     if (!svg || chart.scrollWidth <= chart.clientWidth) continue;
     const names = all(".name", svg);
@@ -47,8 +55,7 @@
       names.forEach((name) => name.setAttribute("transform", `translate(${chart.scrollLeft * scale} 0)`));
     });
     if (first) {
-      const left = first.getBoundingClientRect().left - chart.getBoundingClientRect().left;
-      chart.scrollLeft = left - chart.clientWidth * 0.8;
+      chart.scrollLeft = left_of(first) - left_of(chart) - chart.clientWidth * 0.8;
     }
   }
 

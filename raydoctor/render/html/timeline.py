@@ -50,9 +50,8 @@ _NEAR = 11.0
 """Distance within which marks of one kind are one mark."""
 _LETTER, _CAPITAL = 6.1, 2.4
 """Width of a letter beside a mark, at most, and how much wider a capital is."""
-_LEAST = 30
-"""Letters of a text that may be cut anywhere; a shorter one is cut behind its first clause."""
-_CLAUSE = pattern(r"[,:;] ")
+_CLAUSE = pattern(r"(?=[,:;] )")
+"""Where a text may be cut: never within a word or a number."""
 _NAMED = 5
 """Texts that a merged mark lists."""
 
@@ -354,20 +353,17 @@ def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]
 
 
 def _words(spot: _Spot, room: float) -> str:
-    """The whole text, its first clause, or the count alone: whatever fits."""
+    """The whole text, its first clauses, its kind, or the count alone: whatever fits."""
     count = f"×{spot.total:,}" if spot.total > 1 else ""
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE:
         return ""
     if len(said) > 1:  # the count is not that of the first text
         more = f" and {len(said) - 1:,} more"
-        choices = [spot.text, said[0] + more, _clause(said[0]) + more, count]
+        choices = [spot.text, *(clauses + more for clauses in _clauses(said[0])), count]
     else:
         kind = WORDS[spot.kind] if spot.kind != "sign" else ""
-        letter = _wide(said[0]) / len(said[0]) if said[0] else _LETTER
-        fits = _text.cut(said[0], int(room / letter) - len(count) - 1)
-        several = (fits if len(fits) > _LEAST else said[0], _clause(said[0]), kind, "")
-        choices = [f"{count} {words}".strip() for words in several]
+        choices = [f"{count} {words}".strip() for words in (*_clauses(said[0]), kind, "")]
     return next((each for each in choices if _wide(each) <= room), "")
 
 
@@ -375,10 +371,11 @@ def _wide(words: str) -> float:
     return len(words) * _LETTER + sum(each.isupper() or each == "×" for each in words) * _CAPITAL
 
 
-def _clause(text: str) -> str:
-    """The first clause, with a sign that more follows."""
-    first = _CLAUSE.split(text)[0]
-    return first if first == text else f"{first} …"
+def _clauses(text: str) -> Iterator[str]:
+    """The whole text, then ever fewer of its clauses, with a sign that more follows."""
+    parts = _CLAUSE.split(text)
+    yield text
+    yield from (f"{''.join(parts[:n])} …" for n in range(len(parts) - 1, 0, -1))
 
 
 def _mark(label: _Label, y: float) -> Markup:
