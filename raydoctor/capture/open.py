@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -95,6 +96,8 @@ class Capture:
     """For the names of files in the private folder."""
     report: ReportBytes = field(default=lambda done, total: None, repr=False)
     """Called while the files are read; roughly, as files without a hit count when all are done."""
+    seconds: float = 0.0
+    """Seconds that it took to open it; most of them unpack an archive."""
     _temporary: PrivateFolder | None = None
     _held: list[int] = field(default_factory=list)
     """Descriptors of files that have no name."""
@@ -166,6 +169,7 @@ def open_capture(
     while an archive is unpacked. `session`: of several sessions the one to read; by default the newest.
     Raises RaydoctorError if there is nothing to read.
     """
+    began = time.monotonic()
     driver_alone = path is None and (driver_log is not None or text is not None)
     name = driver_log if driver_log is not None else _TEXT
     capture = Capture(name, "driver", {}) if driver_alone else _open(path, report, session)
@@ -183,6 +187,7 @@ def open_capture(
     except BaseException:
         capture.close()
         raise
+    capture.seconds = time.monotonic() - began
     return capture
 
 

@@ -138,7 +138,8 @@ def run(  # noqa: PLR0913 - each has a default
     left = _left(case, kinds, findings, (since, until), gaps)
     gaps += unexplained.gaps_of(left)
     outside = len(incidents) - len(roots)
-    stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules), outside)
+    seconds = capture.seconds + time.monotonic() - began
+    stats = Stats(seconds, reading.hits, len(case.events), len(rules), outside)
     state = _status(capture, case, gaps)
     course = (
         _guarded("the timeline", gaps, lambda: timeline(case, diagnoses, since, until))

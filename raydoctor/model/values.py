@@ -232,6 +232,7 @@ class Stats:
     """What the diagnosis cost, and how much it left out."""
 
     seconds: float = 0.0
+    """From the opening of the capture on, the unpacking of an archive included."""
     hits: int = 0
     events: int = 0
     rules: int = 0

@@ -6,9 +6,11 @@ import errno
 import gzip
 import io
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -318,3 +320,23 @@ def test_a_damaged_gz_is_a_gap(tmp_path: Path) -> None:
     (logs / "gcs_server.out.1.gz").write_bytes(gzip.compress(EXIT.encode())[:-20])
     with open_capture(str(tmp_path)) as capture:
         assert any("damaged" in gap.why for gap in capture.gaps)
+
+
+def test_the_time_of_a_report_includes_the_unpacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large archives, it takes most of the time that the reader waited."""
+    at = [100.0]
+    unpack = archive.unpack
+
+    def slow(*given: Any, **options: Any) -> Any:
+        at[0] += 60.0
+        return unpack(*given, **options)
+
+    monkeypatch.setattr(time, "monotonic", lambda: at[0])
+    monkeypatch.setattr(archive, "unpack", slow)
+    path = tmp_path / "x.tar"
+    path.write_bytes(FORMS["x.tar"]())
+    with open_capture(str(path)) as capture:
+        at[0] += 3600.0  # a caller that does something else
+        assert engine.run(capture).stats.seconds == 60.0
