@@ -46,18 +46,18 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         frame = callers.caller(case, interrupted[-1])
         where = f" {callers.at(frame)}" if frame else ""
         ended = f"Ctrl-C (KeyboardInterrupt) ended the program{where}{unfinished}"
-        yield _gap(interrupted[-1], f"{ended}; {unknown}", "Ctrl-C")
+        yield _gap(interrupted[-1], f"{ended}; {unknown}")
     elif terminated:
         ended = f"SIGTERM, for example of a time limit, ended the program{unfinished}"
-        yield _gap(terminated[-1], f"{ended}; {unknown}", "it ends")
+        yield _gap(terminated[-1], f"{ended}; {unknown}")
     elif left:
         ended = f"the driver ended{unfinished}"
-        yield _gap(left[-1], f"{ended}; whether it gave up waiting is not in the logs", "it ends")
+        yield _gap(left[-1], f"{ended}; whether it gave up waiting is not in the logs")
 
 
-def _gap(event: Event, why: str, before: str) -> Gap:
+def _gap(event: Event, why: str) -> Gap:
     where = f"{event.source.path}:{event.line}"
-    return Gap(where, why, f"Next time, before {before}: raydoctor hung", about="driver")
+    return Gap(where, why, "Next time, before it ends: raydoctor hung", about="driver")
 
 
 def _left_running(case: Case) -> list[Event]:

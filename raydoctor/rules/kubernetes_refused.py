@@ -76,7 +76,7 @@ _DENIED = (
         symptom=True, fold=("by",),
     ),
     Signal(
-        "kube.denied", "failed calling webhook ",
+        "kube.unanswered", "failed calling webhook ",
         r"failed calling webhook \\?\"(?P<by>[\w./-]{1,253})\\?\": (?P<why>[^\n]{1,600})", DRIVER,
         'Error from server (InternalError): error when creating "ray-cluster.yaml": Internal error occurred: failed calling webhook '
         '"vraycluster.kb.io": failed to call webhook: no endpoints available for service "webhook-service"',
@@ -134,7 +134,7 @@ _ACCEPTED = Signal(
     r"\bray(?P<kind>cluster|job|service|cronjob)\.ray\.io/[\w.-]{1,253} (?:created|configured|serverside-applied)", DRIVER,
     "raycluster.ray.io/train created",
 )  # fmt: skip
-_REFUSALS = ("kube.refused", "kube.denied", "kube.invalid", "kube.no_kind")
+_REFUSALS = ("kube.refused", "kube.denied", "kube.unanswered", "kube.invalid", "kube.no_kind")
 
 
 @rule(
@@ -168,6 +168,7 @@ def _reason(event: Event) -> tuple[str, ...]:
     keys = {
         "kube.refused": ("user",),
         "kube.denied": ("by",),
+        "kube.unanswered": ("by",),
         "kube.invalid": ("kind", "name"),
         "kube.no_kind": (),
     }
@@ -179,6 +180,8 @@ def _headline(events: list[Event]) -> str:
     if last.kind == "kube.refused":
         things = join_names(list(dict.fromkeys(event["resource"] for event in events)))
         return f"Kubernetes does not allow {_account(last['user'])} to {last['verb']} {things}: RBAC grants no such permission"
+    if last.kind == "kube.unanswered":
+        return f"Kubernetes could not ask {last['by']} about an object of Ray: {_cut(last['why'])}"
     if last.kind == "kube.denied":
         return f"Kubernetes refused an object of Ray: {last['by']} denied the request: {_cut(last['why'])}"
     if last.kind == "kube.no_kind":
@@ -192,11 +195,10 @@ def _headline(events: list[Event]) -> str:
 
 def _account(user: str) -> str:
     """`service account kuberay-operator of namespace ml`."""
-    parts = user.split(":")
-    if parts[:2] == ["system", "serviceaccount"] and len(parts) == len(
-        ("", "", "namespace", "name")
-    ):
-        return f"service account {parts[3]} of namespace {parts[2]}"
+    _, is_service, account = user.rpartition("system:serviceaccount:")
+    namespace, _, name = account.partition(":")
+    if is_service and name:
+        return f"service account {name} of namespace {namespace}"
     return f"user {user}"
 
 
@@ -245,6 +247,16 @@ def _remedies(events: list[Event]) -> Iterator[Remedy]:
             risk="disruptive",
             doc=_ADMISSION_DOC,
         )
+    elif last.kind == "kube.unanswered":
+        yield Remedy(
+            "Start the program behind the webhook, or remove the webhook if that program is gone",
+            (
+                "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide",
+                "kubectl get pods -A | grep -i webhook",
+            ),
+            risk="disruptive",
+            doc=_ADMISSION_DOC,
+        )
     elif last.kind == "kube.invalid" and "Too long" in last["why"]:
         yield Remedy(
             "Apply it on the server, which does not keep a copy of the manifest in an annotation",
@@ -283,7 +295,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("queue-policy denied the request", "kueue.x-k8s.io/queue-name"),
     ),
     console("a webhook denies the cluster", f"{_DENIED[0].sample}\n", says=("vraycluster.kb.io",)),
-    console("KubeRay's webhook does not answer", f"{_DENIED[2].sample}\n", says=("no endpoints",)),
+    console("KubeRay's webhook does not answer", f"{_DENIED[2].sample}\n", says=("could not ask vraycluster.kb.io", "no endpoints")),
     console(
         "a worker group lacks a field",
         f"{_INVALID[0].sample}\n",
