@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from raydoctor.act.cancel.target import CancelTarget
 
 NOT_ENDED = 1
+UNKNOWN = 3
 SEVERAL = 2
 _TIMEOUT = 5.0
 
@@ -49,6 +51,7 @@ Exit code:
   0  the task has ended
   1  the task is still running
   2  could not run, or the name matches no task or more than one
+  3  unknown: the cluster stopped answering
 """
 
 
@@ -178,6 +181,7 @@ def _ask(backend: CancelBackend, target: CancelTarget) -> None:
 
 def _run(backend: CancelBackend, target: CancelTarget, as_json: bool) -> int:
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
+    from raydoctor.act.cancel.owner import AskError
     from raydoctor.act.cancel.target import settled
     from raydoctor.cli._progress import Progress
     from raydoctor.render import cancel as render
@@ -185,12 +189,15 @@ def _run(backend: CancelBackend, target: CancelTarget, as_json: bool) -> int:
 
     with Progress(f"cancelling {target.name}") as progress:
         made = run_where_it_runs(backend, target, progress.say)
-        if made.ended:
-            made.last = settled(backend.owners, target)
+        if made.ended and not made.silence:
+            with suppress(AskError):
+                made.last = settled(backend.owners, target)
     if backend.audit.problem:
         options.note(f"the audit log could not be written: {backend.audit.problem}")
     if as_json:
         options.print_text(render.to_json(made))
     else:
         options.print_page(render.render(made, terminal.width_of(sys.stdout)))
+    if made.silence:
+        return UNKNOWN
     return 0 if made.ended else NOT_ENDED

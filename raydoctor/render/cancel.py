@@ -21,6 +21,7 @@ _OUTCOMES = {
     "no-effect": ("no effect", "warning"),
     "retried": ("ended it, but it was retried", "warning"),
     "skipped": ("not possible", "dim"),
+    "unknown": ("effect unknown", "warning"),
 }
 _LISTED = 20
 
@@ -65,11 +66,22 @@ def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
     if made.problem:
         page += paragraph(made.problem, width, indent=4, style="warning")
     page += _left_behind(made, width)
-    verdict = ("Ended.", "ok") if made.ended else ("Not ended.", "error")
-    page.append(line(verdict))
+    if made.silence:
+        page += paragraph(
+            f"The cluster stopped answering: {made.silence}", width, indent=2, style="warning"
+        )
+    page.append(line(_verdict(made)))
     for sentence in outlook(made):
         page += paragraph(sentence, width, indent=2)
     return page
+
+
+def _verdict(made: Cancellation) -> tuple[str, str]:
+    if made.ended:
+        return ("Ended.", "ok")
+    if made.silence:
+        return ("Unknown whether it has ended.", "warning")
+    return ("Not ended.", "error")
 
 
 def _head(target: CancelTarget) -> Page:
@@ -108,6 +120,12 @@ def _left_behind(made: Cancellation, width: int) -> Page:
     for child in made.children:
         sentence = f"a task that it submitted is still running: {child.name} {child.task}"
         page += paragraph(sentence, width, indent=2, style="warning")
+    if made.silence and made.ended:
+        sentence = "whether tasks that it submitted still run is unknown"
+        named = ", ".join(f"{each.name} {each.task}" for each in made.unknown[:_LISTED])
+        page += paragraph(
+            f"{sentence}: {named}" if named else sentence, width, indent=2, style="warning"
+        )
     return page
 
 
@@ -129,7 +147,8 @@ def to_json(made: Cancellation) -> str:
             "subprocesses": _processes(made, gone=True),
             "state": made.last.get("state"),
             "error_type": made.last.get("error_type"),
-            "problem": made.problem or None,
+            "problem": made.problem or made.silence or None,
+            "unknown": [_target(each) for each in made.unknown],
             "next": outlook(made),
         }
     )

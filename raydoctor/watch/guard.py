@@ -306,7 +306,9 @@ def _of(
     running: RunningClock, made: Cancellation, seconds: float, limits: GuardLimits
 ) -> CancelResult:
     why = made.problem or next((each.why for each in reversed(made.steps) if each.why), "")
-    if not made.ended:
+    if made.silence and not made.ended:
+        why = f"it is unknown whether it has ended: the cluster stopped answering ({made.silence})"
+    elif not made.ended:
         why = f"{why or 'no step had an effect'}{_more(running, limits)}"
     left = sum(each.outcome != "gone" for each in made.survivors)
     steps = tuple(each._asdict() for each in made.steps)

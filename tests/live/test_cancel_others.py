@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import pytest
 
 from raydoctor.act.attach import target as attach_targets
 from raydoctor.act.audit import Audit
+from raydoctor.act.cancel import elsewhere, ladder, owner, processes, steps
 from raydoctor.act.cancel import job as _cancel_job
-from raydoctor.act.cancel import ladder, owner, processes, steps
 from raydoctor.act.cancel import target as targets
 from raydoctor.act.cancel.owner import AskError, Owners, Row
 from raydoctor.act.workers import running as poll
@@ -27,7 +28,10 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes import proc
 from raydoctor.observe.watching.clocks import RunningClock
 from raydoctor.observe.watching.watching import Attempt, ReportedTask
+from raydoctor.render import cancel as render
+from raydoctor.render.page import plain
 from raydoctor.watch import guard
+from tests.helpers.schemas import faults
 from tests.helpers.waiting import Program, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
@@ -336,6 +340,87 @@ def test_a_worker_that_cannot_be_reached_has_ended_once_the_gcs_says_so() -> Non
     assert not targets.has_ended(owners(roles=lost, lives=[alive]), target(12))
     assert targets.has_ended(owners(roles=lost, lives=[]), target(12))
     assert targets.has_ended(owners(roles=AskError("NOT_FOUND", "…")), target(12))
+
+
+def test_a_cluster_that_stops_answering_leaves_the_state_unknown(
+    parent: Callable[..., psutil.Process],
+) -> None:
+    """The GCS was stopped after the cancel was sent."""
+    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    (child,) = worker.children()
+    sent: list[object] = []
+
+    def roles(*_: object, **__: object) -> list[Row] | AskError:
+        return AskError("GCS", "DEADLINE_EXCEEDED") if sent else [RUNS]
+
+    asked = owners(roles=roles, cancel=lambda *a: sent.append(a) or [])
+    made = ladder.run(backend(asked), target(worker.pid))
+    assert not made.ended
+    assert [(each.step, each.outcome) for each in made.steps] == [("cancel", "unknown")]
+    assert [each.task for each in made.unknown] == [TASK]
+    assert made.silence == "GCS: DEADLINE_EXCEEDED"
+    assert running(child), "its task may still run"
+    assert [(each.identity.pid, each.outcome) for each in made.survivors] == [
+        (child.pid, "running")
+    ]
+    document = json.loads(render.to_json(made))
+    assert faults(document) == []
+    assert [each["id"] for each in document["unknown"]] == [TASK]
+    page = plain(render.render(made))
+    assert "Unknown whether it has ended." in page
+    assert "Ray does not retry it" in page
+    far = elsewhere.unpacked(json.loads(json.dumps(dataclasses.asdict(made))))
+    assert (far.unknown, far.silence) == (made.unknown, made.silence)
+
+
+def test_the_children_of_an_ended_task_are_unknown_if_they_cannot_be_listed() -> None:
+    kid = {"task_id": TASK.replace("c8", "c9"), "parent_task_id": TASK, "state": "RUNNING"}
+    kid |= {"name": "kid", "func_or_class_name": "kid", "attempt_number": 0, "worker_pid": 9}
+    sent: list[object] = []
+
+    def roles(task: str, *_: object, **__: object) -> list[Row]:
+        owns = {**RUNS, "is": "owns", "state": "RUNNING", "worker_id": OWNER}
+        return [] if sent and task == TASK else [RUNS, owns]
+
+    silent = AskError("GCS", "DEADLINE_EXCEEDED")
+    for answers, names in (({"unfinished": silent}, []), ({"attempts": silent}, ["kid"])):
+        sent.clear()
+        asked = owners(
+            **{"unfinished": [kid], **answers}, roles=roles, cancel=lambda *a: sent.append(a) or []
+        )
+        made = ladder.run(backend(asked), target(0))
+        assert made.ended
+        assert made.silence
+        assert [each.name for each in made.unknown] == names
+        assert "whether tasks that it submitted still run is unknown" in plain(render.render(made))
+
+
+def test_an_owner_that_answers_is_enough_while_the_gcs_does_not() -> None:
+    """The worker was killed: whether it lives, only the GCS can tell."""
+
+    def roles(task: str, worker: str = "", owned: bool = True) -> list[Row] | AskError:
+        done = [{"is": "owns", "state": "FAILED"}]
+        return done if worker == OWNER else AskError("UNAVAILABLE", "connection refused")
+
+    assert targets.has_ended(
+        owners(roles=roles, lives=AskError("DEADLINE_EXCEEDED", "…")), target(12)
+    )
+
+
+def test_a_task_that_had_ended_is_left_alone_with_its_children() -> None:
+    kid = {"task_id": TASK.replace("c8", "c9"), "parent_task_id": TASK, "state": "RUNNING"}
+    kid |= {"name": "kid", "func_or_class_name": "kid", "attempt_number": 0, "worker_pid": 9}
+
+    def roles(task: str, *_: object, **__: object) -> list[Row]:
+        return [] if task == TASK else [RUNS]
+
+    asked = owners(roles=roles, unfinished=[kid])
+    made = ladder.run(backend(asked), target(0, state="ended", worker="", owner=""))
+    assert made.ended
+    assert not made.steps
+    assert [each.name for each in made.children] == ["kid"]
+    assert not {"cancel", "cancel_children", "kill_actor"} & set(cast("Answers", asked).asked)
+    assert "nothing was done" in plain(render.render(made))
 
 
 LATE = """

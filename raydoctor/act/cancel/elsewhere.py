@@ -13,7 +13,7 @@ from raydoctor.act.cancel import ladder
 from raydoctor.act.cancel.owner import Row, connected
 from raydoctor.act.cancel.processes import Survivor
 from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, worker_here
-from raydoctor.act.cancel.target import CancelTarget, by_id, refreshed
+from raydoctor.act.cancel.target import CancelTarget, by_id
 from raydoctor.act.signals.process import Identity
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
@@ -36,7 +36,7 @@ def run_where_it_runs(
     found = there(backend.cluster, target, backend.options)
     if isinstance(found, ladder.Cancellation):
         return found
-    made = ladder.run(backend, refreshed(backend.owners, target), report_progress)
+    made = ladder.run(backend, target, report_progress)
     made.problem = f"raydoctor could not run on {target.ip}: {found}"
     return made
 
@@ -62,11 +62,12 @@ def respond(asked: Row) -> Row:
 
 def unpacked(reply: Row) -> ladder.Cancellation:
     """A `Cancellation` from the JSON of `respond`."""
-    plain = {key: reply[key] for key in ("ended", "was_accepted", "last", "problem")}
+    plain = {key: reply[key] for key in ("ended", "was_accepted", "last", "problem", "silence")}
     return ladder.Cancellation(
         target=CancelTarget(**reply["target"]),
         steps=[ladder.Taken(*each) for each in reply["steps"]],
         survivors=[Survivor(Identity(*each[0]), *each[1:]) for each in reply["survivors"]],
         children=[CancelTarget(**each) for each in reply["children"]],
+        unknown=[CancelTarget(**each) for each in reply["unknown"]],
         **plain,
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from raydoctor.act.audit import Audit
-from raydoctor.act.cancel.owner import Owners, Row
-from raydoctor.act.cancel.processes import Survivor, alive, end_survivors, started_by
+from raydoctor.act.cancel.owner import AskError, Owners, Row
+from raydoctor.act.cancel.processes import Survivor, alive, end_survivors, left_alone, started_by
 from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, Step, plan
 from raydoctor.act.cancel.target import (
     CancelTarget,
@@ -22,7 +22,7 @@ from raydoctor.act.cancel.target import (
 from raydoctor.act.signals.process import Identity
 from raydoctor.observe.collector.cluster import Cluster
 
-Effect = Literal["ended", "no-effect", "retried", "skipped"]
+Effect = Literal["ended", "no-effect", "retried", "skipped", "unknown"]
 _INTERVAL = 0.05
 TIMEOUT = 3.0
 """Seconds for each query."""
@@ -63,6 +63,10 @@ class Cancellation:
     """Its last attempt as the GCS records it afterwards; empty unless the caller sets it."""
     problem: str = ""
     """Why some permitted steps could not be tried."""
+    unknown: list[CancelTarget] = field(default_factory=list)
+    """Tasks whose state is unknown, because the cluster stopped answering."""
+    silence: str = ""
+    """The failed query, if the cluster stopped answering."""
 
     @property
     def by(self) -> str:
@@ -88,18 +92,29 @@ def run(
 ) -> Cancellation:
     """Cancel it and verify the result."""
     made = Cancellation(target)
-    # It may have ended before the user confirmed: its worker may run another task by now.
-    target = _with_start(backend, refreshed(backend.owners, target))
     started: set[Identity] = set()
-    made.ended = _climb(backend, target, made.steps, started, report_progress)
+    try:
+        # It may have ended before the user confirmed: its worker may run another task by now.
+        target = _with_start(backend, refreshed(backend.owners, target))
+        made.ended = _climb(backend, target, made.steps, started, report_progress)
+    except AskError as error:
+        made.silence = str(error)
+        made.unknown.append(target)
+        made.survivors = left_alone(started)
     made.was_accepted = target.task in backend.accepted
-    if made.ended:
+    if made.silence:
+        return made
+    if made.ended and made.steps:
         report_progress("looking for processes that it left behind")
         made.survivors = end_survivors(started, backend.audit, backend.options.all_users)
-    if backend.options.recursive and made.ended:
-        _cancel_children(backend, target, made, report_progress)
-    else:
-        made.children = children(backend.owners, target)
+    try:
+        # A task that had ended before is left as it is, with the tasks that it submitted.
+        if backend.options.recursive and made.ended and made.steps:
+            _cancel_children(backend, target, made, report_progress)
+        else:
+            made.children = children(backend.owners, target)
+    except AskError as error:
+        made.silence = str(error)
     return made
 
 
@@ -130,12 +145,11 @@ def _climb(
             done.add(step.name)
             report_progress(f"{step.name} {target.name}")
             started.update(_started(backend, step, target))
-            made = _take(backend, step, target)
-            taken.append(made)
-            if made.outcome == "ended":
+            outcome = _take(backend, step, target, taken)
+            if outcome == "ended":
                 return True
             target = _now(backend, target)
-            if made.outcome == "retried":
+            if outcome == "retried":
                 target = _with_start(backend, target)
                 break
             futile.add(step.name)
@@ -166,11 +180,18 @@ def _next(backend: CancelBackend, target: CancelTarget, done: Iterable[str]) -> 
     return next((step for step in plan(backend, target) if step.name not in done), None)
 
 
-def _take(backend: CancelBackend, step: Step, target: CancelTarget) -> Taken:
+def _take(backend: CancelBackend, step: Step, target: CancelTarget, taken: list[Taken]) -> Effect:
+    """Take a step and record it, also if the cluster stops answering (AskError)."""
     began = time.monotonic()
-    why = step.take(backend, target)
-    outcome: Effect = "skipped" if why else _effect(backend, target)
-    return Taken(step.name, outcome, round(time.monotonic() - began, 2), why, target.task)
+    why = ""
+    outcome: Effect = "unknown"
+    try:
+        why = step.take(backend, target)
+        outcome = "skipped" if why else _effect(backend, target)
+    finally:
+        seconds = round(time.monotonic() - began, 2)
+        taken.append(Taken(step.name, outcome, seconds, why, target.task))
+    return outcome
 
 
 def _effect(backend: CancelBackend, target: CancelTarget) -> Effect:
@@ -198,16 +219,30 @@ def _cancel_children(
     waiting, known = [target], {target.task}
     backend.ended.add(target.task)
     while waiting and len(known) <= _CHILDREN:
-        for child in children(backend.owners, waiting.pop()):
-            if child.task in known or has_ended(backend.owners, child):
-                continue
-            known.add(child.task)
-            waiting.append(child)
+        left = [each for each in children(backend.owners, waiting.pop()) if each.task not in known]
+        known.update(each.task for each in left)
+        while left:
             started: set[Identity] = set()
-            if _climb(backend, _with_start(backend, child), made.steps, started, report_progress):
-                backend.ended.add(child.task)
-                made.survivors += end_survivors(
-                    alive(started), backend.audit, backend.options.all_users
-                )
-            else:
-                made.children.append(child)
+            try:
+                if not has_ended(backend.owners, left[0]):
+                    waiting.append(left[0])
+                    _cancel_child(backend, left[0], made, started, report_progress)
+            except AskError:
+                made.unknown += left
+                made.survivors += left_alone(started)
+                raise
+            del left[0]
+
+
+def _cancel_child(
+    backend: CancelBackend,
+    child: CancelTarget,
+    made: Cancellation,
+    started: set[Identity],
+    report_progress: ReportProgress,
+) -> None:
+    if _climb(backend, _with_start(backend, child), made.steps, started, report_progress):
+        backend.ended.add(child.task)
+        made.survivors += end_survivors(alive(started), backend.audit, backend.options.all_users)
+    else:
+        made.children.append(child)

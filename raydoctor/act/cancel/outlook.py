@@ -15,7 +15,9 @@ from raydoctor.model.text import plural
 def outlook(made: Cancellation) -> list[str]:
     """The sentences, the most important one first."""
     if made.ended and not made.steps:
-        return ["It had already ended, so there was nothing to cancel."]
+        return ["It had already ended, so nothing was done."]
+    if made.silence and not made.ended:
+        return list(_unknown(made))
     return list(_ended(made) if made.ended else _not_ended(made))
 
 
@@ -39,6 +41,14 @@ def _ended(made: Cancellation) -> Iterator[str]:
         yield lives
     elif by in ("force", "kill"):
         yield "Its worker has ended; Ray starts a new one when it needs one."
+
+
+def _unknown(made: Cancellation) -> Iterator[str]:
+    if not any(step.outcome != "skipped" for step in made.steps):
+        yield "Nothing was done."
+    elif made.was_accepted:
+        yield "Its owner has accepted the cancel: Ray does not retry it."
+    yield "To find out why the cluster does not answer: raydoctor. Then run the same command again."
 
 
 def _not_ended(made: Cancellation) -> Iterator[str]:

@@ -115,7 +115,7 @@ class Owners:
             poll = select.poll()  # not `select`: a driver may have more than 1024 files open
             poll.register(file, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise AskError("DEADLINE_EXCEEDED", "no reply in time")
+                raise AskError("NO_REPLY", "the process that queries the cluster did not answer")
             part = os.read(file, 1 << 20)
             if not part:
                 return b""

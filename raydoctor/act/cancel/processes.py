@@ -89,6 +89,12 @@ def end_survivors(
     ]
 
 
+def left_alone(started: Iterable[Identity]) -> list[Survivor]:
+    """Those that still run, of a task that may still run as well."""
+    why = "not ended: its task may still run"
+    return [Survivor(each, command_line(each.pid), "running", why) for each in alive(started)]
+
+
 def alive(started: Iterable[Identity]) -> Sequence[Identity]:
     """Those that still run."""
     found = []

@@ -157,7 +157,7 @@ def children(owners: Owners, target: CancelTarget) -> list[CancelTarget]:
 
 
 def runs(owners: Owners, target: CancelTarget) -> bool | None:
-    """Whether its worker reports that it runs it; None if the worker is alive but does not answer.
+    """Whether its worker reports that it runs it; None if the worker does not answer, but may be alive.
 
     A cancel makes the worker's RPC thread wait for the GIL: while native code holds it, there is no reply.
     """
@@ -166,7 +166,10 @@ def runs(owners: Owners, target: CancelTarget) -> bool | None:
     try:
         roles = owners.roles(target.task, target.worker, owned=False)
     except AskError as error:
-        return None if _may_live(owners, target.worker, error) else False
+        try:
+            return None if _may_live(owners, target.worker, error) else False
+        except AskError:  # the GCS does not answer: the owner may know
+            return None
     return bool(_of_kind(roles, "runs"))
 
 

@@ -391,6 +391,7 @@ _BODIES: dict[str, _Schema] = {
             "plan": _list(_object(**_texts("step", "does"))),
             "wanted": _TEXT,
             "candidates": _list(_CANCEL_TARGET),
+            "unknown": _list(_CANCEL_TARGET),
         },
         target=_or_null(_CANCEL_TARGET),
         ended=_FLAG,
