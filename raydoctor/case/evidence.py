@@ -26,9 +26,9 @@ def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
     links = []
     for event in sightings(exit_):
         shows = {
-            "worker.exit": f"the GCS records the exit of {exit_.label}: {exit_.exit_type}",
-            "worker.died": f"the raylet reports that {exit_.label} died: {exit_.exit_type}",
-            "worker.disconnected": f"{exit_.label} disconnected from its raylet ({exit_.exit_type})",
+            "worker.exit": f"the GCS records the exit of {exit_.noun}: {exit_.exit_type}",
+            "worker.died": f"the raylet reports that {exit_.noun} died: {exit_.exit_type}",
+            "worker.disconnected": f"{exit_.noun} disconnected from its raylet ({exit_.exit_type})",
             "driver.exception": f"the driver got {event['type']}",
         }[event.kind]
         links.append(Link(event, shows))

@@ -103,6 +103,11 @@ class WorkerExit:
         name = self.names[-1] if self.names else unnamed
         return f"{name} (pid {self.pid})" if self.pid is not None else name
 
+    @property
+    def noun(self) -> str:
+        """The label in a sentence: `train (pid 379)`, `the worker (pid 379)`, `the driver of job 1`."""
+        return self.label if self.names else f"the {self.label}"
+
 
 @dataclass(slots=True)
 class ActorInfo:

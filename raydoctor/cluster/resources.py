@@ -72,17 +72,25 @@ def key(needs: Needs) -> frozenset[tuple[str, float]]:
 
 
 def describe(needs: Needs) -> str:
-    """`1 GPU and 4 CPU`: rare resources first."""
+    """`1 GPU and 4 CPUs`: rare resources first."""
     order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
-    parts = [f"{size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order]
+    parts = [
+        f"{size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {unit(n, needs[n])}"
+        for n in order
+    ]
     return joined(parts) or "nothing"
 
 
+def unit(name: str, amount: float) -> str:
+    """`CPUs` of several; the names of custom resources are not words, and stay as they are."""
+    return f"{name}s" if name in ("CPU", "GPU", "TPU") and (amount > 1 or not amount) else name
+
+
 def share(name: str, part: float, whole: float) -> str:
-    """`2 of 4 CPU`, `1.5 GiB of 2.0 GiB memory`."""
+    """`2 of 4 CPUs`, `1.5 GiB of 2.0 GiB memory`."""
     if name in _BYTES:
         return f"{size(part)} of {size(whole)} {name}"
-    return f"{part:g} of {whole:g} {name}"
+    return f"{part:g} of {whole:g} {unit(name, whole)}"
 
 
 def ten_thousandths(text: str) -> Needs:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from raydoctor.model import ids
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import joined
 from raydoctor.model.values import CONSOLES, Event, Gap, Source
 
 _RAYS_OWN = frozenset(
@@ -146,8 +147,8 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
         by_file.setdefault(event.source.path, []).append(event)
     return [
         Gap(
-            f"{path}: errors of {', '.join(sorted(set().union(*map(_named, quoted)))[:3])}",
-            "Ray's own logs do not mention it: another cluster's errors, or text that a program quotes",
+            f"{path}: errors of {joined(sorted(set().union(*map(_named, quoted)))[:3])}",
+            "not in Ray's own logs: they are another cluster's errors, or text that a program quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
         )
         for path, quoted in sorted(by_file.items())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from raydoctor.cluster import resources
 from raydoctor.model import text
 from raydoctor.model.status import (
     EnvironmentBuild,
@@ -175,7 +176,7 @@ def _use(use: ResourceUse) -> str:
         name = "object store" if use.name == "object_store_memory" else "requested memory"
         return f"{used} of {text.size(use.total)} {name}"
     used = "?" if use.used is None else f"{use.used:g}"
-    return f"{used} of {use.total:g} {use.name}"
+    return f"{used} of {use.total:g} {resources.unit(use.name, use.total)}"
 
 
 def _tasks(tasks: TaskCounts | None) -> Iterator[Part]:

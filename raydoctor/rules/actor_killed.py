@@ -303,7 +303,7 @@ def _keep_the_handle(death: Death, handle: str) -> tuple[Remedy, ...]:
             doc=_TERMINATING,
         ),
         Remedy(
-            "Or keep that handle in an attribute of an object that lives as long",
+            "Or keep that handle in an attribute of an object that exists for as long as the actor is needed",
             (paste.python("self.{handle:name} = {create}", handle=handle, create=create),),
             doc=_TERMINATING,
         ),

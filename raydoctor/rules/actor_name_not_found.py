@@ -137,7 +137,7 @@ def _finding(case: Case, name: str, events: list[Event], in_tasks: list[Printed]
     links.append(Link(events[0], f"ray.get_actor('{name}') raised ValueError"))
     often = f" ({evidence.total(events)} times)" if evidence.total(events) > 1 else ""
     return Finding(
-        f"A call of ray.get_actor('{name}'){where} found no such actor{often}: {fate.summary}",
+        f"A call to ray.get_actor('{name}'){where} found no such actor{often}: {fate.summary}",
         tuple(links),
         explains=(Entity("actor-name", name), *error_entities(in_tasks)),
         caused_by=_ended_actors(case, name, fate),

@@ -214,7 +214,7 @@ def _from_driver_output(case: Case) -> Iterator[Finding]:
             continue
         calls = evidence.join_names(e["name"] for e in retried)
         yield Finding(
-            f"Ray retried calls of {calls} {evidence.total(retried)} times because {exit_.label} was unavailable each time, until the actor died",
+            f"Ray retried calls to {calls} {evidence.total(retried)} times because {exit_.label} was unavailable each time, until the actor died",
             (
                 Link(retried[0], "Ray retries a call because its actor is unavailable"),
                 *evidence.exit_links(exit_, most=1),

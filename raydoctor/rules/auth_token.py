@@ -102,11 +102,7 @@ def _of_shell(probes: list[Event]) -> Finding:
     missing = any(e["detail"] == "token: missing" for e in probes)
     gcs = min(probes, key=lambda e: (e["name"] != "gcs", e["name"]))
     where = f" at {gcs['address']}" if gcs["address"] else ""
-    has = "has none" if missing else "has another token than the cluster"
-    services = evidence.join_names(
-        f"the {'GCS' if e['name'] == 'gcs' else e['name']}" for e in probes if e["name"] != "auth"
-    )
-    by = f" (refused by {services})" if services else ""
+    has = "has none" if missing else "sends a wrong one"
     mode = Remedy(
         "Enable tokens in this shell: with an explicit address, drivers and ray commands do not enable them by themselves",
         ("export RAY_AUTH_MODE=token",),
@@ -114,8 +110,8 @@ def _of_shell(probes: list[Event]) -> Finding:
         doc=_DOC,
     )
     return Finding(
-        f"The cluster{where} requires an authentication token, and this shell {has}{by}: the cluster refuses its drivers and ray commands",
-        tuple(Link(e, f"{e['name']}: {e['detail'] or 'refused'}") for e in probes[:3]),
+        f"The cluster{where} requires an authentication token, and this shell {has}: the cluster refuses its drivers and ray commands",
+        tuple(Link(e, _refusal(e, has)) for e in probes[:3]),
         explains=(Entity("auth", "shell"),),
         severity="error",
         remedies=(
@@ -124,6 +120,13 @@ def _of_shell(probes: list[Event]) -> Finding:
             *_remedies("this shell", missing)[1:],
         ),
     )
+
+
+def _refusal(probe: Event, has: str) -> str:
+    if probe["name"] == "auth":
+        return f"the cluster requires a token, and this shell {has}"
+    service = "GCS" if probe["name"] == "gcs" else probe["name"]
+    return f"the {service} refuses a call from this shell"
 
 
 def _is_drivers(event: Event) -> bool:
@@ -298,7 +301,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
             **_probed("unauthenticated", "token: wrong"),
         },
-        says=("has another token", "sha256sum"),
+        says=("sends a wrong one", "sha256sum"),
         severity="error",
     ),
     Example(

@@ -152,7 +152,7 @@ def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     ]
     return (
         Remedy(
-            f"End the running calls of {_names(ignored)}, and the actor itself only if nothing else ends them",
+            f"End the running calls to {_names(ignored)}, and the actor itself only if nothing else ends them",
             (*lines, "ray.kill(actor)      # from your code: always loses its state"),
             risk="disruptive",
         ),

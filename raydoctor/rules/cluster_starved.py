@@ -137,7 +137,7 @@ def _finding(
     return Finding(
         f"{_waiting(logged)} for {asked}{each}: {held}",
         (
-            Link(logged[0], f"a request for {asked} waits, and no node has it free"),
+            Link(logged[0], f"a request for {asked} waits, and no node has that much free"),
             *(Link(waiting.at_holder(dump, holders[0]), f"the raylet lists the holders: {waiting.held_by(holders)}") for _ in holders[:1] if dump),
             *(Link(e, _lasted(e)) for e in lasting[:1] if e is not dump and e.kind != "driver.exception"),
         ),
@@ -161,7 +161,7 @@ def _live_finding(
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
             *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} {_has_waited(r)} for {r.asked}") for r in one.requests[:2]),
-            *(Link(e, "the raylet reports the same: no node has it free") for e in logged[:1]),
+            *(Link(e, "the raylet reports the same: no node has that much free") for e in logged[:1]),
         ),
         explains=(
             *(Entity("starved", r.asked) for r in one.requests), Entity("waiting", "cluster"),
@@ -245,12 +245,14 @@ def _claimed(case: Case, at: float | None) -> str:
 def _held(
     holders: list[waiting.DumpedHolder], needs: resources.Needs, total: resources.Needs
 ) -> str:
-    parts = []
-    for name in needs:
-        held = sum(h.held.get(name, 0.0) for h in holders)
-        if held:
-            of = f" of {total[name]:g}" if total.get(name) else ""
-            parts.append(f"{held:g}{of} {name}")
+    held = {name: sum(h.held.get(name, 0.0) for h in holders) for name in needs}
+    parts = [
+        resources.share(name, part, total[name])
+        if total.get(name)
+        else resources.describe({name: part})
+        for name, part in held.items()
+        if part
+    ]
     return (
         f"{waiting.held_by(holders)} hold{'s' if len(holders) == 1 else ''} {' and '.join(parts)}"
     )
@@ -446,7 +448,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _TIMEOUT,
         },
         consequences=("get-timeout",),
-        says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
+        says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPUs", "range(1)"),
     ),
     Example(
         "tasks that wait themselves hold the GPUs, and the driver waits without a timeout",
@@ -455,7 +457,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/debug_state.txt": _OLD_STATE,
         },
-        says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
+        says=("1 GPU", "2 outer tasks hold 2 of 2 GPUs", "nested"),
     ),
     Example(
         "no dump of that time, and the request still waited when its driver ended",
@@ -478,7 +480,7 @@ EXAMPLES: tuple[Example, ...] = (
         sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
         says=(
             "2 train tasks wait for 1 CPU",
-            "2 Simulator actors hold 2 of 2 CPU, and run nothing",
+            "2 Simulator actors hold 2 of 2 CPUs, and run nothing",
             "range(1)",
         ),
     ),
@@ -496,7 +498,7 @@ EXAMPLES: tuple[Example, ...] = (
             ],
         ),
         severity="warning",
-        says=("2 Simulator actors hold 2 of 2 CPU, and run nothing",),
+        says=("2 Simulator actors hold 2 of 2 CPUs, and run nothing",),
     ),
     Example(
         "live and in the raylet's log: one incident",
@@ -606,7 +608,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "1 train task waits for 1 CPU",
-            "1 Simulator actor of job 2 holds 2 of 2 CPU, and is at work",
+            "1 Simulator actor of job 2 holds 2 of 2 CPUs, and is at work",
         ),
         severity="warning",
     ),

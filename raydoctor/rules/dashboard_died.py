@@ -253,7 +253,7 @@ def _gone(case: Case) -> _DashboardEnd | None:
         links.append(
             Link(
                 missing.left,
-                f"{missing.left['kind']} {missing.left.pid} runs on the same machine, but no dashboard does",
+                f"{missing.left['kind']} (pid {missing.left.pid}) runs on the same machine, but no dashboard does",
             )
         )
     pid = int(orphaned[0]["dashboard_pid"]) if orphaned else None

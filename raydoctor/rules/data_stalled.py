@@ -317,7 +317,7 @@ def _stale_remedies(stall: _Stall) -> Iterator[Remedy]:
     yield Remedy(
         "Find out why the connection between the driver and the actor broke: an overloaded node, or the network",
         (
-            "ray summary tasks   # calls of MapWorker that fail again and again",
+            "ray summary tasks   # calls to MapWorker that fail again and again",
             "uptime; free -m   # on the actor's node",
         ),
         doc=_TIPS,

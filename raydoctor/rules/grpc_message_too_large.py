@@ -114,7 +114,7 @@ def _finding(case: Case, limit: int, reports: list[Event], exits: list[WorkerExi
         f"Messages of up to {size(max(sizes))}" if several else f"A message of {size(max(sizes))}"
     )
     return Finding(
-        f"{subject}{f' (calls of {names})' if names else ''} {'exceed' if several else 'exceeds'} the gRPC limit "
+        f"{subject}{f' (calls to {names})' if names else ''} {'exceed' if several else 'exceeds'} the gRPC limit "
         f"of {size(limit)}{_consequence(exits)}{_repeated(reports)}",
         (
             *(Link(e, f"the message{_of(e)} is {size(_size(e))}, and the limit is {size(limit)}") for e in shown),

@@ -676,7 +676,7 @@ EXAMPLES: tuple[Example, ...] = (
             .replace("request {", "requests {")
         )
         * 2,
-        says=("4 GPU",),
+        says=("4 GPUs",),
     ),
     Example(
         "live: the only node with a GPU has died",
@@ -740,14 +740,14 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[],
             actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)],
         ),
-        says=("1 Trainer actor can never start: it needs 2 GPU",),
+        says=("1 Trainer actor can never start: it needs 2 GPUs",),
     ),
     Example(
         "live: tasks were not collected, and the raylets' demands name the request",
         sample.tables(
             nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]
         ),
-        says=("5 requests can never start: each needs 2 GPU",),
+        says=("5 requests can never start: each needs 2 GPUs",),
     ),
     Example(
         "live: only some tasks were collected, and the raylets' demands name the rest",
@@ -764,7 +764,7 @@ EXAMPLES: tuple[Example, ...] = (
                 "tasks", [sample.task(1, "train", {"CPU": 2})]
             ).replace('"total": 1', '"total": 9001'),
         },
-        says=("1 request can never start: it needs 2 GPU",),
+        says=("1 request can never start: it needs 2 GPUs",),
     ),
     Example(
         "live: the driver that made the request has given up and exited",
@@ -811,12 +811,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "one report, and the output of `ray status` below it",
         _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}") + f"{waiting.STATUS.sample}\n",
-        says=("2 GPU and 1 CPU", "the largest node has 1 GPU and 112 CPU"),
+        says=("2 GPUs and 1 CPU", "the largest node has 1 GPU and 112 CPUs"),
     ),
     console(
         "a console ends with one report",
         "loading\n" + _autoscaler(32, "{'CPU': 1.0, 'GPU': 2.0}"),
-        says=("2 GPU and 1 CPU",),
+        says=("2 GPUs and 1 CPU",),
         severity="warning",
     ),
     console(
@@ -838,7 +838,7 @@ EXAMPLES: tuple[Example, ...] = (
         "2026-11-21 07:42:46,044\tWARNING worker.py:1228 -- The actor or task with ID 38b7b52b8a7371117241b1a3f60f62e6f940fd5479d1b53b "
         "cannot be scheduled right now. It requires {GPU: 2.000000}, {CPU: 1.000000} for placement, however the cluster currently "
         "cannot provide the requested resources.\n",
-        says=("2 GPU and 1 CPU",),
+        says=("2 GPUs and 1 CPU",),
         severity="warning",
     ),
     console(

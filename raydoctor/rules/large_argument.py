@@ -179,7 +179,7 @@ def _used_of_disk(case: Case) -> float:
 
 def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Finding:
     copies = _copies(case)
-    what = f"Every call of {call}" if call else "Every call of a task or actor"
+    what = f"Every call to {call}" if call else "Every call to a task or actor"
     full = f": {copies.summary} fill it and the disk behind it" if copies else ""
     event, error = refused[0]
     nodes = ("", *case.ledger.node_ips)
@@ -237,7 +237,7 @@ def _client(warned: list[Event]) -> Finding:
 
 def _held(held: Held) -> Finding:
     """Arguments that wait for their tasks: equal in size to the byte, one object per call."""
-    calls = f"Calls of {held.function}.remote(…)" if held.function else "Task calls"
+    calls = f"Calls to {held.function}.remote(…)" if held.function else "Task calls"
     each = size(held.bytes)
     by_value = "by value" if held.by_value else "by value or by one ray.put per call"
     at = f", at {held.line}" if held.line else ""

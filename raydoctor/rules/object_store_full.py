@@ -176,13 +176,15 @@ def _overflow_headline(
     status: store.Status | None, refused: list[Event], count: int, where: str, off: bool
 ) -> str:
     of_size = f" of {refused[0]['mb']} MiB" if refused else ""
-    room = (
-        f" beside objects of {size_of(status.used)} ({status.objects_in_use} in use) in its {size_of(status.capacity)} of memory"
-        if status
-        else ""
+    beside, memory = "", "its memory"
+    if status:
+        beside = f" beside {evidence.many(status.objects_in_use, 'object')} in use ({size_of(status.used)})"
+        memory = f"its {size_of(status.capacity)} of memory"
+    spilling = ", and spilling is off" if off else ""
+    return (
+        f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}{beside}: "
+        f"{memory} and the disk behind it are full{spilling}"
     )
-    spilling = " and spilling is off" if off else ""
-    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}{room}: the disk behind it is full{spilling}"
 
 
 # ---------------------------------------------------------------- received copies

@@ -125,7 +125,7 @@ def _finding(
         "retries are unlimited" if infinite else f"{attempts[-1]['oom_left']} retries were left"
     )
     return Finding(
-        f"Ray's memory monitor killed {label} {kills} times, and the task never finished: {retries}{_held(mine)}",
+        f"Ray's memory monitor killed {label} {kills} times, and it never finished: {retries}{_held(mine)}",
         tuple(chain),
         explains=(Entity("oom-loop", name.partition(".")[0]), Entity("waiting", "cluster")),
         subjects=(Subject("task", attempts[0]["task"] or None, name or None),),
@@ -153,8 +153,8 @@ def _held(mine: list[OomReport]) -> str:
     if not holders:
         return ""
     each = f"{len(holders)} × {top} held up to" if len(holders) > 1 else f"{top} held"
-    total = f"{gib(worst.used_gb)} were in use (threshold {gib(worst.threshold_gb)})"
-    return f", and of the node's memory {total}, of which {each} {gib(largest(mine, top))}"
+    total = f"{gib(worst.used_gb)} of memory (threshold {gib(worst.threshold_gb)})"
+    return f", and the node used {total}, of which {each} {gib(largest(mine, top))}"
 
 
 # ------------------------------------------------------------------ examples

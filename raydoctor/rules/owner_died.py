@@ -157,7 +157,7 @@ def _owner_exit(case: Case, loss: _Loss, job: str) -> str:
         return f"the driver of job {ids.job_number(job)}, had exited"
     exit_ = case.exit_of(loss.owner)
     if exit_:
-        return f"{exit_.label}, ended with exit type {exit_.exit_type}"
+        return f"{exit_.noun}, ended with exit type {exit_.exit_type}"
     if not loss.owner:
         return "a worker that the message does not name, exited"
     killed = _killed(case, loss)

@@ -246,7 +246,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
                     'ray.init(runtime_env={{"working_dir": ".", "excludes": [{patterns}]}})   # relative, as in a .gitignore',
                     patterns=patterns,
                 ),
-                "Or write the same lines in .gitignore (Ray 2.53+: also .rayignore) of that directory",
+                "# or write the same lines in .gitignore (Ray 2.53+: also .rayignore) of that directory",
             ),
             doc=_DOC,
         )  # fmt: skip

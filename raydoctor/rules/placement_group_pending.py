@@ -610,10 +610,10 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("get-timeout",),
         says=(
             "ranks",
-            "2 × 4 CPU",
+            "2 × 4 CPUs",
             "STRICT_PACK",
-            "8 CPU on one node",
-            "4 CPU",
+            "8 CPUs on one node",
+            "4 CPUs",
             '[{"CPU": 2}] * 2',
         ),
     ),
@@ -630,13 +630,13 @@ EXAMPLES: tuple[Example, ...] = (
             ),
             "logs/debug_state.txt": _NODES,
         },
-        says=("2 × 2 CPU", "1 Holder actor"),
+        says=("2 × 2 CPUs", "1 Holder actor"),
     ),
     console(
         "only the driver's output is in the capture",
         _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
         consequences=("get-timeout",),
-        says=("8 CPU on one node",),
+        says=("8 CPUs on one node",),
     ),
     Example(
         "live: the group needs three nodes and there is one, before any log shows it",
@@ -665,7 +665,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=(
             "'ranks' (PACK, 4 × 1 CPU)",
-            "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
+            "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPUs, and runs nothing",
         ),
     ),
     Example(
@@ -696,7 +696,7 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[sample.call(1, "Holder.train", _HOLDER)],
             placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
         ),
-        says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
+        says=("1 Holder actor holds 1 of 4 CPUs, and is at work",),
         severity="info",
     ),
     Example(
@@ -714,7 +714,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a pasted table of `ray status` with a group that no node has room for, although nothing is in use",
         _STATUS * 2,
-        says=("SPREAD, 1 × 2 CPU", "has 2 CPU free"),
+        says=("SPREAD, 1 × 2 CPUs", "has 2 CPUs free"),
     ),
     console(
         "a single table, whose group may have been requested a second ago",
@@ -723,7 +723,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a pasted table with a group that the whole cluster is too small for",
         _STATUS.replace("'CPU': 2.0} * 1", "'CPU': 2.0} * 3"),
-        says=("need 6 CPU together, and the cluster has 2 CPU",),
+        says=("need 6 CPUs together, and the cluster has 2 CPUs",),
     ),
     console(
         "the same while the CPUs are in use, and while a node starts",
@@ -733,7 +733,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console with one report of a merged group, and the output of `ray status` below it",
         f"{_NO_TYPE.format(5)}{waiting.STATUS.sample}\n".replace("/112.0 CPU", "/4.0 CPU"),
-        says=("8 CPU on one node",),
+        says=("8 CPUs on one node",),
     ),
     console(
         "a paste that ends in the wait for a group",

@@ -116,9 +116,7 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
         )
     ]
     crashed = evidence.attempts_covered(case, exits)
-    links = [
-        Link(events[0], f"{exits[0].label} ends itself: Ray's check {expression[:120]} failed")
-    ]
+    links = [Link(events[0], f"{exits[0].noun} ends itself: Ray's check {expression[:120]} failed")]
     links += evidence.exit_links(exits[0], most=1)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(

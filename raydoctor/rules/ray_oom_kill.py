@@ -30,6 +30,7 @@ since 2.56 it kills as many as it takes to get below the threshold.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
@@ -146,10 +147,10 @@ def _victim_entities(victims: list[MemoryUser]) -> tuple[Entity, ...]:
 
 def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) -> str:
     worst = fullest(episode)
-    names = evidence.join_names(v.label for v in victims)
     text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
-    text += f" ({names})" if names else ""
-    text += f" because node {worst.ip} reached {worst.used_gb:.2f} of {gib(worst.limit_gb)}"
+    text += f" ({_names(victims)})" if victims else ""
+    reached = max(r.used_gb for r in episode)
+    text += f" because node {worst.ip} reached {reached:.2f} of {gib(worst.limit_gb)}"
     text += f" (threshold {gib(worst.threshold_gb)})"
     name, holders = hungriest(worst)
     if not holders:
@@ -160,6 +161,15 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
     if len(holders) > 1:
         return f"{text}: {len(holders)} × {subject} held up to {each} each"
     return f"{text}: {subject} alone held {each}"
+
+
+def _names(victims: list[MemoryUser]) -> str:
+    """The names with their counts; without counts if all have one name."""
+    counts = Counter(v.label for v in victims)
+    many = len(counts) > 1
+    return evidence.join_names(
+        f"{count} × {label}" if many and count > 1 else label for label, count in counts.items()
+    )
 
 
 def _kill(report: OomReport) -> str:

@@ -343,9 +343,11 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
     }
     kinds: set[str] = set()
     for said in trouble.said:
-        if said.event.kind not in kinds:
-            kinds.add(said.event.kind)
-            yield Link(said.event, shows[said.event.kind])
+        kind = said.event.kind
+        repeats = kind == "serve.stopped" and "serve.unhealthy" in kinds
+        if kind not in kinds and not repeats:
+            kinds.add(kind)
+            yield Link(said.event, shows[kind])
     for event in trouble.kills[:1]:
         yield Link(event, "a call on the replica failed because ray.kill had ended it")
     for event in _about_app(case, trouble)[:2]:

@@ -168,17 +168,17 @@ EXAMPLES: tuple[Example, ...] = (
             + _line(31, serve.PENDING.sample),
             **QUIET_LOGS,
         },
-        says=("A replica of Generator", "60 s", "needs 8 CPU", "has 4 CPU", '{"num_cpus": 4}'),
+        says=("A replica of Generator", "60 s", "needs 8 CPUs", "has 4 CPUs", '{"num_cpus": 4}'),
     ),
     console(
         "the record of Ray 2.40 has several lines: only the driver's output is available",
         "".join(f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()),
-        says=("2 replicas of Generator", "needs 8 CPU"),
+        says=("2 replicas of Generator", "needs 8 CPUs"),
     ),
     console(
         "a console that ends while a replica waits",
         f"(ServeController pid=402) {_line(1, serve.PENDING.sample)}",
-        says=("waited more than 30 s", "needs 8 CPU"),
+        says=("waited more than 30 s", "needs 8 CPUs"),
     ),
     console(
         "a console in which the application is ready a moment later",

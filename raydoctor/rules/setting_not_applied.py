@@ -207,15 +207,18 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
         paste.shell("RAY_{setting:name}={value}", setting=i.name, value=i.wanted) for i in idle
     ]
     where = "on the head" if all(i.setting.reader == "gcs" for i in idle) else "on every node"
+    it = "it" if len(idle) == 1 else "them"
     config = json.dumps({i.name: _value(i.wanted) for i in idle})
     at_head = paste.shell("ray start --head --system-config={config}", config=config)
     if any(i.is_overruled for i in idle):
-        title = "Change it where the head is started: its system config overrides every environment"
+        title = (
+            f"Change {it} where the head is started: its system config overrides every environment"
+        )
         steps: tuple[str, ...] = (
             paste.shell("ray stop; {start}   # plus your other options", start=at_head),
         )
     else:
-        title = f"Set it where Ray is started, {where}, and restart Ray"
+        title = f"Set {it} where Ray is started, {where}, and restart Ray"
         steps = (
             paste.shell(
                 "ray stop; {settings} ray start --head   # plus your other options. KubeRay: env of the Ray containers",
@@ -229,7 +232,7 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
     return (
         Remedy(title, steps, risk="disruptive", doc=_DOC),
         Remedy(
-            "Or remove it from the driver's environment, where it has no effect",
+            f"Or remove {it} from the driver's environment, where {'it has' if it == 'it' else 'they have'} no effect",
             (paste.shell("unset {settings:name}", settings=[f"RAY_{i.name}" for i in idle]),),
         ),
     )

@@ -416,9 +416,9 @@ def _headline(function: str, kind: str, group: _SameError) -> str:
 
 
 def _subject(function: str, group: _SameError) -> str:
-    """`Task load`, `Actor method Trainer.step`, `3 calls of load`."""
+    """`Task load`, `Actor method Trainer.step`, `3 calls to load`."""
     if group.count > 1:
-        return f"{group.count} calls of {function}"
+        return f"{group.count} calls to {function}"
     if not group.all[0].failure.is_remote:
         return "The training function" if " " in function else f"The function {function}"
     is_method = function.replace(".", "").isidentifier() and "." in function
@@ -657,7 +657,7 @@ EXAMPLES: tuple[Example, ...] = (
         _RAISED * 3 + _BY_INPUT,
         logs=QUIET_LOGS,
         says=(
-            "3 calls of load_shard raised KeyError: 'price'",
+            "3 calls to load_shard raised KeyError: 'price'",
             "column_mean (shards.py:40)",
             "report",
         ),
@@ -763,7 +763,7 @@ EXAMPLES: tuple[Example, ...] = (
             + "".join(f"[rank0]: {line}\n" for line in (_TRACEBACK + _FRAMES).splitlines())
         },
         roots=("task-exception",),
-        says=("2 calls of RayWorkerWrapper.load_model raised KeyError: 'price'",),
+        says=("2 calls to RayWorkerWrapper.load_model raised KeyError: 'price'",),
     ),
     Example(
         "a program that writes about vLLM's message, above a traceback that it survives",

@@ -189,7 +189,7 @@ def _slower_than_peers(case: Case, worker: calls.Worker) -> _Hung | None:
         return None
     shows = (
         f"{worker.label} answered {evidence.many(worker.done, 'call')} in {_seconds(worker.mean)} each on average, and "
-        f"has been running the next one for at least {worker.unmoved:.0f} s"
+        f"has been running the next one for at least {lasted:.0f} s"
     )
     return _Hung(
         worker.name, worker.pid, (Link(worker.event, shows),), lasted, worker.done, worker.mean

@@ -40,6 +40,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, OUTPUT
+from raydoctor.cluster import resources
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link
@@ -203,8 +204,9 @@ def _waiting(waited: list[Event]) -> Finding:
 def _headline(case: Case, short: list[Event], timeouts: list[Event]) -> str:
     if short:
         event = short[-1]
-        needs, has = (f"{float(event[name]):g}" for name in ("required", "available"))
-        return f"Ray Train cannot start its workers: they need {needs} {event['resource']} together, and the cluster has at most {has}"
+        needs = resources.describe({event["resource"]: float(event["required"])})
+        has = f"{float(event['available']):g}"
+        return f"Ray Train cannot start its workers: they need {needs} together, and the cluster has at most {has}"
     event = timeouts[-1]
     request = train.requested(case)
     attempts = evidence.total(timeouts)
@@ -253,7 +255,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the cluster is smaller than the group, and the controller gives up",
         _ATTEMPT + _SHORT,
-        says=("they need 8 GPU together, and the cluster has at most 4",),
+        says=("they need 8 GPUs together, and the cluster has at most 4",),
     ),
     console(
         "Train V1 gives up its placement group",

@@ -93,7 +93,7 @@ def _inside_ray(left: Left) -> str:
 
 
 def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
-    labels = evidence.join_names(e.label for e in exits)
+    labels = evidence.join_names(e.noun for e in exits)
     how = f"exited because the code called {left.call}"
     if left.traceback:
         how = f"exited because of an error inside Ray: {_inside_ray(left)}"

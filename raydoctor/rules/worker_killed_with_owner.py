@@ -113,7 +113,7 @@ def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
 def _describe(owner: str, end: WorkerExit | None, kill: Event) -> str:
     """`owner, train (pid 379),`, `owner, the driver of job 1,`, or by its id."""
     if end:
-        return f"owner, {end.label},"
+        return f"owner, {end.noun},"
     if job := ids.job_of_driver(owner):
         return f"owner, the driver of job {ids.job_number(job)},"
     where = "owner's node" if "node" in kill["why"] else "owner"

@@ -118,13 +118,15 @@ def _belongs(exit_: WorkerExit, before: WorkerExit) -> bool:
 def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     exits = [exit_ for exit_, _ in together]
     left = together[0][1]
-    subject = ended.workers(exits, f" of one node, within {_span(exits)},")
+    several = len(exits) > 1
+    subject = ended.workers(exits, " of one node")
+    within = f" within {_span(exits)}" if several else ""
     crashed = evidence.attempts_covered(case, exits)
     doubtful = not crashed and _may_be_tear_down(case, exits)
     known = "raylet-out" in case.roles and not doubtful
     sender = "a process outside Ray" if known else "an unknown process"
-    labels = evidence.join_names(e.label for e in exits)
-    links = [Link(left.event, f"a SIGTERM ended {labels} ({_ruled_out(known)})")]
+    labels = evidence.join_names(e.noun for e in exits)
+    links = [Link(left.event, f"a SIGTERM ended {labels}, and {_ruled_out(known)}")]
     links += [
         link
         for exit_ in exits[:3]
@@ -133,7 +135,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     ]
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{subject} got a SIGTERM from {sender}",
+        f"{subject} got a SIGTERM from {sender}{within}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=_node(case, exits[-1]) if known else _suspects(case, exits),
@@ -169,7 +171,7 @@ def _span(exits: list[WorkerExit]) -> str:
 def _ruled_out(known: bool) -> str:
     if not known:
         return "the capture does not show whether Ray sent it"
-    return "the raylet records no owner, job or node that ended before"
+    return "the raylet records no earlier end of its owner, job or node"
 
 
 def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:

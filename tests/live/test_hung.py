@@ -730,7 +730,7 @@ def test_a_driver_that_waits_for_a_placement_group(
     assert (len(found.groups), len(found.early)) == counts
     for each in (*(g.first for g in found.groups), *found.early):
         assert each.kind == "placement-group"
-        assert "a bundle needs 99 CPU, and the largest node has 4 CPU" in each.summary
+        assert "a bundle needs 99 CPUs, and the largest node has 4 CPUs" in each.summary
 
 
 # ------------------------------------------------------------------ what is young, and what was not seen

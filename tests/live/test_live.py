@@ -313,7 +313,7 @@ def test_starvation_is_told_with_and_without_a_dashboard_and_then_the_gcs(idle: 
     time.sleep(12)
     told = diagnose(idle)
     assert told.roots == ["cluster-starved"]
-    assert "2 Simulator actors hold 2 of 2 CPU" in told.report["diagnoses"][0]["headline"]
+    assert "2 Simulator actors hold 2 of 2 CPUs" in told.report["diagnoses"][0]["headline"]
     # Without a dashboard: the same, by the GCS itself.
     hold(idle)
     [cluster] = [c for c in discover.clusters() if c.gcs_address == idle.address]

@@ -25,7 +25,7 @@ def worker(label: str, is_named: bool, is_actor: bool = False) -> str:
 
 
 def workers(exits: Sequence[WorkerExit], where: str = "") -> str:
-    """One worker by its label, or `3 workers` with `where` and their labels in brackets; those of one actor by their pids."""
+    """One worker by its label, or `3 workers` with `where` and then their labels; those of one actor by their pids."""
     count = evidence.deaths(exits)
     if count == 1:
         return worker(exits[0].label, bool(exits[0].names), bool(exits[0].actor))
@@ -33,7 +33,8 @@ def workers(exits: Sequence[WorkerExit], where: str = "") -> str:
     if actor and not where and all(e.actor == actor and e.pid is not None for e in exits):
         name = f"actor {exits[0].names[-1]}" if exits[0].names else "one actor"
         return f"{count} workers of {name}, one after the other (pids {text.join_names(pids, 5)}),"
-    return f"{count} workers{where} ({evidence.join_names(exit_.label for exit_ in exits)})"
+    names = evidence.join_names(exit_.label for exit_ in exits)
+    return f"{count} workers{where}, {names},"
 
 
 def retries(case: Case, exits: Sequence[WorkerExit], title: str) -> tuple[Remedy, ...]:

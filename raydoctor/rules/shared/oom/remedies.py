@@ -62,6 +62,8 @@ class Fit(NamedTuple):
     """The largest of its processes in all reports: the survivors of a kill grow on."""
     others: float
     """What everything else on the node used."""
+    allowed: float
+    """What Ray allows all processes of the node."""
     room: float
     """What is left for this function below the threshold, rounded down."""
 
@@ -81,8 +83,9 @@ class Fit(NamedTuple):
 def _fit(name: str, holders: list[MemoryUser], worst: OomReport, each: float) -> Fit:
     others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
     # Usage had reached Ray's threshold: if the report does not contain it, the default may be too high.
-    room = max(min(worst.threshold_gb, worst.used_gb) - others, 0.0)
-    return Fit(name, holders, each, others, math.floor(room * 100 + 1e-6) / 100)
+    allowed = min(worst.threshold_gb, worst.used_gb)
+    room = math.floor(max(allowed - others, 0.0) * 100 + 1e-6) / 100
+    return Fit(name, holders, each, others, allowed, room)
 
 
 def fullest(episode: Sequence[OomReport]) -> OomReport:
@@ -140,7 +143,7 @@ def _plan(fit: Fit) -> str:
     grows = f" ({gib(each)} planned for each)" if fit.most * each <= fit.room else ""
     return (
         f"the largest held {gib(fit.each)} and was still growing{grows}, and the other processes leave {gib(fit.room)} "
-        "of the memory that Ray allows"
+        f"of the {gib(fit.allowed)} that Ray allows"
     )
 
 
@@ -193,14 +196,14 @@ def _beside(worst: OomReport, name: str) -> list[MemoryUser]:
 
 
 def _left(fit: Fit, beside: list[MemoryUser]) -> str:
-    """`train (1.28 GiB) and other processes (0.92 GiB) leave 1.60 GiB of the memory that Ray allows`."""
+    """`train (1.28 GiB) and other processes (0.92 GiB) leave of the 3.80 GiB that Ray allows`."""
     named = [f"{h.function} ({gib(h.gb)})" for h in beside]
     rest = f"other processes ({gib(max(fit.others - sum(h.gb for h in beside), 0.0))})"
-    return f"{joined([*named, rest])} leave {gib(fit.room)} of the memory that Ray allows"
+    return f"{joined([*named, rest])} leave of the {gib(fit.allowed)} that Ray allows"
 
 
 def _smaller(what: str, one: str, fit: Fit, beside: list[MemoryUser]) -> str:
-    return f"Reduce the memory of {what}: {one} held {gib(fit.each)} when Ray killed it, and {_left(fit, beside)}"
+    return f"Keep {what} below {gib(fit.room)}, which is what {_left(fit, beside)}: {one} held {gib(fit.each)}"
 
 
 def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
