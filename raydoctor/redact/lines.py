@@ -30,6 +30,7 @@ def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> 
     if not (starts or state):
         return found
     order = sorted(starts)
+    judged: dict[tuple[bytes, bool], list[Span]] = {}
     at = 0 if state else _first(order, 0)
     while 0 <= at < len(block):
         end = block.find(b"\n", at)
@@ -37,7 +38,13 @@ def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> 
         line = block[at:end]
         if at and line.lstrip().startswith(b"password "):
             blocks.note_machine(block[block.rfind(b"\n", 0, at - 1) + 1 : at - 1], state)
-        found += [span.moved(at) for span in line_spans(line, state, at in shaped, depth)]
+        own = None if state else judged.get((line, at in shaped))
+        if own is None:
+            depends = bool(state)
+            own = line_spans(line, state, at in shaped, depth)
+            if not (depends or state):  # an equal line has equal spans
+                judged[line, at in shaped] = own
+        found += [span.moved(at) for span in own]
         if at and state.named and (name := blocks.name_alone(line)):
             begin = block.rfind(b"\n", 0, at - 1) + 1
             found += [s.moved(begin) for s in blocks.value_before(block[begin : at - 1], name)]

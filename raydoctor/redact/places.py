@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
@@ -362,29 +363,32 @@ _WORDS_OF_COMMANDS = tuple({word: None for place in COMMANDS for word in place.w
 def spans(line: bytes) -> Iterator[Span]:
     """Values in a secret's place."""
     lower = line.lower()
-    yield from _spans(line, PLACES, [word for word in _WORDS if word in lower], lower)
+    here = tuple([word for word in _WORDS if word in lower])
+    yield from _spans(line, lower, here, False)
     yield from sentences.spans(line, lower)
 
 
 def command_spans(line: bytes) -> Iterator[Span]:
     """Values in a secret's place on a command line."""
     lower = line.lower()
-    here = [word for word in _WORDS_OF_COMMANDS if word in lower]
-    yield from _spans(line, COMMANDS, here, lower)
+    here = tuple([word for word in _WORDS_OF_COMMANDS if word in lower])
+    yield from _spans(line, lower, here, True)
 
 
-def _spans(
-    line: bytes, places: tuple[SecretPlace, ...], words: list[bytes], lower: bytes
-) -> Iterator[Span]:
-    """Values in one of these places. `words`: the words of all places that the line contains."""
-    if not words:
-        return
-    here = frozenset(words)
-    if not _OPTION.search(lower):
-        here -= {b"-p", b"-w"}
-    for place in places:
-        if here.isdisjoint(place.words):
-            continue
+@lru_cache(maxsize=1024)
+def _possible(
+    words: tuple[bytes, ...], is_command: bool, has_option: bool
+) -> tuple[SecretPlace, ...]:
+    """The places that a line with these words can have."""
+    here = {word for word in words if has_option or word not in (b"-p", b"-w")}
+    places = COMMANDS if is_command else PLACES
+    return tuple(place for place in places if not here.isdisjoint(place.words))
+
+
+def _spans(line: bytes, lower: bytes, words: tuple[bytes, ...], is_command: bool) -> Iterator[Span]:
+    """Values in a secret's place. `words`: the words of the places that the line contains."""
+    has_option = bool(words) and bool(_OPTION.search(lower))
+    for place in _possible(words, is_command, has_option):
         for match in place.shape.finditer(line):
             value, kind = match["s"], place.kind
             if "name" in place.shape.groupindex:
