@@ -37,6 +37,8 @@ _OTHERS = ("help", "version", "completion")
 """Words that are no modules of this folder."""
 CANNOT_RUN = 2
 _INTERRUPTED = 130
+_COMPLETE = "_RAYDOCTOR_COMPLETE"
+"""The variable with which a shell asks for completions."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _HELP = """Turn a broken Ray job into its cause, the evidence and the fix.
@@ -142,8 +144,8 @@ def _finish(arguments: list[str], invoke: Callable[[list[str]], int]) -> int:
 def _invoke(arguments: list[str]) -> int:
     if arguments[:1] == ["completion"] or arguments == ["help", "completion"]:
         return _completion(arguments[1:])
-    if os.environ.get("_RAYDOCTOR_COMPLETE"):
-        _completed().main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
+    if os.environ.get(_COMPLETE):
+        return _complete(os.environ[_COMPLETE].removesuffix("_complete"))
     arguments = with_default(arguments)
     # Only the requested command is imported; the general help needs all of them.
     called = [arguments[0]] if arguments[0] in names() else names()
@@ -169,7 +171,31 @@ def _completion(words: list[str]) -> int:
         "zsh"
     ]:  # a bare zsh has no completions; -i: without those that another user could write
         click.echo("(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }")
-    click.echo(made(_group([]), {}, "raydoctor", "_RAYDOCTOR_COMPLETE").source())
+    click.echo(made(_group([]), {}, "raydoctor", _COMPLETE).source())
+    return 0
+
+
+def _complete(shell: str) -> int:
+    """Print the completions of the word before the cursor, which the shell passes in its environment.
+
+    `--format=h` is one word for fish and zsh, whose completions replace it whole, and three for bash.
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    if made is None:
+        return CANNOT_RUN
+    completer = made(_completed(), {}, "raydoctor", _COMPLETE)
+    words, word = completer.get_completion_args()
+    option, equals, value = word.partition("=")
+    is_joined = bool(equals) and option.startswith("--")
+    if is_joined:
+        words, word = [*words, option], value
+    elif words[-1:] == ["="]:
+        words = words[:-1]
+    for item in completer.get_completions(words, "" if word == "=" else word):
+        item.value = f"{option}={item.value}" if is_joined else item.value
+        click.echo(completer.format_completion(item))
     return 0
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -65,19 +67,22 @@ def test_running_tasks_are_completed_and_hostile_names_are_not(workers: None) ->
 
 def completed(words: str) -> list[str]:
     environment = {
-        **os.environ,
         "_RAYDOCTOR_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
     }
+    return [line.partition(",")[2] for line in replies(environment).splitlines()]
+
+
+def replies(environment: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "raydoctor"],
-        env=environment,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -88,13 +93,50 @@ def completed(words: str) -> list[str]:
         ("/tmp --fail", ["--fail-on"]),
         ("--format jun", ["junit"]),
         ("--format json --driver-l", ["--driver-log"]),
-        ("hung --driver-l", [""]),
+        ("hung --driver-l", []),
         ("completion ba", ["bash"]),
         ("help diag", ["diagnose"]),
     ],
 )
 def test_options_are_completed_without_a_command_as_well(words: str, expected: list[str]) -> None:
     assert completed(f"raydoctor {words}") == expected
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "word", "expected"),
+    [
+        ("bash", "raydoctor --format = jun", "3", "plain,junit"),
+        ("bash", "raydoctor --format =", "2", "plain,text"),
+        ("zsh", "raydoctor diagnose --format=jun", "2", "plain\n--format=junit\n_"),
+        ("fish", "raydoctor --format=jun", "--format=jun", "plain,--format=junit"),
+        ("fish", "raydoctor hung --format=j", "--format=j", "plain,--format=json"),
+        ("fish", "raydoctor --format jun", "jun", "plain,junit"),
+    ],
+)
+def test_the_value_behind_an_equals_sign_is_completed(
+    shell: str, words: str, word: str, expected: str
+) -> None:
+    environment = {
+        "_RAYDOCTOR_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": word,
+    }
+    assert replies(environment).startswith(f"{expected}\n")
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_completes_the_value_behind_an_equals_sign(tmp_path: Path) -> None:
+    program = tmp_path / "raydoctor"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m raydoctor "$@"\n')
+    program.chmod(0o700)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", "raydoctor completion fish | source; complete -C 'raydoctor --format=jun'"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "--format=junit\n"
 
 
 def test_commands_and_rules_are_completed() -> None:
