@@ -222,12 +222,67 @@ def test_no_alert_fires_without_a_cluster(tmp_path: Path) -> None:
         assert promtool(tmp_path, name, {}, False) == ""
 
 
+DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
+COLUMNS = 24
+"""Of Grafana's grid."""
+
+
+def test_the_dashboard_has_the_fields_of_grafanas_classic_model() -> None:
+    """As Grafana's documentation of the dashboard JSON model describes them."""
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", DASHBOARD["uid"])
+    assert DASHBOARD["title"]
+    assert DASHBOARD["schemaVersion"] >= 36, "the first with references to data sources by uid"
+    assert {"from", "to"} == set(DASHBOARD["time"])
+    assert "id" not in DASHBOARD, "Grafana gives it, and refuses one of another server"
+    variables = {each["name"] for each in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD["panels"])))
+    assert {name for name in used if not name.startswith("__")} == variables == {"datasource"}
+    for panel in DASHBOARD["panels"]:
+        title = panel["title"]
+        assert panel["type"] == "timeseries", title
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, title
+        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}, title
+        assert panel["fieldConfig"]["defaults"]["unit"] in ("short", "bytes", "percentunit"), title
+        targets = [target["refId"] for target in panel["targets"]]
+        assert targets == list("ABCD"[: len(targets)]), title
+        assert all(target["expr"] and target["legendFormat"] for target in panel["targets"]), title
+
+
+def test_no_panel_covers_another() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] >= 0 <= place["y"]
+        assert place["x"] + place["w"] <= COLUMNS, panel["title"]
+        cells = {
+            (place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])
+        }
+        assert cells
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
+    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    recorded = [
+        {"record": f"query:{n}", "expr": query.replace("$__rate_interval", "5m")}
+        for n, query in enumerate(queries)
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(queries)} rules found" in done.stdout
+
+
 def test_the_dashboard_shows_metrics_that_exist() -> None:
-    dashboard = json.loads((FOLDER / "dashboard.json").read_text())
     known = set(re.findall(r"ray\w+", (FOLDER / "alerts.yml").read_text()))
-    ids = [panel["id"] for panel in dashboard["panels"]]
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids)) >= 8
-    for panel in dashboard["panels"]:
+    for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             names = set(re.findall(r"\b(?:ray|raydoctor)_\w+", target["expr"]))
             assert names, panel["title"]
