@@ -288,7 +288,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         return None
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
-    is_known = is_certain and not _is_passed_on(raised)
+    is_known = is_certain and (bool(raised.type) or _is_start_up(raised))
     if any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_known):
         return None
     if _is_retried(case, ending):
@@ -309,18 +309,6 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
-    )
-
-
-def _is_passed_on(raised: Raised) -> bool:
-    """Whether a traceback that is cut off ends in a wait for Ray, which then raises the error of something else."""
-    last = raised.frames[-1] if raised.frames else None
-    if raised.type or last is None:
-        return False
-    return (
-        "ray.get(" in last.code
-        or "/site-packages/ray/" in last.file
-        or "/ray/python/ray/" in last.file
     )
 
 

@@ -6,13 +6,18 @@ WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 60002
 are taking the entire process down.` and SIGABRT: Ray sees workers that end suddenly. Or an exception:
 `torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited or there was a network
 error`. vLLM also prints `RuntimeError: NCCL error: …`. On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function
-error: hcclCommInitRootInfoConfig(…), error code is 7`.
+error: hcclCommInitRootInfoConfig(…), error code is 7`. Two ranks on one GPU end with `ncclInvalidUsage` and `Duplicate GPU
+detected : rank 1 and rank 0 both on CUDA device 4000`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
 another branch never joins. After ten minutes the *other* ranks report the timeout. So inspect the rank that does not
 report or is behind (a lower `SeqNum`), not those that report. NCCL errors at the start are usually network problems:
 the wrong interface, a firewall, too little `/dev/shm`.
+
+Two ranks share a GPU if there are more ranks than GPUs, if a rank does not select its device (`torch.cuda.set_device`), or
+if Ray does not set `CUDA_VISIBLE_DEVICES` (`RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES`). NCCL compares the host's name and
+boot id with the GPU's PCI bus: it mistakes cloned machines for one, unless `NCCL_HOSTID` differs between them.
 
 ## Confirm
 - Which rank did not report? Read its `worker-*.err`, and its stack (`py-spy dump`) while the others wait.
@@ -22,7 +27,7 @@ the wrong interface, a firewall, too little `/dev/shm`.
 ## Fix
 Fix the rank that did not join. If the work before a collective operation legitimately takes longer, raise the timeout:
 `TorchConfig(timeout_s=…)`. For network errors, set
-`NCCL_SOCKET_IFNAME` to the interface between the nodes, as `ip -br addr` prints it.
+`NCCL_SOCKET_IFNAME` to the interface between the nodes, as `ip -br addr` prints it. Give each rank a GPU of its own.
 
 ## Not this when
 A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
@@ -137,16 +142,18 @@ PRINTED = (
         OUTPUT,
         "cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)",
     ),
-    Signal(
-        "nccl.error",
-        "Duplicate GPU detected ",
-        r"(?:^|\] [\w./-]{1,100}:\d{1,6} |\] )(?P<type>NCCL WARN) (?P<what>Duplicate GPU detected : rank \d{1,9} and rank \d{1,9} both on CUDA "
-        r"device [0-9a-f]{1,16})",
-        OUTPUT,
-        "gpu-3:29881:30401 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0 both on CUDA device 1000",
-    ),
 )
 """The last ones are lines within the exception's text (`NCCLUtils.cpp` of torch): a console may have lost its beginning."""
+DUPLICATE = Signal(
+    "nccl.duplicate",
+    "Duplicate GPU detected ",
+    r"(?:^(?:E +)?|^.{0,200}\bNCCL WARN )Duplicate GPU detected : rank (?P<rank>\d{1,9}) and rank (?P<other>\d{1,9}) both on CUDA "
+    r"device (?P<device>[0-9a-f]{1,16})",
+    OUTPUT,
+    "gpu-3:29881:30401 [0] init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0 both on CUDA device 1000",
+    fold=("rank", "other"),
+)
+"""NCCL logs it, and torch repeats it as the last line of its exception. The device is the GPU's PCI bus in hexadecimal."""
 
 
 class _Report(NamedTuple):
@@ -164,7 +171,7 @@ class _Report(NamedTuple):
     rank=29,
     explains=("collective", "process", "task-error", "worker"),
     caused_by=("process", "task-error", "worker"),
-    looks_for=(WATCHDOG, PROGRESS, *PRINTED, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+    looks_for=(WATCHDOG, PROGRESS, *PRINTED, DUPLICATE, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:
     """One finding for the timeouts, and one per place for the exceptions.
@@ -182,7 +189,7 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
             raised.setdefault(error_entity(seen).value, []).append(seen)
     for seen_alike in raised.values():
         yield _error(case, seen_alike)
-    printed = case.of(PRINTED[0].kind)
+    printed = case.of(PRINTED[0].kind, DUPLICATE.kind)
     if printed and is_console and not reports and not raised:
         yield _printed(case, printed)
 
@@ -329,13 +336,13 @@ def _printed(case: Case, events: list[Event]) -> Finding:
     where = f" in {len(processes)} processes" if len(processes) > 1 else ""
     gone = any(text in first["what"] for text in _PEER_GONE)
     library, words = _library(first["what"])
+    shared = case.of(DUPLICATE.kind)
+    what = f": {words[:_LONGEST]}" if words else ""
     return Finding(
-        f"{library} failed{where}: {words[:_LONGEST]}",
+        _shared_gpu(shared) if shared else f"{library} failed{where}{what}",
         (
-            Link(
-                first,
-                f"a rank {'logged' if first['type'] == 'NCCL WARN' else 'raised'} {first['type']}",
-            ),
+            *(Link(e, f"a rank raised {e['type']}") for e in events[:1] if e["type"]),
+            *_shared_links(shared),
         ),
         caused_by=evidence.exit_entities(case.exits) if gone else (),
         severity="warning" if evidence.goes_on(case, events[-1]) else None,
@@ -343,7 +350,7 @@ def _printed(case: Case, events: list[Event]) -> Finding:
             Subject("worker", None, None, pid) for _, pid in sorted(processes, key=str) if pid
         )[:10],
         count=len(processes),
-        remedies=(_ascend(),) if library == "HCCL" else tuple(_remedies(0, [])),
+        remedies=_repairs(library, shared),
         covers=tuple(events),
     )
 
@@ -356,20 +363,55 @@ def _error(case: Case, seen: list[Printed]) -> Finding:
     where = failure.function if len(seen) == 1 else f"{len(seen)} × {failure.function}"
     gone = any(text in what for text in _PEER_GONE)
     causes = [e for exit_ in case.exits for e in exit_.entities] if gone else []
+    shared = case.of(DUPLICATE.kind)
     return Finding(
-        f"{library} failed in {where}: {detail[:_LONGEST]}",
+        _shared_gpu(shared) if shared else f"{library} failed in {where}: {detail[:_LONGEST]}",
         (
             Link(
                 seen[0].event,
                 f"{failure.function} raised {failure.raised.name if failure.raised else 'the error'}",
             ),
+            *_shared_links(shared),
         ),
         explains=(error_entity(seen[0]),),
         caused_by=tuple(causes),
         subjects=(Subject("task", None, failure.function, failure.pid),),
         count=max(1, evidence.total([s.event for s in seen])),
-        remedies=(_ascend(),) if library == "HCCL" else tuple(_remedies(0, [])),
-        covers=(*(e for s in seen for e in s.records), *case.of(PRINTED[0].kind)),
+        remedies=_repairs(library, shared),
+        covers=(*(e for s in seen for e in s.records), *case.of(PRINTED[0].kind), *shared),
+    )
+
+
+def _shared_gpu(shared: Sequence[Event]) -> str:
+    first = shared[0]
+    more = " (and other ranks)" if len({(e["rank"], e["other"]) for e in shared}) > 1 else ""
+    return (
+        f"NCCL could not start because ranks {first['rank']} and {first['other']} use the same GPU "
+        f"(CUDA device {first['device']}){more}"
+    )
+
+
+def _shared_links(shared: Sequence[Event]) -> Iterator[Link]:
+    for event in shared[:2]:
+        yield Link(event, f"ranks {event['rank']} and {event['other']} have the same GPU")
+
+
+def _repairs(library: str, shared: Sequence[Event]) -> tuple[Remedy, ...]:
+    if shared:
+        return (_own_gpu(),)
+    return (_ascend(),) if library == "HCCL" else tuple(_remedies(0, []))
+
+
+def _own_gpu() -> Remedy:
+    return Remedy(
+        "Give each rank a GPU of its own",
+        (
+            "nvidia-smi -L   # on each node: are there at least as many GPUs as ranks?",
+            'print(ray.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES"))   # in each rank: no GPU may occur twice',
+            "unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES   # before `ray start` on each node, unless each rank calls torch.cuda.set_device()",
+        ),
+        risk="disruptive",
+        doc=_DOC,
     )
 
 
@@ -575,8 +617,29 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "two ranks were started on the same GPU",
-        f"(Trainer pid=29881, ip=10.0.0.3) {PRINTED[-1].sample}\n",
-        says=("Duplicate GPU detected : rank 2 and rank 0",),
+        f"(Trainer pid=29881, ip=10.0.0.3) {DUPLICATE.sample}\n",
+        says=(
+            "ranks 2 and 0 use the same GPU (CUDA device 1000)",
+            "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
+        ),
+    ),
+    console(
+        "two ranks have the same GPU, and only the last line of torch's exception is left above the driver's wait",
+        "(main_task pid=7) Duplicate GPU detected : rank 5 and rank 6 both on CUDA device 80\nTraceback (most recent call last):\n"
+        '  File "/app/train.py", line 21, in <module>\n    main()\n  File "/app/train.py", line 10, in main\n    ray.get(ref)\n'
+        '  File "/venv/lib/python3.12/site-packages/ray/_private/client_mode_hook.py", line 103, in wrapper\n',
+        says=("ranks 5 and 6 use the same GPU (CUDA device 80)",),
+    ),
+    console(
+        "a method of an actor raises because two ranks have the same GPU",
+        _RAISED.replace("unhandled system error", "invalid usage").partition("ncclSystemError")[0]
+        + "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+        "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000\n",
+        says=("ranks 1 and 0 use the same GPU", "nvidia-smi -L"),
+    ),
+    console(
+        "a program explains the message that it avoids",
+        "step 1: with LOCAL_RANK set, NCCL does not print Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000\nstep 2\n",
     ),
     console(
         "a launcher tells how it avoids two ranks on a GPU",
