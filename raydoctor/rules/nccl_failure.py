@@ -408,7 +408,7 @@ def _own_gpu() -> Remedy:
         (
             "nvidia-smi -L   # on each node: are there at least as many GPUs as ranks?",
             'print(ray.get_gpu_ids(), os.environ.get("CUDA_VISIBLE_DEVICES"))   # in each rank: no GPU may occur twice',
-            "unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES   # before `ray start` on each node, unless each rank calls torch.cuda.set_device()",
+            "unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES   # before ray start on each node, unless each rank selects its device itself",
         ),
         risk="disruptive",
         doc=_DOC,

@@ -411,7 +411,6 @@ EXAMPLES: tuple[Example, ...] = (
         "only Ray's count is left, above the start of the driver's traceback",
         f"step 7\n(raylet) [2026-11-21 07:55:02,117 E 77 77] (raylet) node_manager.cc:3069: {OOM_SUMMARY.sample}\n"
         'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    main()\n',
-        roots=("ray-oom-kill", "job-failed"),
         says=("killed 1 worker",),
     ),
     console(
