@@ -18,6 +18,7 @@ from raydoctor.capture.open import Capture
 from raydoctor.case.case import Case, order
 from raydoctor.case.rule import Signal
 from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, slurm, stacks, structured
@@ -51,6 +52,8 @@ _NAMED = frozenset(
     )
 )
 """Kinds of events about workers whose tasks matter to a diagnosis."""
+
+_FAILED_IN = pattern(r"ray::[^\n]{1,300}?\(\) \(pid=(?P<pid>\d{1,9}),")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     dead = _dead(events)
     names = {worker: ran for other in others for worker, ran in other.names.items()}
     names = {worker: ran for worker, ran in names.items() if worker in dead}
-    names.update(_names(_outputs(files, dead)))
+    names.update(_names(_outputs(files, dead | _raised_in(events, files))))
     endings = in_order(ending.read(files, own.gaps)) + [
         e for other in others for e in other.endings
     ]
@@ -123,7 +126,7 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     own = _read(capture, list(signals))
     own.events += in_order(dumps.read(files, own.events, own.clock, own.gaps))
     endings = in_order(ending.read(files, own.gaps))
-    names = _names(_outputs(files, _dead(own.events)))
+    names = _names(_outputs(files, _dead(own.events) | _raised_in(own.events, files)))
     names.update(_names(islice(_outputs(files), _MOST_NAMES)))
     return NodeReading(
         tuple(sorted(own.events, key=order)),
@@ -276,6 +279,21 @@ def _dead(events: Iterable[Event]) -> set[str]:
         if event.kind in _NAMED
         for e in event.entities
         if e.kind == "worker"
+    }
+
+
+def _raised_in(events: Iterable[Event], sources: Iterable[Source]) -> set[str]:
+    """Workers whose tasks raised an exception: an earlier task may have left something behind."""
+    pids = {
+        int(found["pid"])
+        for event in events
+        if event.kind in ("driver.exception", "task.error_text")
+        and (found := _FAILED_IN.search(event.message))
+    }
+    return {
+        source.entities[0].value
+        for source in sources
+        if source.role == "worker-out" and source.entities and source.pid in pids
     }
 
 

@@ -54,7 +54,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import constructors
-from raydoctor.rules.shared.setup import imports
+from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import ERROR_TEXT, error_entity
 from raydoctor.rules.shared.traceback import Raised, parse
 
@@ -153,6 +153,7 @@ class _Failure:
     caused_by=("actor", "disk", "task-error"),
     daemons_record=True,
     looks_for=(
+        *misuse.SIGNALS,
         WORKER_EXIT,
         ACTOR_FAILED,
         RAY_EXCEPTION,
@@ -267,7 +268,7 @@ def _finding(case: Case, failures: list[_Failure], known: dict[int, Entity]) -> 
             for f in failures[:10]
         ),
         count=len(failures),
-        remedies=_remedies(failures[0]),
+        remedies=_remedies(case, failures[0]),
         covers=(*events, *_wrappers(case, events)),
     )
 
@@ -351,10 +352,10 @@ def _causes(failures: list[_Failure]) -> tuple[Entity, ...]:
     return tuple(sorted(found))
 
 
-def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
+def _remedies(case: Case, failure: _Failure) -> tuple[Remedy, ...]:
     raised, name = failure.raised, failure.name or "the actor"
-    if install := imports.remedy(raised):
-        return (install,)
+    if known := imports.remedy(raised) or misuse.in_worker(case, raised):
+        return (known,)
     place = raised.place if raised else None
     where = f" at {place.file}:{place.line}" if place else ""
     fix = f"Fix the code, or its input, that makes __init__ raise {raised.name if raised else 'the exception'}{where}"

@@ -50,6 +50,7 @@ from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.failures import exception_at_end, is_certain_end, program
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.setup import misuse
 from raydoctor.rules.shared.task_error import RETRIED
 from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, parse
 
@@ -464,6 +465,8 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
         )
     elif raised.name == "ModuleNotFoundError" and (module := _MODULE.search(raised.message)):
         yield _install(module["name"], module["extra"])
+    elif misused := misuse.in_driver(raised):
+        yield misused
     elif place := _place(raised):
         if place.is_user_code:
             in_function = place.function not in ("", "<module>")

@@ -38,6 +38,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, OUTPUT, RAY_EXCEPTION, TRACEBACKS
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data, train
@@ -47,7 +48,7 @@ from raydoctor.rules.shared.failures import METHOD_FAILED, failures, is_recorded
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling
-from raydoctor.rules.shared.setup import imports
+from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import (
     MORE_FILES,
     OUT_OF_FILES,
@@ -64,6 +65,9 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
+_EXISTS = pattern(
+    r"\b(?:File exists|FileExistsError|already exists|[Dd]uplicate|UNIQUE constraint)\b"
+)
 _NO_MODULE = Signal(
     "task.no_module", "No module named ",
     r"^(?:ModuleNotFoundError|ImportError): No module named '(?P<module>[\w.]{1,200})'\s*$", DRIVER,
@@ -106,7 +110,7 @@ _PASSING = (
     rank=50,
     explains=("task-error",),
     caused_by=("disk",),
-    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, *_RECREATIONS),
+    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, *_RECREATIONS, *misuse.SIGNALS),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
@@ -126,7 +130,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
         groups.setdefault((failure.function, kind, str(place or "")), _SameError()).add(seen)
     for (function, kind, _), group in groups.items():
         if group.is_failure:
-            yield _finding(function, kind, group)
+            yield _finding(case, function, kind, group, _attempts_before(groups, function, kind))
     if not groups:
         yield from map(_of_cut, cut.values())
         yield from _missing_modules(case)
@@ -387,22 +391,54 @@ def _total(seen: Iterable[Printed]) -> int:
 # ---------------------------------------------------------------- finding
 
 
-def _finding(function: str, kind: str, group: _SameError) -> Finding:
+def _attempts_before(
+    groups: dict[tuple[str, str, str], _SameError], function: str, kind: str
+) -> list[Printed]:
+    """Attempts of this function that raised another exception, after which Ray ran it again."""
+    others = (
+        group for (name, other, _), group in groups.items() if name == function and other != kind
+    )
+    return [seen for group in others if not group.is_failure for seen in group.retried]
+
+
+def _finding(
+    case: Case, function: str, kind: str, group: _SameError, before: list[Printed]
+) -> Finding:
+    """`before`: attempts that raised another exception."""
     best = group.all[0]
+    misused = misuse.in_worker(case, best.failure.raised)
+    advice = (
+        *((_repeatable(function, before[0]),) if before and _finds_remains(best) else ()),
+        *((misused,) if misused else ()),
+        *_left_behind(case, function, best.failure),
+        *_remedies(
+            function,
+            kind,
+            best.failure,
+            is_known=bool(misused),
+            is_retried=bool(before or group.retried),
+        ),
+    )
     return Finding(
-        _headline(function, kind, group),
-        tuple(_links(function, kind, group)),
-        explains=(error_entity(best),),
+        _headline(function, kind, group, before),
+        (
+            *_links(function, kind, group),
+            *(
+                Link(seen.event, f"an attempt before raised {seen.failure.raised}")
+                for seen in before[:1]
+            ),
+        ),
+        explains=(error_entity(best), *(error_entity(seen) for seen in before)),
         caused_by=(FULL,) if NO_SPACE in str(best.failure.raised) else (),
         subjects=(Subject("task", None, function, best.failure.pid),),
         count=group.count,
         severity="warning" if best in group.recorded else None,
-        remedies=(*_remedies(function, kind, best.failure), *_rebuild(kind, group)),
-        covers=tuple(_records(group)),
+        remedies=(*advice, *_rebuild(kind, group)),
+        covers=(*_records(group), *(event for seen in before for event in seen.records)),
     )
 
 
-def _headline(function: str, kind: str, group: _SameError) -> str:
+def _headline(function: str, kind: str, group: _SameError, before: list[Printed]) -> str:
     best = group.all[0].failure
     raised = str(best.raised) if best.raised else kind
     text = f"{_subject(function, group)} raised {_cut(raised)}{_where(function, best)}{_from(function, best)}"
@@ -410,7 +446,9 @@ def _headline(function: str, kind: str, group: _SameError) -> str:
         text += f", so {evidence.join_names(group.dependants)} failed as well"
     if group.unhandled and not group.raised:
         text += ", and the program never fetched the result with ray.get"
-    if group.retried:
+    if before:
+        text += f" when Ray retried it after {_cut(str(before[0].failure.raised or 'another exception'))}"
+    elif group.retried:
         text += f", and Ray retried it {_times(len(group.retried))}"
     return text
 
@@ -510,15 +548,19 @@ def _records(group: _SameError) -> Iterator[Event]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy]:
+def _remedies(
+    function: str, kind: str, failure: TaskFailure, *, is_known: bool, is_retried: bool
+) -> Iterator[Remedy]:
+    """`is_known`: a property of Ray leads to the exception, and its remedy comes first."""
     place = failure.raised.place if failure.raised else None
     if install := imports.remedy(failure.raised):
         yield install
         return
     is_task = failure.is_remote and "." not in function
-    if kind in _PASSING and is_task:
+    if kind in _PASSING and is_task and not is_retried:
         yield Remedy(
-            f"Make Ray retry {function} when it raises {kind}: by default Ray retries only lost workers",
+            f"Make Ray retry {function} when it raises {kind}, if a second run does no harm: by default Ray retries "
+            "only lost workers",
             (
                 paste.python(
                     "@ray.remote(max_retries=3, retry_exceptions=[{kind:name}])   # {function}",
@@ -530,17 +572,19 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         )
     if failure.raised and OUT_OF_FILES in failure.raised.message:
         yield MORE_FILES
+    if is_known:
+        return
     alone = paste.python(
         "{function:name}._function(ARGUMENTS)   # runs it in this process. If it succeeds here, the workers have another environment, or an earlier task left something behind",
         function=function,
     )
-    where = (
-        f"{place} so that it does not raise"
-        if place and place.is_user_code
-        else f"what {function} passes to {place}: it raises"
+    what = (
+        f"what {function} passes to {place}"
+        if place and not place.is_user_code
+        else f"{place or function}"
     )
     yield Remedy(
-        f"Fix {where if place else f'{function} so that it does not raise'} {kind}",
+        f"Trace why {what} raises {kind}: the error surfaced there, but its cause may be earlier",
         (alone,) if is_task and function.isidentifier() else (),
         doc=_DOC,
     )
@@ -553,6 +597,49 @@ def _remedies(function: str, kind: str, failure: TaskFailure) -> Iterator[Remedy
         doc=_DEBUGGER_DOC,
         since=(2, 39),
     )
+
+
+def _finds_remains(seen: Printed) -> bool:
+    """Whether the exception is about something that already exists."""
+    return bool(_EXISTS.search(str(seen.failure.raised)))
+
+
+def _repeatable(function: str, before: Printed) -> Remedy:
+    """For a retry that finds what the attempt before it left behind."""
+    kind, _ = kind_and_place(before)
+    return Remedy(
+        f"Make {function} safe to run twice: Ray ran it again after {kind}, and it found what the first attempt left",
+        (
+            "os.makedirs(FOLDER, exist_ok=True)   # write to a temporary name, and rename it as the last step",
+            paste.python(
+                "{function:name}.options(max_retries=0, retry_exceptions=False).remote(ARGUMENTS)   # or run it only once",
+                function=function,
+            ),
+        ),
+        doc=_DOC,
+    )
+
+
+def _left_behind(case: Case, function: str, failure: TaskFailure) -> Iterator[Remedy]:
+    """For a signal handler that an earlier task of the worker installed: no frame above calls it."""
+    frames = [f for f in failure.raised.frames if f.is_user_code] if failure.raised else []
+    if len(frames) < 2 or frames[-1].function in frames[-2].code or not frames[-2].code:
+        return
+    if failure.raised and failure.raised.frames[-1] is not frames[-1]:
+        return
+    workers = [w for w, pid in case.ledger.pids.items() if pid == failure.pid and w in case.names]
+    names = case.names[workers[0]] if len(workers) == 1 else ()
+    earlier = [name for name in names if name != function]
+    if earlier:
+        yield Remedy(
+            f"Disarm what {evidence.join_names(earlier)} left in the worker, if {frames[-1].function} is a signal "
+            "handler: no line of the program calls it, and Ray reuses workers",
+            (
+                "signal.alarm(0)   # in a finally: of the task that set the alarm",
+                "@ray.remote(max_calls=1)   # or: each call of that task gets a worker of its own",
+            ),
+            doc=_DOC,
+        )
 
 
 def _rebuild(kind: str, group: _SameError) -> Iterator[Remedy]:
@@ -626,6 +713,22 @@ def _of_rllib(*lines: str) -> str:
     return "".join(f"(EnvRunner pid=12) {line}\n" for line in shown)
 
 
+def _surfaced(code: str, error: str, function: str = "norm") -> str:
+    """What the driver prints for a task whose line raised."""
+    return (
+        f"{_TRACEBACK}ray.exceptions.RayTaskError({error.partition(':')[0]}): ray::{function}() (pid=389, ip=10.0.0.2)\n"
+        f'  File "/app/etl.py", line 6, in {function}\n    {code}\n{error}\n'
+    )
+
+
+_UPLOADED = (
+    "2026-11-21 08:34:17,000\tINFO runtime_env_agent.py:543 -- Creating runtime env: "
+    '{"working_dir": "gcs://_ray_pkg_f4a04bdd8f69c2cf.zip"} with timeout 600 seconds.\n'
+)
+_READS = _surfaced(
+    'open("data/x.csv")', "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     console(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",
@@ -644,7 +747,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a list comprehension in a program of python -c",
         _OF_PYTHON_C,
         logs=QUIET_LOGS,
-        says=("Fix parse (‹string›:8) so that it does not raise ZeroDivisionError",),
+        says=("Trace why parse (‹string›:8) raises ZeroDivisionError",),
     ),
     console(
         "optional packages that are missing",
@@ -850,5 +953,62 @@ EXAMPLES: tuple[Example, ...] = (
         "Ray 1.x names a worker that exits",
         f"ray::Trainer.step()::Exiting (pid=390, ip=10.0.0.2)\n{_FRAMES}",
         says=("Actor method Trainer.step raised KeyError: 'price'",),
+    ),
+    console(
+        "a task changes an array that it got",
+        _surfaced("x -= x.mean()", "ValueError: output array is read-only"),
+        logs=QUIET_LOGS,
+        says=("Copy the array before changing it",),
+    ),
+    console(
+        "a task gets references in a list",
+        _surfaced(
+            "sum(x)", "TypeError: unsupported operand type(s) for +: 'int' and 'ray.ObjectRef'"
+        ),
+        logs=QUIET_LOGS,
+        says=("Fetch the references with ray.get first",),
+    ),
+    console(
+        "a variable that the driver sets after ray.init",
+        _surfaced('os.environ["token_path"]', "KeyError: 'token_path'"),
+        logs=QUIET_LOGS,
+        says=("Pass token_path to the workers", '"env_vars": {"token_path": VALUE}'),
+    ),
+    console(
+        "a key that a dictionary lacks: no environment variable",
+        _surfaced('header["token_path"]', "KeyError: 'token_path'"),
+        logs=QUIET_LOGS,
+        says=("Trace why norm (etl.py:6) raises KeyError",),
+    ),
+    console(
+        "a file of working_dir that .gitignore lists",
+        _READS,
+        logs={**QUIET_LOGS, "logs/runtime_env_agent.log": _UPLOADED},
+        says=("Make sure that Ray uploads data/x.csv", "git check-ignore -v data/x.csv"),
+    ),
+    console(
+        "a relative path without working_dir",
+        _READS,
+        logs=QUIET_LOGS,
+        says=("data/x.csv is relative to the folder in which the worker runs",),
+    ),
+    console(
+        "a retry finds what the attempt before it left behind",
+        _RETRY.replace("5 retries", "1 retries")
+        + _surfaced("os.mkdir(out)", "FileExistsError: [Errno 17] File exists: '/out'", "download"),
+        logs=QUIET_LOGS,
+        says=("when Ray retried it after ConnectionError: 503", "Make download safe to run twice"),
+    ),
+    Example(
+        "the handler of an alarm that an earlier task of the worker set",
+        {
+            "driver.log": _surfaced(
+                'time.sleep(6)\n  File "/app/etl.py", line 2, in too_late\n    raise Late("9 s")',
+                "Late: 9 s",
+            ),
+            f"logs/worker-{'5d' * 28}-01000000-389.out": ":job_id:01000000\n:task_name:quick\n:task_name:norm\n",
+            **QUIET_LOGS,
+        },
+        says=("Disarm what quick left in the worker, if too_late is a signal handler",),
     ),
 )
