@@ -165,7 +165,6 @@ IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
         "actor-queue",
         "auth",
         "block",
-        "choice-of-cluster",
         "client",
         "clock",
         "closure",
