@@ -202,8 +202,8 @@ def _headline(last: Event, address: str, reasons: list[Event]) -> str:
         return f"The server{at} answered the job client with a page instead of JSON: it is a proxy or a login, not Ray's dashboard"
     if last.kind == _NO_VERSION.kind:
         return f"The server{at} answered the job client's version check with 404: it is not the dashboard of Ray 1.9 or later"
-    what = _OTHER_PORTS.get(address.rpartition(":")[2])
-    wrong = f"; this is the port of {what}, not of the dashboard" if what else ""
+    speaks = _OTHER_PORTS.get(address.rpartition(":")[2])
+    wrong = f"; this is the port of {speaks}, not of the dashboard" if speaks else ""
     return f"No dashboard answers{at}{_why(reasons)}{wrong}"
 
 
