@@ -453,11 +453,15 @@ def _not_seen(view: _View) -> Page:
         return []
     hints = view.verbose or not view.report.diagnoses
     shown = gaps if view.verbose else gaps[:_GAPS]
-    title = "Not collected (optional)" if all(gap.optional for gap in gaps) else "Missing evidence"
-    page = [line((title, "strong")), *_gaps(shown, view.width, 2, hints)]
+    page = [line((gaps_title(gaps), "strong")), *_gaps(shown, view.width, 2, hints)]
     if len(gaps) > len(shown):
         page.append(line((f"… and {len(gaps) - len(shown)} more with -v", "dim"), indent=2))
     return [*page, ()]
+
+
+def gaps_title(gaps: Iterable[Gap]) -> str:
+    """The heading of missing evidence, which says whether the result needs it."""
+    return "Not collected (optional)" if all(gap.optional for gap in gaps) else "Missing evidence"
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:

@@ -13,7 +13,14 @@ from raydoctor.render.html import curves, timeline
 from raydoctor.render.html.document import document
 from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
 from raydoctor.render.page import MAX_WIDTH, plain
-from raydoctor.render.report import is_same_event, telling, unlisted_gaps, verdict, zone_of
+from raydoctor.render.report import (
+    gaps_title,
+    is_same_event,
+    telling,
+    unlisted_gaps,
+    verdict,
+    zone_of,
+)
 
 _FULL = 40
 """Incidents with their evidence; further ones take one row of a table each."""
@@ -45,7 +52,7 @@ def render(report: Report) -> str:
     roots = report.roots or report.diagnoses
     page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
-    is_one = len(roots) == 1
+    is_one, unlisted = len(roots) == 1, unlisted_gaps(report)
     parts = [
         _verdict(report, roots),
         section(
@@ -57,7 +64,7 @@ def render(report: Report) -> str:
         ),
         section("also", "Also found", _brief(roots[_FULL:])),
         section("unexplained", "Errors that no rule explains", _symptoms(report)),
-        section("gaps", "Missing evidence", gaps(unlisted_gaps(report))),
+        section("gaps", gaps_title(unlisted), gaps(unlisted)),
     ]
     if report.status is not None:
         shown = plain(status.section(report.status, MAX_WIDTH)).rstrip()
