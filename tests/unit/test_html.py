@@ -461,6 +461,7 @@ def test_of_several_incidents_each_has_its_headline_above_its_evidence() -> None
     headline = Page(findings(1, lambda n: (), "").diagnoses[0].headline).text
     titles = re.findall(r'<h3 id="d\d-title">(.*?)</h3>', source)
     assert [Page(title).text for title in titles] == [headline, headline]
+    assert source.count('<a href="#main">What to do') == 1, "the result has the fixes of the first"
 
 
 def test_words_to_replace_are_marked_and_named() -> None:

@@ -288,12 +288,14 @@ def _charts(report: Report) -> Iterator[Markup | None]:
 def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
     """An incident; the result has the headline and the fixes of the first one."""
     count = f"incident {number} of {total}" if total > 1 else ""
+    above = el("p", "", el("a", {"href": "#main"}, "What to do: see the top of this page"))
     title = el("h3", {"id": f"{root.id}-title"}, root.headline if total > 1 else _rule(root))
     return el(
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
         _headed(root, count) if total > 1 else None,
         title,
         remedies(root.remedies) if number > 1 else None,
+        above if number == 1 < total and root.remedies else None,
         None if total == 1 else el("h4", "", "Evidence"),
         _chain(page, root),
         *_missing(root),
