@@ -38,6 +38,7 @@ class Browser:
         self._number, self._rest, self._session = 0, b"", ""
         self.messages: list[str] = []
         self.requests: list[str] = []
+        self._is_loaded = False
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
             "sessionId"
@@ -79,6 +80,8 @@ class Browser:
                      "sessionId": self._session}
                 ).encode() + b"\0"
             )  # fmt: skip
+        elif method == "Page.loadEventFired":
+            self._is_loaded = True
         elif method == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
 
@@ -92,12 +95,11 @@ class Browser:
         )  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
+        self._is_loaded = False
         self.call("Page.navigate", url=page.as_uri())
-        while (
-            self.value("document.readyState") != "complete"
-            or self.value("location.href") != page.as_uri()
-        ):
-            pass
+        while not self._is_loaded:
+            self._note(self._read())
+        assert self.value("location.href") == page.as_uri()
 
     def value(self, expression: str) -> Any:
         """The value of an expression in the page."""

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, cast
 
@@ -87,6 +88,7 @@ PARENT = (
 @pytest.fixture
 def parent(tmp_path: Any) -> Iterator[Callable[..., psutil.Process]]:
     made: list[subprocess.Popen[bytes]] = []
+    started: list[psutil.Process] = []
 
     def start(*files: str, name: str = "") -> psutil.Process:
         words = [name or sys.executable, "-c", PARENT, *(str(tmp_path / each) for each in files)]
@@ -95,15 +97,17 @@ def parent(tmp_path: Any) -> Iterator[Callable[..., psutil.Process]]:
         with child.stdout:
             child.stdout.readline()
         made.append(child)
-        return psutil.Process(child.pid)
+        parent = psutil.Process(child.pid)
+        started.extend(parent.children())
+        return parent
 
     yield start
     for each in made:
-        if each.poll() is None:
-            for process in psutil.Process(each.pid).children(recursive=True):
-                process.kill()
         each.kill()
         each.wait()
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def running(process: psutil.Process) -> bool:
