@@ -74,6 +74,7 @@ class Page(HTMLParser):
     links: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    _level: int = 0
     _open: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -89,6 +90,12 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.counts[tag] = self.counts.get(tag, 0) + 1
+        if len(tag) == 2 and tag[0] == "h" and tag[1].isdigit():
+            if int(tag[1]) > self._level + 1:
+                self.problems.append(
+                    f"{tag} follows h{self._level}: a reader of headings misses one"
+                )
+            self._level = int(tag[1])
         if tag not in ELEMENTS:
             self.problems.append(f"element {tag}")
         names = [name for name, _ in attrs]

@@ -211,6 +211,11 @@ def test_ten_thousand_events_of_a_thousand_nodes() -> None:
     page = Page(source)
     assert page.problems == []
     assert page.text.count("988 other nodes") >= 1
+    dead = {mark.lane for mark in found.marks if mark.kind == "death"}
+    named = {lane.name for lane in found.lanes if lane.kind == "node" and lane.id in dead}
+    own = set(re.findall(r'<text class="name"[^>]*>(node [^<]*)</text>', source))
+    assert len(named) == 5
+    assert named <= own, "a node that died has a lane of its own"
     rows = re.findall(r'<tr class="find">(.*?)</tr>', source)
     assert len(rows) >= 988 + 2_900, "each node and process can be found"
     (row,) = (each for each in rows if each.startswith("<td>node 10.0.3.7</td>"))

@@ -305,7 +305,7 @@ def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
 
 
 def remedies(those: Sequence[Remedy], shown: int = 0) -> Markup | None:
-    """Fixes; those after the first `shown`, if any, are folded.
+    """Fixes; those after the first `shown`, if any, are folded: so they are in the result.
 
     The page's script adds a button to each block of lines to paste.
     """
@@ -317,7 +317,8 @@ def remedies(those: Sequence[Remedy], shown: int = 0) -> Markup | None:
         f"{_text.plural(len(rest), 'more step', 'more steps')}",
         el("ol", {"start": shown + 1}, *rest),
     )
-    return el("div", "remedies", el("h4", "", "What to do"), first, more if rest else None)
+    heading = el("h2" if shown else "h4", "", "What to do")
+    return el("div", "remedies", heading, first, more if rest else None)
 
 
 def _remedy(remedy: Remedy) -> Markup:

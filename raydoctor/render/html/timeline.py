@@ -201,7 +201,7 @@ def _with_own_lane(
     processes: Sequence[Lane], of_lane: Mapping[str, list[TimelineMark]]
 ) -> list[Lane]:
     """The processes that the incident is about, in the order of their starts."""
-    concerned = [p for p in processes if _severity(of_lane.get(p.id, ())) < 2 or _is_named(p)]
+    concerned = [p for p in processes if _severity(of_lane.get(p.id, ())) < 3 or _is_named(p)]
     best = sorted(concerned, key=lambda p: (_severity(of_lane.get(p.id, ())), p.begin or 0.0))
     kept = {id(p) for p in best[:_PROCESSES]}
     return sorted((p for p in processes if id(p) in kept), key=lambda p: (p.begin or 0.0, p.name))
@@ -212,13 +212,13 @@ def _is_named(process: Lane) -> bool:
 
 
 def _severity(marks: Iterable[TimelineMark]) -> int:
-    """0: evidence of a diagnosis, 1: a failure, 2: neither."""
-    found = 2
+    """0: evidence of a diagnosis, 1: a failure, 2: a sign of one, 3: neither."""
+    found = 3
     for each in marks:
         if each.diagnoses:
             return 0
         if each.kind in _GRAVE:
-            found = 1
+            found = min(found, 1 if each.kind in _FAILURES else 2)
     return found
 
 
