@@ -11,6 +11,8 @@ from raydoctor.redact.span import HELD, PLACEHOLDER, PLACEHOLDER_BEFORE, Span
 
 QUOTE = rb"\\{0,64}[\"']"
 """A quote, escaped as often as texts inside texts need; unlimited backslashes would take quadratic time."""
+GAP = rb"\s*(?!\s)"
+"""Blanks that a pattern gives back at once: two adjacent gaps would share them in every possible way."""
 _OPEN = rb"[^\s\"'`,;&|)\]}<>\0\\]"
 _BARE = (
     # A value without quotes ends at a blank or a closing character, unless more of the value follows: neither
@@ -33,10 +35,12 @@ _ASSIGNED = pattern(
 )
 _PAIR = pattern(
     rb"(?i)(?<![\w-])(?:name|key)" + QUOTE + rb"?\s*[:=]\s*(?:" + QUOTE + rb")?(?P<name>[\w.-]{1,200})"
-    rb"(?:" + QUOTE + rb")?\s*,?\s*(?:" + QUOTE + rb")?value" + QUOTE + rb"?\s*[:=]\s*" + VALUE
+    rb"(?:" + QUOTE + rb")?" + GAP + rb"(?:," + GAP + rb")?(?:" + QUOTE + rb")?"
+    rb"value" + QUOTE + rb"?\s*[:=]\s*" + VALUE
 )  # fmt: skip
-_PAIR_BACKWARDS = pattern(
-    rb"(?i)(?<![\w-])value" + QUOTE + rb"?\s*[:=]\s*" + VALUE + rb"\s*,\s*(?:" + QUOTE + rb")?"
+_VALUED = pattern(rb"(?i)(?<![\w-])value" + QUOTE + rb"?\s*[:=]\s*" + VALUE)
+_NAMED_AFTER = pattern(
+    rb"(?i)\s*,\s*(?:" + QUOTE + rb")?"
     rb"(?:name|key)" + QUOTE + rb"?\s*[:=]\s*(?:" + QUOTE + rb")?(?P<name>[\w.-]{1,200})"
 )
 _KEY_AFTER = pattern(rb"\s*:")
@@ -126,12 +130,22 @@ def spans(line: bytes) -> Iterator[Span]:
 
 def _pair_spans(line: bytes) -> Iterator[Span]:
     """The value in `{"name": "HF_TOKEN", "value": "X"}`, in either order."""
-    for shape in (_PAIR, _PAIR_BACKWARDS):
-        for match in shape.finditer(line):
-            kind, certain = kind_of(match["name"].decode("ascii", "replace"))
-            value = value_span(match)
-            if kind and holds(line[slice(*value)], certain):
-                yield Span(*value, kind)
+    for named in _PAIR.finditer(line):
+        yield from _of_pair(line, named["name"], value_span(named))
+    at = spent = 0
+    while valued := _VALUED.search(line, at):
+        value = value_span(valued)
+        if named_after := _NAMED_AFTER.match(line, valued.end()):
+            yield from _of_pair(line, named_after["name"], value)
+        spent += value[1] - value[0]
+        # The value may contain a pair, but each may be read only a few times.
+        at = value[0] if spent <= _MOST * len(line) else valued.end()
+
+
+def _of_pair(line: bytes, name: bytes, value: tuple[int, int]) -> Iterator[Span]:
+    kind, certain = kind_of(name.decode("ascii", "replace"))
+    if kind and holds(line[slice(*value)], certain):
+        yield Span(*value, kind)
 
 
 def _cookie_spans(line: bytes) -> Iterator[Span]:

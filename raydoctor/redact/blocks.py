@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import decode
-from raydoctor.redact.assigned import QUOTE, VALUE, value_span
+from raydoctor.redact.assigned import GAP, QUOTE, VALUE, value_span
 from raydoctor.redact.names import holds, is_plain, kind_of, looks_chosen, looks_secret
 from raydoctor.redact.span import PLACEHOLDER, Span
 
@@ -25,12 +25,21 @@ _NAME_ALONE = pattern(
 )
 _INDENT = pattern(rb"[ \t]*(?:- )*")
 _LONGEST_NAME = 250
-_ENTRY = pattern(
-    rb"[ \t]*(?:- )?[\"']?[\w./-]{1,253}[\"']?\s*:\s+(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)\s*$"
+_ENTRY = pattern(rb"[ \t]*(?:- )?[\"']?[\w./-]{1,253}[\"']?\s*:\s+(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)$")
+_ITEM = pattern(rb"[ \t]*- +(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)$")
+_WHOLE = pattern(rb"[ \t]*(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)$")
+"""These three are for lines without blanks at the end."""
+_ITEM_HEAD = (
+    rb"(?i)"
+    + GAP
+    + rb"(?:(?:[^\n]*[\s'\"=])?- )?"
+    + GAP
+    + rb"(?:\{"
+    + GAP
+    + rb")?(?:"
+    + QUOTE
+    + rb")?"
 )
-_ITEM = pattern(rb"[ \t]*- +(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)\s*$")
-_WHOLE = pattern(rb"[ \t]*(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)\s*$")
-_ITEM_HEAD = rb"(?i)\s*(?:(?:[^\n]*[\s'\"=])?- )?\{?\s*(?:" + QUOTE + rb")?"
 _IS = QUOTE + rb"?\s*[:=]\s*"
 _NAMED = pattern(
     _ITEM_HEAD + rb"(?:name|key)" + _IS + rb"(?:" + QUOTE + rb")?(?P<name>[\w.-]{1,200})"
@@ -175,9 +184,10 @@ def _inner_spans(body: bytes, state: State) -> Iterator[Span]:
         state.mode = ""
         return
     shape = {"scalar": _WHOLE, "items": _ITEM, "list": _ITEM}.get(state.mode, _ENTRY)
-    match = shape.match(body)
+    text = body.rstrip()
+    match = shape.match(text)
     if not match and state.mode == "items":
-        match = _WHOLE.match(body) if b" " not in stripped else _ENTRY.match(body)
+        match = _WHOLE.match(text) if b" " not in stripped else _ENTRY.match(text)
     if match and not PLACEHOLDER.match(match["s"]) and _is_inner(match["s"], state.mode):
         yield Span(*match.span("s"), state.kind)
 

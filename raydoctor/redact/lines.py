@@ -13,7 +13,6 @@ from raydoctor.redact.blocks import State
 from raydoctor.redact.span import Span
 from raydoctor.redact.wrapped import WrappedGroup
 
-_JSON = pattern(rb"\s*[\[{].*[\]}]\s*,?\s*$", re.DOTALL)
 _STRING = pattern(rb'"(?:[^"\\]|\\.)*"')
 _MOST_ELEMENTS = 20_000
 """A line with more NULs is neither a command line nor an environment."""
@@ -138,7 +137,7 @@ def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[
         for span, decoded in decode.coded(line) if shaped else ():
             if inner := _inner_spans(decoded, depth + 1):
                 found.append(span._replace(kind=inner[0].kind))
-    return _within_strings(line, found) if found and _JSON.match(line) else found
+    return _within_strings(line, found) if found else found
 
 
 def _element_spans(line: bytes, state: State, depth: int) -> list[Span]:
@@ -172,7 +171,9 @@ def _plain_spans(line: bytes, state: State, shaped: bool) -> Iterator[Span]:
 
 def _within_strings(line: bytes, spans: list[Span]) -> list[Span]:
     """Clip the spans of a JSON line to its strings, so that quotes and brackets remain and it stays JSON."""
-    text = line.strip().removesuffix(b",")
+    text = line.strip().removesuffix(b",").rstrip()
+    if text[:1] + text[-1:] not in (b"{}", b"[]"):
+        return spans
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -64,9 +64,14 @@ _KEYS_OF_DATA = frozenset((
 _WORD = pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
+_LONGEST = 200
+"""Characters at the end of a name that decide."""
+
+
 @lru_cache(maxsize=4096)
 def kind_of(name: str) -> tuple[str, bool]:
     """The kind of secret that a name holds (empty: none), and whether that is certain without the value."""
+    name = name[-_LONGEST:]
     words = [word.lower() for word in _WORD.findall(name)]
     if words and words[-1] in _WORDS:
         return _WORDS[words[-1]], True

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import names, sentences
-from raydoctor.redact.assigned import QUOTE
+from raydoctor.redact.assigned import GAP, QUOTE
 from raydoctor.redact.span import Span
 
 _MAYBE = rb"(?:" + QUOTE + rb")?"
@@ -126,7 +126,11 @@ PLACES: tuple[SecretPlace, ...] = (
     SecretPlace(
         "password",
         (b"htpasswd",),
-        pattern(rb"\bhtpasswd\s+(?:-\w+\s+)*-\w*b\w*\s+(?:-\w+\s+)*\S+\s+\S+\s+" + _MAYBE + _WORD),
+        pattern(
+            rb"\bhtpasswd\s+(?:-\w+\s+){0,8}-(?=\w*b)\w+\s+(?:-\w+\s+){0,8}\S+\s+\S+\s+"
+            + _MAYBE
+            + _WORD
+        ),
     ),
     SecretPlace("password", (b"%",), pattern(rb"(?<!\S)(?:-U|--user)[\s=]*[\w.\\/-]+%" + _WORD)),
     SecretPlace(
@@ -192,7 +196,9 @@ PLACES: tuple[SecretPlace, ...] = (
         "password",
         (b"auth(", b"auth=", b"auth =", b'auth"', b"auth'", b"auth\\"),
         pattern(
-            rb"(?i)\b(?:\w*auth\w*\s*=?\s*\(|\w*auth"
+            rb"(?i)auth(?:\w{0,100}"
+            + GAP
+            + rb"(?:=\s*)?\(|"
             + QUOTE
             + rb"\s*:\s*[\[(])\s*(?:user(?:name)?=)?"
             + QUOTE
