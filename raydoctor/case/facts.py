@@ -105,8 +105,9 @@ class WorkerExit:
 
     @property
     def noun(self) -> str:
-        """The label in a sentence: `train (pid 379)`, `the worker (pid 379)`, `the driver of job 1`."""
-        return self.label if self.names else f"the {self.label}"
+        """The label in a sentence: `train (pid 379)`, `the worker (pid 379)`, `worker 4f059f01`."""
+        is_id = self.pid is None and self.worker and not self.is_driver
+        return self.label if self.names or is_id else f"the {self.label}"
 
 
 @dataclass(slots=True)

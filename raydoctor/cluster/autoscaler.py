@@ -10,6 +10,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import plural
 
 AUTOSCALING_DOC = (
     "https://docs.ray.io/en/latest/cluster/vms/user-guides/configuring-autoscaling.html"
@@ -83,7 +84,7 @@ class NodeType(NamedTuple):
     """`max_workers` of the type."""
 
     def __str__(self) -> str:
-        most = f", at most {self.most}" if self.most is not None else ""
+        most = f", at most {plural(self.most, 'node')}" if self.most is not None else ""
         return f"{self.name} ({resources.describe(self.holds)}{most})"
 
 

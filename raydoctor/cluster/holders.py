@@ -34,9 +34,9 @@ class ResourceHolder(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`Simulator (pid 812)`, `placement group ranks`."""
+        """`Simulator (pid 812)`, `placement group 'ranks'`."""
         if self.kind == "placement group":
-            return f"placement group {self.name}"
+            return f"placement group '{self.name}'"
         return f"{self.name} (pid {self.pid})" if self.pid else self.name
 
     @property

@@ -167,8 +167,8 @@ def _early_waits(case: Case) -> Iterator[Gap]:
     for each in hangs.early_waits(case)[:1]:
         pid = "" if each.work.pid is None else f" (pid {each.work.pid})"
         yield Gap(
-            "whether what waits is stuck",
-            f"it has waited for less than a minute: {each.work.name}{pid} {each.summary}",
+            "whether the wait is a hang",
+            f"it has lasted less than a minute: {each.work.name}{pid} {each.summary}",
             "Look again in a minute: raydoctor hung, or repeat it with a longer raydoctor run --timeout",
         )
 

@@ -159,7 +159,7 @@ def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
 
 def _headline(labels: Sequence[str], *, alone: bool) -> str:
     """`Deadlock: A → B → A wait for each other`."""
-    how = "waits for a call of its own" if alone else "wait for each other"
+    how = "waits for a call to itself" if alone else "wait for each other"
     return f"Deadlock: {' → '.join([*labels, labels[0]])} {how}"
 
 
@@ -411,7 +411,7 @@ EXAMPLES: tuple[Example, ...] = (
                 ),
             ],
         ),
-        says=("waits for a call of its own",),
+        says=("waits for a call to itself",),
     ),
     Example(
         "live: the risk desk waits for another running call",

@@ -298,14 +298,14 @@ def _headline(failures: list[_Failure]) -> str:
 
 
 def _exception(raised: Raised | None) -> str:
-    """`ConfigError: no model in read_config (serve.py:11), from KeyError: 'model'`."""
+    """`ConfigError: no model, in read_config (serve.py:11), from KeyError: 'model'`."""
     if raised is None:
         return "an exception whose text is not in the capture"
     text = str(raised)
     if raised.is_rays_own and raised.name in ("ActorDiedError", "RayActorError"):
-        text = f"{raised.name} because an actor that it called is dead,"
-    shown = cut(text, _LONGEST)
-    shown += f" in {raised.place}" if raised.place else ""
+        text = f"{raised.name} because an actor that it called is dead"
+    shown = cut(text, _LONGEST).removesuffix(".")
+    shown += f", in {raised.place}" if raised.place else ""
     return f"{shown}, from {str(raised.first)[:_LONGEST]}" if raised.cause else shown
 
 

@@ -65,7 +65,6 @@ _CALLER = Gap(
     "Add the driver's output, and gcs_server.out of the head node.",
     optional=True,
 )
-_EITHER = ", or its creator died (only the GCS log tells which)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE, actors.BY_GROUP)
 _GROUP_REMOVED = ("ActorPlacementGroupRemoved", "TaskPlacementGroupRemoved")
 _GROUPS_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
@@ -129,7 +128,7 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
         for event in (*first.calls[:1], *first.seen[:1])
     ]
     return Finding(
-        _headline(kind, found, ends) + (_EITHER if _is_ambiguous(case, kind) else ""),
+        _headline(kind, found, ends, _is_ambiguous(case, kind)),
         tuple(links),
         explains=tuple(death.entity for death in found),
         caused_by=_creators(case) if _is_ambiguous(case, kind) else (),
@@ -171,7 +170,7 @@ def _ends(case: Case, death: Death) -> list[Event]:
     ]
 
 
-def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
+def _headline(kind: str, found: list[Death], ends: list[Event], ambiguous: bool) -> str:
     first = found[0]
     many = len(found) > 1
     subject = f"{len(found)} {first.class_name or 'unnamed'} actors" if many else _subject(first)
@@ -184,6 +183,9 @@ def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
         actors.BY_GROUP: f"{subject} {was} ended by Ray because the placement group had been removed",
     }[kind]
     they = "they were" if many else "it was"
+    if ambiguous:
+        their = "their" if many else "its"
+        end += f" or {their} creator died (only the GCS log shows which)"
     return f"{end}, but {they} still in use: {calls} failed{_later(found, ends)}"
 
 

@@ -106,7 +106,7 @@ _MEANING = (
     ("Connection reset", "its process ended while the call ran"),
     ("failed to connect", "no connection could be made"),
     ("Connection refused", "no connection could be made"),
-    ("actor was restarted", "its process ended while the call ran, and Ray restarted it"),
+    ("actor was restarted", "its process ended while the call ran (Ray restarted it)"),
 )
 
 

@@ -403,7 +403,7 @@ def _add(demand: _Demand) -> Remedy:
         for name, amount in demand.needs.items()
     }
     local = {name: demand.total(name) + amount for name, amount in more.items()}
-    return waiting.add(f"Or give the cluster more {' and '.join(demand.needs)}", more, local)
+    return waiting.add(f"Or add {resources.describe(more)} to the cluster", more, local)
 
 
 # ------------------------------------------------------------------ examples
@@ -523,7 +523,7 @@ EXAMPLES: tuple[Example, ...] = (
                 }
             ],
         ),
-        says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
+        says=("placement group 'old' holds 1 of 1 GPU", "remove_placement_group"),
     ),
     Example(
         "live: a placement group whose actors are starting holds the GPU",

@@ -160,7 +160,11 @@ def _headline(case: Case, seconds: int, actors: list[str], wanted: list[Event]) 
     subject = "an actor of the graph"
     if len(actors) == 1:
         name = case.actor(actors[0]).class_name
-        subject = f"{f'{name} ({actors[0]})' if name else f'actor {actors[0]}'}"
+        subject = (
+            f"{name} ({evidence.short(actors[0])})"
+            if name
+            else f"actor {evidence.short(actors[0])}"
+        )
     elif actors:
         subject = f"{len(actors)} actors"
     text = f"A compiled graph had no result{after}: {subject} did not answer"

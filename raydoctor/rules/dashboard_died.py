@@ -291,9 +291,7 @@ def _silent(case: Case) -> _DashboardEnd | None:
     process = running[0]
     pid, where = process.pid, f" at {asked['address']}" if asked["address"] else ""
     chain = (
-        Link(
-            asked, f"a probe of the dashboard ended after {asked['seconds']} s: {asked['outcome']}"
-        ),
+        Link(asked, f"a probe of the dashboard failed: {asked['outcome']}"),
         Link(process, f"the dashboard's process exists, in state {process['state']}"),
     )
     if stopped:

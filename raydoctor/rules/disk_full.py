@@ -128,7 +128,7 @@ def _remedies_of_program(path: str) -> tuple[Remedy, ...]:
     if path.startswith("/dev/shm/"):
         return (
             Remedy(
-                "Give the container more shared memory, which this path is in",
+                "Give the container more shared memory: this path is in it",
                 ("df -h /dev/shm", "docker run --shm-size=8g   # plus your other options, Kubernetes: an emptyDir with medium: Memory"),
                 risk="disruptive",
             ),
@@ -324,7 +324,7 @@ def _soon(case: Case, disk: RayDisk) -> Finding:
     """A disk that is nearly full, or one that holds no objects."""
     room = _live_room(disk)
     if disk.takes_objects:
-        then = f"Ray stores no objects there once another {size(disk.room)} are written (threshold {room.percent:g}%)"
+        then = f"Ray will store no objects there once another {size(disk.room)} is written (threshold {room.percent:g}%)"
     else:
         then = "it holds the session's logs, packages and sockets"
     where = store.where(case, disk.node)
@@ -348,7 +348,7 @@ def _no_files(case: Case, disk: RayDisk) -> Finding:
     )
     return Finding(
         f"The disk of {disk.path}{where} has {left} of {disk.inodes:.0f} left, so no more files can be created, although "
-        f"{size(disk.free)} are free",
+        f"{size(disk.free)} is free",
         (Link(disk.event, f"the file system has {left} of {disk.inodes:.0f} left"), *disk.links()),
         explains=(disk.entity, Entity("disk", disk.node or disk.path)),
         subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
@@ -454,7 +454,7 @@ def _threshold(room: _DiskRoom) -> tuple[Remedy, ...]:
         title = f"Restore the default threshold of {_DEFAULT_PERCENT:g}% (0.95): it was set to {room.percent:g}%"
         step = "unset RAY_local_fs_capacity_threshold   # on every node, then restart Ray. If _system_config sets local_fs_capacity_threshold, remove it there"
     elif room.free >= _ROOMY:
-        title = f"Raise the threshold: {size(room.free)} are still free"
+        title = f"Raise the threshold: {size(room.free)} is still free"
         step = "export RAY_local_fs_capacity_threshold=0.99   # on every node, before ray start, or before your program if it starts Ray"
     else:
         return ()
@@ -610,7 +610,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_QUIET,
             **sample.tables(_AT, disks=[{**_live(0.4), "inodes": 16777216, "inodes_free": 0}]),
         },
-        says=("0 inodes of 16777216 left", "600 GiB are free", "find / -xdev"),
+        says=("0 inodes of 16777216 left", "600 GiB is free", "find / -xdev"),
     ),
     Example(
         "live: Ray's disks have room, and a disk that Ray does not use is full",

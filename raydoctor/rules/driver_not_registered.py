@@ -141,16 +141,14 @@ def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
     drivers = len({e.pid for e in events})
     own, joined = _own_ray(case, first), connected_to(case, first)
     waited = first.at - own.at if own and own.at and first.at else 0.0
-    after = f", {waited:.0f} s after that Ray started," if waited >= 1 else ""
+    after = f" {waited:.0f} s after Ray started" if waited >= 1 and drivers == 1 else ""
     if own:
-        raylet = (
-            f"the raylet of the local Ray{after}" if drivers == 1 else "the raylet of their Ray"
-        )
+        raylet = "the raylet of the local Ray" if drivers == 1 else "the raylet of their Ray"
     else:
         raylet = f"the raylet of cluster {joined['address']}" if joined else "the raylet"
     subject = "The driver" if drivers == 1 else f"{drivers} drivers"
     return Finding(
-        f"{subject} could not register with {raylet} and exited: {_reason(first)}",
+        f"{subject} could not register with {raylet} and exited{after}: {_reason(first)}",
         (
             *(Link(e, "the driver starts its own Ray") for e in (own,) if e),
             *(Link(e, "the driver joins this cluster") for e in (joined,) if e and not own),
@@ -247,7 +245,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
 def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
     first = events[0]
     joined = connected_to(case, first)
-    where = f" of {joined['address']}" if joined else ""
+    where = f" at {joined['address']}" if joined else ""
     missing, waited = (
         "no raylet of the cluster runs there",
         "the driver found no raylet of the cluster on its machine",
@@ -311,7 +309,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the raylet of the local Ray closes the connection",
         _STARTED + _FAILED,
-        says=("30 s after that Ray started", "closed the connection", "num_cpus"),
+        says=("30 s after Ray started", "closed the connection", "num_cpus"),
     ),
     console(
         "the socket of the raylet is gone (2.32 and older)",
@@ -347,7 +345,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the same, as Ray 2.55 and newer report it",
         f"{_CONNECTING}{_FRAMES}{NO_NODE_INFO.sample}\n",
-        says=("not a node of the cluster of 10.0.0.2:6379", "no raylet"),
+        says=("not a node of the cluster at 10.0.0.2:6379", "no raylet"),
     ),
     console(
         "the node that the driver starts does not come up",

@@ -432,7 +432,7 @@ def _nodes_missing(case: Case, waits: list[Event], gave_up: list[Event]) -> Find
     how_many = (
         f"only {last['joined']} of {last['nodes']} nodes joined" if last else "too few nodes joined"
     )
-    end = "and it gave up" if gave_up else "and it still waits where the output ends"
+    end = "and it gave up" if gave_up else "and it was still waiting when the output ended"
     host = joined["ip"] if joined else ""
     return Finding(
         f"The head of ray symmetric-run{at} waited for its nodes: {how_many} (--min-nodes), {end}",
@@ -683,7 +683,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the head of symmetric-run waits until a batch system ends it",
         f"Head node started.\n{_CONNECTING}" + f"{_WAITS_FOR_NODES.sample}\n" * 6 + "Terminated\n",
-        says=("10.0.0.9:6379", "1 of 2 nodes", "still waits", "nc -vz 10.0.0.9 6379"),
+        says=("10.0.0.9:6379", "1 of 2 nodes", "still waiting", "nc -vz 10.0.0.9 6379"),
     ),
     console(
         "the head of symmetric-run gives up",

@@ -95,7 +95,7 @@ def _of_gcs(request: str, events: list[Event]) -> Finding:
     count = evidence.total(events)
     times = f" {count} times" if count > 1 else ""
     return Finding(
-        f"The GCS did not answer a request of the program in time{times}: {request}",
+        f"The GCS did not answer a request of the program in time{times} ({request})",
         (Link(events[0], "the request timed out"),),
         caused_by=(Entity("gcs", "gcs"), _CLUSTER),
         count=count,
@@ -262,7 +262,7 @@ EXAMPLES: tuple[Example, ...] = (
         "because the GCS server is dead or under high load .\n",
         logs=QUIET_LOGS,
         says=(
-            "The GCS did not answer a request of the program in time: getting the list of named actors",
+            "The GCS did not answer a request of the program in time (getting the list of named actors)",
         ),
     ),
     Example(

@@ -209,7 +209,8 @@ def _links(
 ) -> Iterator[Link]:
     for event in assertions[:1]:
         yield Link(
-            event, f"the check that failed on the GPU, in {evidence.total(assertions)} lines"
+            event,
+            f"the check that failed on the GPU, in {evidence.many(evidence.total(assertions), 'line')}",
         )
     for fault in faults[:2]:
         yield Link(

@@ -193,8 +193,8 @@ def _cache(events: Sequence[Event]) -> _Verdict:
     length, fits = event["length"], event["fits"]
     longest = f"at most {fits} tokens fit" if fits else "a shorter length may fit"
     return (
-        f"The KV cache for {length} tokens needs {event['needed']} GiB of GPU memory, and {event['free']} GiB are left: {longest}",
-        f"{event['needed']} GiB are needed, {event['free']} GiB are left after loading the model",
+        f"The KV cache for {length} tokens needs {event['needed']} GiB of GPU memory, but only {event['free']} GiB is left: {longest}",
+        f"{event['needed']} GiB is needed, and {event['free']} GiB is left after loading the model",
         (
             Remedy(
                 f"Limit the length of requests to {fits} tokens"
@@ -276,7 +276,7 @@ def _sglang(events: Sequence[Event]) -> _Verdict:
 
 def _unbalanced(events: Sequence[Event]) -> _Verdict:
     return (
-        "Other processes hold memory of some of the GPUs that SGLang shares a model over",
+        "Other processes hold memory of some of the GPUs over which SGLang splits a model",
         "SGLang compared the free memory of its GPUs before it loaded the model",
         (_end_leftovers(),),
     )

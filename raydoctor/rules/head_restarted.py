@@ -167,7 +167,7 @@ def _remedies(end: Event, probes: list[Event]) -> Iterator[Remedy]:
     )
     if probes:
         yield Remedy(
-            "Leave the head's processor time to Ray's daemons, so that its probes are answered",
+            "Leave CPU time on the head for Ray's daemons, so that they answer its probes",
             (paste.python('rayStartParams: {{num-cpus: "0"}}   # headGroupSpec'),),
             risk="disruptive",
             doc=kubernetes.CONFIG_DOC,

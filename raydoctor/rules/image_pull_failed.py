@@ -8,7 +8,7 @@
 ## Why
 The name or tag does not exist (a Ray version without an image for this Python or CUDA, a typing mistake), the registry
 requires a secret that the pod does not name, the registry limits anonymous pulls, or the machine cannot reach it. `no
-matching manifest` means that the image does not exist for the machine's processor.
+matching manifest` means that the image does not exist for the machine's CPU architecture.
 
 ## Confirm
 - `kubectl describe pod POD`: the event `Failed`; `docker pull IMAGE` or `crane manifest IMAGE` elsewhere.
@@ -42,7 +42,7 @@ _WAITING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 _FAILED = pattern(r"(?:Failed to pull|Back-off pulling) image [\"'](?P<image>[^\"'\s]{1,300})[\"']")
 _WHYS = (
     (pattern(r"toomanyrequests|rate limit|429 Too Many", 2), "the registry limits how often it may be pulled"),
-    (pattern(r"no matching manifest|no match for platform", 2), "there is none for the machine's processor"),
+    (pattern(r"no matching manifest|no match for platform", 2), "there is none for the machine's CPU architecture"),
     (pattern(r"no such host|i/o timeout|connection refused|dial tcp|TLS handshake|context deadline", 2), "the machine cannot reach the registry"),
     (pattern(r"x509|certificate", 2), "the registry's certificate is not accepted"),
     (pattern(r"unauthorized|denied|authorization failed|no basic auth|403 Forbidden", 2), "the registry refused access, or it does not exist"),
@@ -126,7 +126,7 @@ def _remedies(pod: Event, image: str, why: str) -> Iterator[Remedy]:
             doc=_SECRET_DOC,
         )  # fmt: skip
     yield Remedy(
-        "Check the image's name and tag, and that it exists for the machine's processor",
+        "Check the image's name and tag, and that it exists for the machine's CPU architecture",
         (
             paste.shell("docker manifest inspect {image}", image=image or "IMAGE"),
             paste.python("image: rayproject/ray:2.46.0-py311   # {place}: an image that exists", place=kubernetes.place(pod)),

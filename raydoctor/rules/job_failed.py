@@ -180,7 +180,7 @@ def _what(raised: Raised) -> str:
     place = _place(raised)
     where = f", in {place}" if place else ""
     if not raised.type:
-        return f"an exception that the console cuts off{where}"
+        return f"an exception that the console cut off{where}"
     if raised.is_rays_own:
         return f"its program got {raised.name}{where}"
     first = raised.first
@@ -314,8 +314,8 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
 
 
 def _program(raised: Raised) -> str:
-    """`The driver's own program`, or the installed command whose script the traceback begins with."""
-    return f"The command {raised.command}" if raised.command else "The driver's own program"
+    """`The driver program`, or the installed command whose script the traceback begins with."""
+    return f"The command {raised.command}" if raised.command else "The driver program"
 
 
 def _is_retried(case: Case, ending: Event) -> bool:
@@ -761,7 +761,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console that ends within the traceback",
         _prefixed("2026-11-21 10:53:18 ", _FRAMES),
-        says=("an exception that the console cuts off, in best (train.py:10)",),
+        says=("an exception that the console cut off, in best (train.py:10)",),
     ),
     console(
         "a main task that catches an exception and continues",

@@ -36,7 +36,7 @@ from raydoctor.case.facts import Job, WorkerExit
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
 from raydoctor.cluster import resources
-from raydoctor.model import paste
+from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
@@ -235,7 +235,7 @@ def _driver(case: Case, kill: Kill) -> _Victim | None:
             continue
         if outlived(case, kill, "driver", kill.pid):
             continue
-        label = f"the driver of job {job.id} (pid {kill.pid})"
+        label = f"the driver of job {ids.job_number(job.id)} (pid {kill.pid})"
         process = Entity("daemon", f"driver/{job.driver_pid}")
         owned = (Entity("job", job.id), process)
         return _Victim(kill, label, "the pid is the same", None, owned, "critical")

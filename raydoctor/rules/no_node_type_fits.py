@@ -135,7 +135,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a request for a GPU, and only CPU node types",
         {"logs/monitor.log": _CONFIG + _TWICE, **QUIET_LOGS},
         consequences=("infeasible-request",),
-        says=("1 GPU and 1 CPU", "cpu-small (4 CPUs, at most 2)"),
+        says=("1 GPU and 1 CPU", "cpu-small (4 CPUs, at most 2 nodes)"),
     ),
     Example(
         "the same message from a cluster without an autoscaler",

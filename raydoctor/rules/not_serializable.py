@@ -406,7 +406,7 @@ _BY_NAME = ("not the same object as", "not found as", "attribute lookup ", "impo
 
 def _by_name() -> Remedy:
     return Remedy(
-        "Make the name in the message lead to this very function or class: pickle stores only the name",
+        "Make the name in the message refer to this function or class itself: pickle stores only the name",
         (
             "# do not wrap or define it again under the same name. Restart the kernel of a notebook after editing a class",
             "ray.cloudpickle.register_pickle_by_value(module)   # a module that the workers cannot import",

@@ -311,7 +311,7 @@ def _cut_off(case: Case) -> Iterator[Finding]:
         if raised.type or not any(_READY.search(frame.code) for frame in raised.frames):
             continue
         yield Finding(
-            f"The program waited for a placement group in {raised.place}, and the console cuts off how the wait failed",
+            f"The program waited for a placement group in {raised.place}, and the console cut off how the wait failed",
             (Link(ending, "the program ends in the wait for the group", raised.code),),
             explains=(program(ending), Entity("waiting", "cluster")),
             severity="warning",
@@ -739,7 +739,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a paste that ends in the wait for a group",
         _CUT_OFF.format("helpers.ready()"),
         severity="warning",
-        says=("cuts off how the wait failed",),
+        says=("cut off how the wait failed",),
     ),
     console(
         "a paste that ends in a call of an actor's method of this name",

@@ -140,7 +140,7 @@ def _remedies(pod: Event) -> Iterator[Remedy]:
     place = kubernetes.place(pod)
     if found := _VOLUME.search(why):
         yield Remedy(
-            f"Raise the limit of volume {found['volume']}; /dev/shm holds Ray's object store",
+            f"Raise the limit of volume {found['volume']} (mounted at /dev/shm, it holds Ray's object store)",
             (
                 paste.python(
                     "volumes: [{{name: {volume}, emptyDir: {{medium: Memory, sizeLimit: {need}Gi}}}}]   # {place}",

@@ -122,9 +122,9 @@ def _finding(pods: Pods, taken: list[Event], machine: Event | None) -> Finding:
     what = _machine(machine)
     said = f" ({clause(why)})" if why else ""
     return Finding(
-        f"Kubernetes took {kubernetes.named(taken)} away: {what or _reason(last)}{said}",
+        f"Kubernetes removed {kubernetes.named(taken)}: {what or _reason(last)}{said}",
         (
-            *(Link(pod, "the pod was taken away") for pod in taken[:3]),
+            *(Link(pod, "the pod was removed") for pod in taken[:3]),
             *([Link(machine, what)] if machine and what else []),
         ),
         explains=tuple(dict.fromkeys(x for pod in taken for x in pods.entities(pod))),

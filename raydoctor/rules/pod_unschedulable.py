@@ -151,7 +151,7 @@ def _forbidden(case: Case) -> Iterator[Finding]:
 def _refused_remedies(refused: Event) -> Iterator[Remedy]:
     if "quota" in refused["why"] or " usage per " in refused["why"]:
         yield Remedy(
-            f"Request less in {kubernetes.place(refused)}, or let the quota of the namespace grow",
+            f"Request less in {kubernetes.place(refused)}, or raise the quota of the namespace",
             ("kubectl describe quota,limitrange -n NAMESPACE",),
             risk="disruptive",
             doc="https://kubernetes.io/docs/concepts/policy/resource-quotas/",

@@ -387,7 +387,7 @@ def _severity(case: Case, conflict: _Conflict, exits: list[WorkerExit]) -> Sever
 
 
 def _own_port(port: str) -> Remedy:
-    other = f", and not {port}" if port else ""
+    other = f" other than {port}" if port else ""
     return Remedy(
         f"Give each server on a host its own port{other}: Ray may start several replicas or actors on one node",
         (
@@ -415,7 +415,7 @@ def _remedies(conflict: _Conflict) -> Iterator[Remedy]:
         )
         return
     if conflict.first.kind in _TORCH:
-        other = f", and not {port}" if port else ""
+        other = f" other than {port}" if port else ""
         yield Remedy(
             f"Give each job on a host its own MASTER_PORT{other}",
             (
@@ -551,7 +551,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "two servers of actors use the same port of a node",
         f"(Server pid=12, ip=10.0.0.3) {HTTP.sample}\n",
-        says=("Server's HTTP server", "port 30000", "not 30000", "chooses a free port"),
+        says=("Server's HTTP server", "port 30000", "other than 30000", "chooses a free port"),
         severity="warning",
     ),
     console(

@@ -106,7 +106,7 @@ def _reports(case: Case, expression: str) -> list[Event]:
 
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
     events, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
-    names = evidence.join_names(e.label for e in exits)
+    names = evidence.join_names(e.noun for e in exits)
     lost = [
         e
         for e in exits

@@ -284,7 +284,7 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=_JOB_DOC,
         ),
         Remedy(
-            f"If it must be a Ray Client, raise the reconnection grace period above {_GRACE} s",
+            f"If the program needs Ray Client, raise the reconnection grace period above {_GRACE} s",
             ("export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600   # where the client runs",),
             doc=_DOC,
         ),

@@ -157,7 +157,8 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
         return text
     each = gib(largest(episode, name))
     spared = victims and all(name not in (v.function, v.name) for v in victims)
-    subject = f"{name}, which was not killed," if spared else name
+    were = "were" if len(holders) > 1 else "was"
+    subject = f"{name}, which {were} not killed," if spared else name
     if len(holders) > 1:
         return f"{text}: {len(holders)} × {subject} held up to {each} each"
     return f"{text}: {subject} alone held {each}"
@@ -191,8 +192,9 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
         if e.exit_type == "NODE_OUT_OF_MEMORY" and e.worker not in reported and e.node not in nodes
     ]
     if exits:
+        names, count = evidence.join_names(e.noun for e in exits), evidence.deaths(exits)
         yield Finding(
-            f"Ray's memory monitor killed {evidence.many(evidence.deaths(exits), 'worker')}: {evidence.join_names(e.label for e in exits)}",
+            f"Ray's memory monitor killed {names if count == 1 else f'{count} workers: {names}'}",
             tuple(link for e in exits[:3] for link in evidence.exit_links(e, most=1)),
             explains=evidence.exit_entities(exits),
             subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
@@ -219,7 +221,7 @@ def _refused(name: str, events: list[Event]) -> Finding:
     held = f": pid {top['pid']} ({top['command'].strip()}) held {top['size']} GiB" if top else ""
     return Finding(
         f"Ray refused to run {evidence.many(evidence.total(events), 'task')} because {first['used']} of {first['limit']} GiB "
-        f"of the memory of node {name} were in use{held}",
+        f"of the memory of node {name} was in use{held}",
         (Link(first, f"the limit is {first['percent']}%"),),
         explains=(Entity("memory", name),),
         subjects=(Subject("node", None, name),),
@@ -248,7 +250,7 @@ def _only_raised(case: Case) -> Iterator[Finding]:
     if raised:
         yield Finding(
             "Ray's memory monitor killed a worker because its node ran low on memory",
-            (Link(raised[0], "Ray reports the kill, and the console cuts the report off"),),
+            (Link(raised[0], "Ray reports the kill, and the console cut the report off"),),
             explains=(Entity("memory", raised[0].source.path),),
             count=evidence.total(raised),
             severity="warning" if evidence.goes_on(case, raised[-1], is_line=True) else None,
@@ -334,7 +336,7 @@ EXAMPLES: tuple[Example, ...] = (
             "3 × train",
             "15.00 GiB",
             "Limit train to 1 concurrent task instead of 3",
-            "leave 14.25 GiB",
+            "Ray allows 14.25 GiB",
             "memory=",
         ),
     ),

@@ -101,7 +101,7 @@ def _remedies(job: Event) -> Iterator[Remedy]:
             doc=_DOC,
         )
     yield Remedy(
-        "Read what KubeRay and the submitter say",
+        "Read what KubeRay and the submitter report",
         (
             paste.shell("kubectl describe rayjob {name} -n {namespace}", **where),
             paste.shell("kubectl logs -n {namespace} -l job-name={name:id} --tail=50", **where),

@@ -130,7 +130,7 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
         return init, end
     if rows.number(defunct.event, "ppid") and defunct.event["parent_state"] in _STOPPED:
         again = paste.shell("kill -CONT {pid:pid}", pid=ppid)
-        return Remedy(f"Continue its parent (pid {ppid}), which is stopped", (again,)), end
+        return Remedy(f"Resume its parent (pid {ppid}), which is stopped", (again,)), end
     inspect = Remedy(
         f"Find why pid {ppid} does not wait for its child: the raylet's entry disappears when that process ends",
         (paste.shell("ps -o pid,ppid,stat,lstart,args -p {pid:pid}", pid=ppid),),

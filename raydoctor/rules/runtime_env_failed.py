@@ -229,7 +229,7 @@ EXAMPLES: tuple[Example, ...] = (
         "RuntimeEnvSetupError: Failed to set up runtime environment.\nTraceback (most recent call last):\n"
         '  File \\"/venv/site-packages/ray/_private/runtime_env/plugin.py\\", line 254, in create_for_plugin_if_needed\n'
         "    size_bytes = await plugin.create(uri)\n                 ^^^^^^^^^^^^^^^^^^^^^^\n",
-        says=("that the console cuts off, in create_for_plugin_if_needed",),
+        says=("that the console cut off, in create_for_plugin_if_needed",),
     ),
     console(
         "a conda environment that does not exist",
@@ -241,7 +241,7 @@ EXAMPLES: tuple[Example, ...] = (
         f"2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n"
         'Traceback (most recent call last):\n  File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 394, in '
         "create\n    pip_dir_bytes = await task\n",
-        says=("an error that the console cuts off, in create",),
+        says=("an error that the console cut off, in create",),
     ),
     console(
         "ray.init gets a directory that does not exist",

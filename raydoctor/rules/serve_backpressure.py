@@ -83,7 +83,8 @@ def _finding(limit: int, events: list[Event]) -> Finding:
         f" in {max(times) - min(times):.2g} s" if times and max(times) - min(times) >= 0.1 else ""
     )
     first = logged[0]
-    links = [Link(first, f"the first of {evidence.many(count, 'request')} that Serve rejected")]
+    which = "the request" if count == 1 else f"the first of {count:,} requests"
+    links = [Link(first, f"{which} that Serve rejected")]
     links += [
         Link(e, "the program got a BackPressureError")
         for e in events

@@ -177,7 +177,7 @@ def _of_build(case: Case) -> Iterator[Finding]:
         raised = _raised(first["what"]) or next((r for e in found if (r := parse(e.message))), None)
         place = f", in {raised.place}" if raised and raised.place else ""
         yield Finding(
-            f"Serve could not build the application {app}: {_cut(str(raised)) if raised else 'its code raised an exception'}{place}",
+            f"Serve could not build application '{app}': {_cut(str(raised)) if raised else 'its code raised an exception'}{place}",
             (Link(first, "the controller could not import or build the application"),),
             explains=(Entity("serve-replicas", f"{app} build"), *(program(e) for e in case.endings.values() if e.source is first.source)),
             caused_by=tuple(Entity("runtime-env", f"{f.error.kind}: {f.error.said}") for f in environments.failures(case)),
@@ -203,7 +203,7 @@ def _of_application(case: Case) -> Iterator[Finding]:
             trouble = _Trouble([Said(event, event["deployed"], listed[0], "")])
             yield replace(
                 _finding(case, trouble),
-                headline=f"Serve could not deploy the application {event['deployed']}: "
+                headline=f"Serve could not deploy application '{event['deployed']}': "
                 f"{evidence.join_names(listed)} did not become healthy",
             )  # fmt: skip
 
@@ -288,7 +288,7 @@ def _is_of(trouble: _Trouble, names: Iterable[str], at: float | None) -> bool:
 def _subject(trouble: _Trouble, count: int) -> str:
     first = trouble.first
     name = first.deployment or "a deployment"
-    app = f" (application {first.app})" if first.app else ""
+    app = f" (application '{first.app}')" if first.app else ""
     return f"{f'{count} replicas' if count > 1 else 'A replica'} of {name}{app}"
 
 
@@ -491,7 +491,7 @@ EXAMPLES: tuple[Example, ...] = (
         "serve.run fails, and the console shows nothing of the replicas",
         'Traceback (most recent call last):\n  File "/app/s.py", line 20, in <module>\n    serve.run(app)\n'
         f"{serve.DEPLOY_FAILED.sample}\n",
-        says=("could not deploy the application translation: Translator did not become healthy",),
+        says=("could not deploy application 'translation': Translator did not become healthy",),
     ),
     console(
         "the controller cannot import the application",
@@ -501,7 +501,7 @@ EXAMPLES: tuple[Example, ...] = (
                 f"WARNING 2026-11-21 10:43:01,589 controller 402 -- {serve.BUILD_FAILED.sample}"
             ).splitlines()
         ),
-        says=("could not build the application translation: ModuleNotFoundError",),
+        says=("could not build application 'translation': ModuleNotFoundError",),
     ),
     console(
         "serve status of an application that could not be built",
@@ -509,7 +509,7 @@ EXAMPLES: tuple[Example, ...] = (
         "      Deploying app 'translation' failed with exception:\n      Traceback (most recent call last):\n"
         "        File \"/app/s.py\", line 3, in <module>\n      ModuleNotFoundError: No module named 'text'\n"
         "    deployments: {}\n",
-        says=("could not build the application translation: ModuleNotFoundError",),
+        says=("could not build application 'translation': ModuleNotFoundError",),
     ),
     console(
         "the second deployment works, and a task quotes the words",
@@ -523,7 +523,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/serve/controller_389.log": f"WARNING 2026-11-21 10:45:51,344 controller 389 -- {serve.CRASHED.sample}\n",
             f"logs/python-core-worker-{_W}_389.log": f"[2026-11-21 10:45:51,300 W 389 402] task_manager.cc:1678: {_KILLED_CALL}\n",
         },
-        says=("A replica of Translator (application translation) was ended by ray.kill",),
+        says=("A replica of Translator (application 'translation') was ended by ray.kill",),
     ),
     Example(
         "the constructor cannot open its model file, three times",
@@ -553,7 +553,7 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
         says=(
-            "A replica of Translator (application translation) could not be started: FileNotFoundError",
+            "A replica of Translator (application 'translation') could not be started: FileNotFoundError",
         ),
     ),
     Example(
@@ -631,13 +631,13 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a pasted log of the controller, of which only the last line was taken",
         f"WARNING 2026-11-21 10:45:51,345 controller 389 -- {serve.STOPPED.sample}\n",
-        says=("Translator (application translation) failed health checks",),
+        says=("Translator (application 'translation') failed health checks",),
     ),
     console(
         "Ray 2.9 replaces a replica, and a console shows the controller's second line",
         "(ServeController pid=389) WARNING 2026-11-21 10:45:51,345 controller 389 deployment_state.py:2120 - Replica "
         "scores#Scorer#aBcDeF of deployment Scorer in application 'scores' failed health check, stopping it.\n",
-        says=("A replica of Scorer (application scores) failed health checks",),
+        says=("A replica of Scorer (application 'scores') failed health checks",),
     ),
     console(
         "a start that failed once, and an application that became ready",

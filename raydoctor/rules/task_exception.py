@@ -172,7 +172,7 @@ def _of_cut(found: list[Printed]) -> Finding:
     kind = _type(first)
     what = f"failed with {kind}, whose text" if kind else "raised an exception that"
     return Finding(
-        f"{function} {what} the console cuts off{f', in {place}' if place and not kind else ''}",
+        f"{function} {what} the console cut off{f', in {place}' if place and not kind else ''}",
         (Link(first.event, _SHOWS[UNHANDLED in first.event.message]),),
         explains=(error_entity(first),),
         subjects=(Subject("task", None, function, first.failure.pid),),
@@ -241,7 +241,7 @@ def _cut_trials(case: Case) -> Iterator[Finding]:
             continue
         if end is None or below[0].line <= end.line <= last:
             yield Finding(
-                f"The trial {event['trial']} of Ray Tune failed with an exception that the console cuts off",
+                f"The trial {event['trial']} of Ray Tune failed with an exception that the console cut off",
                 (Link(event, "Tune logs that the trial failed"),),
                 explains=(Entity("task-error", f"trial {event['trial']}"),),
                 severity="warning",
@@ -269,7 +269,7 @@ def _in_pipelines(case: Case) -> Iterator[Finding]:
     logged = [e for e in case.of(data.USER_ERROR.kind) if e.source.is_excerpt and e.level == "E"]
     if logged and not any(e.source is logged[0].source for e in case.of(RAY_EXCEPTION.kind)):
         yield Finding(
-            "A function that the program passed to Ray Data raised an exception that the console cuts off",
+            "A function that the program passed to Ray Data raised an exception that the console cut off",
             (Link(logged[0], "Ray Data logs that the exception is one of the program's own code"),),
             explains=(Entity("task-error", "pipeline"),),
             count=evidence.total(logged),
@@ -296,7 +296,7 @@ def _aborted_pipelines(case: Case) -> Iterator[Finding]:
         return
     for operator, events in evidence.grouped(aborted, lambda e: e["operator"]).items():
         yield Finding(
-            f"A task of the Ray Data operator {operator} raised an exception that the console cuts off",
+            f"A task of the Ray Data operator {operator} raised an exception that the console cut off",
             (Link(events[0], "Ray Data aborts the pipeline because a task raised an exception"),),
             explains=(Entity("task-error", f"operator {operator}"),),
             count=evidence.total(events),
@@ -815,7 +815,7 @@ EXAMPLES: tuple[Example, ...] = (
         "(pid=390, ip=10.0.0.2)\n"
         + "".join(f"(main_task pid=7) {line}\n" for line in _FRAMES.splitlines()[:4]),
         says=(
-            "load_shard raised an exception that the console cuts off, in column_mean (shards.py:40)",
+            "load_shard raised an exception that the console cut off, in column_mean (shards.py:40)",
         ),
         severity="warning",
     ),
@@ -878,7 +878,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a paste that ends within the traceback of a failed call",
         'ray::Engine.start() (pid=390, ip=10.0.0.2)\n  File "/app/engine.py", line 40, in start\n    self.model.load()\n',
         severity="warning",
-        says=("the console cuts off, in start (engine.py:40)",),
+        says=("the console cut off, in start (engine.py:40)",),
     ),
     *(
         console(
@@ -901,7 +901,7 @@ EXAMPLES: tuple[Example, ...] = (
         f"2026-11-21 10:49:20,676\tERROR exceptions.py:63 -- {data.USER_ERROR.sample} from stdout\n"
         "ray.data.exceptions.UserCodeException\n\nThe above exception was the direct cause of the following exception:\n\n"
         'Traceback (most recent call last):\n  File "/app/etl.py", line 8, in <module>\n    run().take_all()\n',
-        says=("passed to Ray Data raised an exception that the console cuts off",),
+        says=("passed to Ray Data raised an exception that the console cut off",),
     ),
     console(
         "a task of the program quotes what Ray Data reports",
@@ -924,7 +924,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console that ends before it names the actor that died",
         f"{_TRACEBACK}ray.exceptions.RayTaskError(ActorDiedError): ray::Trainer.fit() (pid=390, ip=10.0.0.2, actor_id=12b7",
-        says=("Trainer.fit failed with ActorDiedError, whose text the console cuts off",),
+        says=("Trainer.fit failed with ActorDiedError, whose text the console cut off",),
         severity="warning",
     ),
     console(

@@ -223,7 +223,8 @@ def _decided(attempt: TrainAttempt) -> str:
     if attempt.event.kind != "train.decision":
         return "the driver reports the failed attempt"
     decided = "gave up the run" if attempt.gave_up else "restarted the workers"
-    return f"Ray Train {decided}: failure {attempt.count}, {attempt.limit} allowed"
+    counts = f": failure {attempt.count}, {attempt.limit} allowed" if attempt.count else ""
+    return f"Ray Train {decided}{counts}"
 
 
 def _later(attempt: TrainAttempt, event: Event) -> str:
@@ -281,7 +282,7 @@ def _remedies(run: TrainRun) -> Iterator[Remedy]:
         )
         files.insert(0, log)
     yield Remedy(
-        f"Read the logs of {_ranks([first], None)}: the errors of the other ranks follow from its failure",
+        f"Read the logs of {'this worker' if first.number < 0 else _ranks([first], None)}: the errors of the other ranks follow from its failure",
         tuple(files),
         doc=_DOC,
     )

@@ -144,7 +144,7 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     actor = best.exit.actor if best.exit else ""
     if count > 1 and actor and all(c.exit and c.exit.actor == actor for c in crashes):
         label = f"Actor {best.name or evidence.short(actor)} crashed {count} times"
-    chain = [*_links(best, _label(best))]
+    chain = [*_links(best, _label(best) if best.name else f"the {_label(best)}")]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
     if crashed and len(chain) < 5:
@@ -567,7 +567,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a console that begins within Python's report",
         '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
         "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, ray._raylet, pyarrow.lib (total: 3)\n",
-        says=("Trial (pid 379) crashed: a fatal error, whose report begins above this text",),
+        says=("Trial (pid 379) crashed: a fatal error, whose report begins before this text",),
     ),
     console(
         "the shell reports how the program ended",

@@ -99,9 +99,9 @@ def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
 
 def _what(one: Starts, raised: Raised | None) -> str:
     if raised:
-        return f"{raised}" + (f" in {raised.place}" if raised.place else "")
+        return f"{raised}" + (f", in {raised.place}" if raised.place else "")
     if any(cut_off(e.message) for e in one.words):
-        return "an exception that the console cuts off"
+        return "an exception that the console cut off"
     words = next((e["what"] for e in one.words if e.kind == "worker.start_words"), "")
     return words.strip() or "their output is not in the capture (see raylet.err on that node)"
 

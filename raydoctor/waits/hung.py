@@ -758,7 +758,9 @@ def _links(judged: _Judged) -> Iterator[Link]:
     if judged.verdict is not None and work.process is not None and judged.waiting is None:
         count = len(work.process.samples)
         when = f"in {count} samples" if count > 1 else "in one sample"
-        yield Link(work.process.last.event, f"its stack, {when}: {judged.verdict.summary}")
+        yield Link(
+            work.process.last.event, f"{when}, its stack shows that it {judged.verdict.summary}"
+        )
 
 
 def _merged(groups: list[HungGroup]) -> list[HungGroup]:

@@ -202,7 +202,7 @@ def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
         doc=f"{_CORE}scheduling/resources.html",
     )
     yield Remedy(
-        f"Or give the cluster more {resource} than all {name} actors hold that wait at the same time",
+        f"Or add {resource} to the cluster, beyond what the waiting {name} actors hold together",
         ("ray start --address=HEAD:6379                     # on another node",),
         doc=f"{_CORE}patterns/limit-pending-tasks.html",
     )  # fmt: skip

@@ -228,7 +228,7 @@ _RAYS_MODULES = (
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
 )  # fmt: skip
 """Packages whose extension modules Ray itself loads (seen in workers and drivers that load no others)."""
-_BEHEADED = "a fatal error, whose report begins above this text"
+_BEHEADED = "a fatal error, whose report begins before this text"
 """In place of a signal. Python lists extension modules only below a fatal error (`faulthandler`, 3.10 and later)."""
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",

@@ -141,10 +141,10 @@ def _plan(fit: Fit) -> str:
     """Why `fit.most` processes fit, in numbers that a reader can divide."""
     each = _GROWTH * fit.each
     grows = f" ({gib(each)} planned for each)" if fit.most * each <= fit.room else ""
-    return (
-        f"the largest held {gib(fit.each)} and was still growing{grows}, and the other processes leave {gib(fit.room)} "
-        f"of the {gib(fit.allowed)} that Ray allows"
-    )
+    room = f"the other processes leave {gib(fit.room)} of the {gib(fit.allowed)} that Ray allows"
+    if fit.room >= fit.allowed:
+        room = f"Ray allows {gib(fit.allowed)}"
+    return f"the largest held {gib(fit.each)} and was still growing{grows}, and {room}"
 
 
 def _by_memory(fit: Fit, total: float) -> Iterator[str]:

@@ -219,7 +219,7 @@ def _last_words(body: str, text: str) -> str:
     if raised:
         return str(raised)
     if cut := cut_off(text) or cut_off(text.replace('\\"', '"')):
-        return f"an error that the console cuts off, in {cut.place}"
+        return f"an error that the console cut off, in {cut.place}"
     lines = [line.strip() for line in text.splitlines() if line.strip(" ^~")]
     return lines[-1] if lines else "no text"
 
