@@ -324,7 +324,7 @@ def _soon(case: Case, disk: RayDisk) -> Finding:
     """A disk that is nearly full, or one that holds no objects."""
     room = _live_room(disk)
     if disk.takes_objects:
-        then = f"Ray will store no objects there once another {size(disk.room)} is written (threshold {room.percent:g}%)"
+        then = f"Ray stores no objects there after another {size(disk.room)} (threshold {room.percent:g}%)"
     else:
         then = "it holds the session's logs, packages and sockets"
     where = store.where(case, disk.node)

@@ -194,10 +194,10 @@ def test_a_report_on_waits_of_some_seconds_is_no_all_clear(tmp_path: Path) -> No
     with open_capture(str(tmp_path)) as capture:
         found = engine.run(capture)
     assert not found.complete
-    assert [(gap.what, gap.why) for gap in found.gaps if "stuck" in gap.what] == [
+    assert [(gap.what, gap.why) for gap in found.gaps if "hang" in gap.what] == [
         (
-            "whether what waits is stuck",
-            "it has waited for less than a minute: consume (pid 801) waits for a lock in consume (train.py:25)",
+            "whether the wait is a hang",
+            "it has lasted less than a minute: consume (pid 801) waits for a lock in consume (train.py:25)",
         )
     ]
 
