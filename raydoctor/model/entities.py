@@ -87,7 +87,7 @@ EntityKind = Literal[
 MEANINGS: dict[EntityKind, str] = {
     "actor": "An actor, by id.",
     "actor-exit": "The end of an actor with an unknown worker, by the actor's id.",
-    "actor-name": "A look-up of an actor by name that failed.",
+    "actor-name": "A look-up, or a creation, of an actor by name that failed.",
     "actor-queue": "Calls that wait at an actor, by its name or id.",
     "arguments": "Large task arguments: `large`, `client`, a call, or their holder.",
     "auth": "A refused or missing authentication token.",
@@ -161,7 +161,6 @@ MEANINGS: dict[EntityKind, str] = {
 IDENTITY_ONLY: frozenset[EntityKind] = frozenset(
     {
         "actor-exit",
-        "actor-name",
         "actor-queue",
         "auth",
         "block",
