@@ -33,7 +33,8 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
-from raydoctor.rules.shared.traceback import parse
+from raydoctor.rules.shared.failures import ended_programs
+from raydoctor.rules.shared.traceback import cut_off, parse
 
 _TRACEBACK = (
     'Traceback (most recent call last):\n  File "/ray/autoscaler/_private/monitor.py", line 600, in run\n    self._run()\n'
@@ -59,6 +60,15 @@ LOOP = Signal(
 """Up to 2.3 at least, the exception is lost where it is logged."""
 
 
+_ROUND = Signal(
+    "autoscaler.round",
+    "StandardAutoscaler: Error during autoscaling.",
+    r"^StandardAutoscaler: Error during autoscaling\.",
+    DRIVER,
+    "StandardAutoscaler: Error during autoscaling.",
+    symptom=True,
+)
+"""`autoscaler/_private/autoscaler.py`, 1.0 to 2.60; it ends after five rounds that fail in a row."""
 STARTED = Signal(
     "autoscaler.started",
     "Starting monitor using ray installation: ",
@@ -74,7 +84,7 @@ STARTED = Signal(
     rank=61,
     explains=("daemon",),
     caused_by=("gcs",),
-    looks_for=(FAILED, LOOP, STARTED, TRACEBACK),
+    looks_for=(FAILED, LOOP, STARTED, TRACEBACK, _ROUND),
 )
 def autoscaler_died(case: Case) -> Iterator[Finding]:
     """At most one finding: a cluster has one autoscaler."""
@@ -84,10 +94,63 @@ def autoscaler_died(case: Case) -> Iterator[Finding]:
         for event in events
         if (trace := event if event["ended"] or _is_lost(event) else _below(case, event))
     ]
+    if not found and evidence.is_console(case):
+        yield from _of_paste(case)
     if found:
         last = found[-1][0]
         again = [e for e in case.of(STARTED.kind) if evidence.is_before(last, e)]
         yield _finding(found, again)
+
+
+_ENTRIES = (
+    "ray/autoscaler/_private/monitor.py",
+    "ray/autoscaler/_private/kuberay/run_autoscaler.py",
+    "ray/autoscaler/v2/monitor.py",
+)
+"""The programs of the autoscaler: an exception that passes through their `run` ends the process."""
+_RUNS = ("run", "_run", "_run_autoscaler", "main", "<module>")
+
+
+def _of_paste(case: Case) -> Iterator[Finding]:
+    """The traceback of the autoscaler's process at the end of a paste that holds nothing else of it."""
+    for event in case.of(_ROUND.kind)[-1:]:
+        if (trace := _below(case, event)) and not evidence.goes_on(case, trace):
+            yield _round(event, trace)
+        return
+    for ending, raised in ended_programs(case):
+        if any(
+            frame.file.replace("\\", "/").endswith(_ENTRIES) and frame.function in _RUNS
+            for frame in raised.frames
+        ):
+            yield _finding([(ending, _trace(case, ending))], [])
+
+
+def _trace(case: Case, ending: Event) -> Event:
+    """The record of the traceback with which an output ends."""
+    found = (e for e in case.of(TRACEBACK.kind) if e.source is ending.source)
+    return next((e for e in found if e.offset >= ending.offset), ending)
+
+
+def _round(event: Event, trace: Event) -> Finding:
+    raised = parse(trace.text) or cut_off(trace.text)
+    why = f" with {str(raised)[:160]}" if raised and raised.type else ""
+    return Finding(
+        f"A round of the autoscaler failed{why}: no node is added or removed until a round succeeds",
+        (
+            Link(event, "the autoscaler reports that a round failed"),
+            Link(trace, "the exception that ended the round"),
+        ),
+        explains=(Entity("daemon", "autoscaler"),),
+        caused_by=(Entity("gcs", "gcs"),),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "See whether later rounds fail as well, and fix what the exception names",
+                ("grep -cF 'Error during autoscaling' /tmp/ray/session_latest/logs/monitor.log",),
+            ),
+        ),
+        covers=(event, trace),
+    )
 
 
 def _is_lost(event: Event) -> bool:
@@ -151,6 +214,25 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program with a monitor loop of its own",
         "Error in monitor loop\nNoneType: None\nretrying\n",
+    ),
+    console(
+        "only the end of its traceback is left",
+        "Process train,ml:\nTraceback (most recent call last):\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/_private/monitor.py", line 484, in run\n    self._run()\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/_private/monitor.py", line 380, in _run\n'
+        "    self.update_load_metrics()\nKeyError: 'head'\n",
+        says=("The autoscaler ended with KeyError: 'head'",),
+    ),
+    console(
+        "a paste ends with a round that failed",
+        f"2026-11-21 10:49:20,676\tERROR autoscaler.py:290 -- {_ROUND.sample}\n{_TRACEBACK}\n",
+        says=("A round of the autoscaler failed with RuntimeError: the provider returned 403",),
+        severity="warning",
+    ),
+    console(
+        "a round that failed, and the next one, which worked",
+        f"2026-11-21 10:49:20,676\tERROR autoscaler.py:290 -- {_ROUND.sample}\n{_TRACEBACK}\n"
+        "(train pid=7) epoch 2\n(train pid=7) epoch 3\n",
     ),
     console(
         "the driver prints the error that the autoscaler reports",

@@ -42,10 +42,10 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.failures import ended_programs
 from raydoctor.rules.shared.traceback import Raised, parse
 
-_DOC = "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/quickstart.html"
 _KUBERAY_DOC = (
     "https://docs.ray.io/en/latest/cluster/kubernetes/troubleshooting/troubleshooting.html"
 )
@@ -81,6 +81,13 @@ _NO_API = Signal(
     "err: UpdateDeployments fail: 404 Not Found 404: Not Found",
     symptom=True, fold=("call",),
 )  # fmt: skip
+_NOT_JSON = Signal(
+    "dashboard.not_json", " looking for beginning of value",
+    r"\bRay(?:Job|Service)\b[^\n]{0,1000}\binvalid character '.{1,4}' looking for beginning of value", DRIVER,
+    "ERROR\tcontrollers.RayJob\tfailed to submit job\t{\"error\": \"invalid character 'T' looking for beginning of value\"}",
+    symptom=True,
+)  # fmt: skip
+"""The same: the reply to a request is no JSON."""
 _GATEWAY = (
     Signal(
         "dashboard.gateway", "Request failed with status code 50",
@@ -110,12 +117,6 @@ _COMMAND = Signal(
     r"^(?!.*my_script\.py)(?:[^\n`]{0,200}`|(?:[^\n]{0,200}[$#>%❯] )?(?:\w{1,60}=\S{0,300} )*)(?:kubectl )?ray job (?:submit|logs|status|list|stop)\b[^\n]{0,300}", DRIVER,
     'RAY_ADDRESS="http://10.0.0.9:8265" ray job submit --working-dir . -- python train.py', precedes=True,
 )  # fmt: skip
-_SUBMITTED = Signal(
-    "dashboard.submitted", " submitted successfully",
-    r"^(?:[^\n']{0,60}\bSUCC cli\.py:\d{1,6} -- )?Job '(?P<submission>[^'\n]{1,200})' submitted successfully", DRIVER,
-    "Job 'raysubmit_zU9BFLQ4RxXdxY6j' submitted successfully",
-)  # fmt: skip
-"""Below it, `ray job submit` prints the job's own output."""
 _HTTP_CLIENTS = ("urllib3/connection.py", "urllib3/connectionpool.py", "urllib3/util/connection.py", "http/client.py", "requests/adapters.py")  # fmt: skip
 _CLIENT_FILE = "dashboard/modules/dashboard_sdk.py"
 _HTTP_ERRORS = frozenset(
@@ -134,14 +135,23 @@ _OTHER_PORTS = {"6379": "the GCS", "10001": "Ray Client"}
     explains=("choice-of-cluster",),
     caused_by=("dashboard", "gcs", "host"),
     looks_for=(
-        *(_NO_CONNECTION, _NO_REPLY, _OF_OPERATOR, _NO_API, *_GATEWAY, _NO_JSON, _NO_VERSION),
-        *(_COMMAND, _SUBMITTED, TRACEBACK),
+        *(
+            _NO_CONNECTION,
+            _NO_REPLY,
+            _OF_OPERATOR,
+            _NO_API,
+            _NOT_JSON,
+            *_GATEWAY,
+            _NO_JSON,
+            _NO_VERSION,
+        ),
+        *(_COMMAND, jobs.ACCEPTED, TRACEBACK),
     ),
 )
 def dashboard_unreachable(case: Case) -> Iterator[Finding]:
     """One finding per address."""
-    answered = case.of(_SUBMITTED.kind)
-    kinds = (_NO_CONNECTION, _NO_REPLY, _OF_OPERATOR, _NO_API, _GATEWAY[0], _NO_VERSION)
+    answered = case.of(jobs.ACCEPTED.kind)
+    kinds = (_NO_CONNECTION, _NO_REPLY, _OF_OPERATOR, _NO_API, _NOT_JSON, _GATEWAY[0], _NO_VERSION)
     failed = [
         event
         for event in case.of(*(each.kind for each in kinds))
@@ -191,20 +201,18 @@ def _finding(case: Case, events: list[Event], reasons: list[Event]) -> Finding:
 
 def _headline(last: Event, address: str, reasons: list[Event]) -> str:
     at = f" at {address}" if address else ""
-    if last.kind == _OF_OPERATOR.kind:
-        return f"KubeRay's operator could not reach the dashboard{at}{_why([last])}"
-    if last.kind == _NO_API.kind:
-        return f"The dashboard did not accept a request of KubeRay's operator: {last['call']} failed with {last['why']}"
     if last.kind == _GATEWAY[0].kind:
         what = f" ({cut(clause(last['what']), _LONGEST)})" if last["what"] else ""
         return f"A proxy{at} answered the job client with status {last['code']}{what}: it did not reach Ray's dashboard"
-    if last.kind == _NO_JSON.kind:
-        return f"The server{at} answered the job client with a page instead of JSON: it is a proxy or a login, not Ray's dashboard"
-    if last.kind == _NO_VERSION.kind:
-        return f"The server{at} answered the job client's version check with 404: it is not the dashboard of Ray 1.9 or later"
     speaks = _OTHER_PORTS.get(address.rpartition(":")[2])
     wrong = f"; this is the port of {speaks}, not of the dashboard" if speaks else ""
-    return f"No dashboard answers{at}{_why(reasons)}{wrong}"
+    return {
+        _OF_OPERATOR.kind: f"KubeRay's operator could not reach the dashboard{at}{_why([last])}",
+        _NO_API.kind: f"The dashboard did not accept a request of KubeRay's operator: {last['call']} failed with {last['why']}",
+        _NOT_JSON.kind: "The dashboard did not answer KubeRay's operator with JSON: the reply is an error message or another server's",
+        _NO_JSON.kind: "The server answered the job client with a page instead of JSON: it is a proxy or a login, not Ray's dashboard",
+        _NO_VERSION.kind: "The server answered the job client's version check with 404: it is not the dashboard of Ray 1.9 or later",
+    }.get(last.kind, f"No dashboard answers{at}{_why(reasons)}{wrong}")
 
 
 def _why(reasons: list[Event]) -> str:
@@ -219,7 +227,7 @@ def _of_commands(case: Case) -> Iterator[Finding]:
     tracebacks = [(event, parse(event.text)) for event in case.of(TRACEBACK.kind)]
     for event, raised in (*ended_programs(case), *tracebacks):
         command = evidence.last_before(case, event, _COMMAND.kind)
-        submitted = evidence.last_before(case, event, _SUBMITTED.kind)
+        submitted = evidence.last_before(case, event, jobs.ACCEPTED.kind)
         if command is None or submitted or raised is None or not _is_http(raised):
             continue
         said = f" ({raised.name})" if raised.name else ""
@@ -259,7 +267,7 @@ def _tracebacks(case: Case, event: Event) -> list[Event]:
 
 def _remedies(last: Event, address: str) -> Iterator[Remedy]:
     host, _, port = address.rpartition(":")
-    if last.kind in (_OF_OPERATOR.kind, _NO_API.kind):
+    if last.kind in (_OF_OPERATOR.kind, _NO_API.kind, _NOT_JSON.kind):
         yield Remedy(
             "Look whether the head runs, listens on 0.0.0.0, and has the Ray version that the manifest names",
             (
@@ -279,7 +287,7 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
                     host=host,
                 ),
             ),
-            doc=_DOC,
+            doc=jobs.JOBS_DOC,
         )
         return
     yield Remedy(
@@ -289,7 +297,7 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
             if address
             else "curl -sS http://HEAD:8265/api/version",
         ),
-        doc=_DOC,
+        doc=jobs.JOBS_DOC,
     )
     yield Remedy(
         "Start the head so that other machines reach its dashboard, or forward the port",
@@ -299,7 +307,7 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
             "kubectl port-forward -n NAMESPACE service/NAME-head-svc 8265:8265",
         ),
         risk="disruptive",
-        doc=_DOC,
+        doc=jobs.JOBS_DOC,
     )
 
 
@@ -358,6 +366,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("UpdateDeployments failed with 404 Not Found",),
     ),
     console(
+        "the operator gets a text instead of JSON",
+        f"{_NOT_JSON.sample}\n",
+        says=("did not answer KubeRay's operator with JSON",),
+    ),
+    console(
         "a proxy does not reach the dashboard",
         f"Traceback (most recent call last):\n{_CLIENT}    self._raise_error(r)\n{_GATEWAY[0].sample}\n",
         says=("A proxy answered the job client with status 503 (upstream connect error",),
@@ -384,11 +397,11 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "the first attempt fails, and a later one submits the job",
-        f"{_NO_CONNECTION.sample}\nJob submission server address: http://127.0.0.1:8265\n{_SUBMITTED.sample}\n",
+        f"{_NO_CONNECTION.sample}\nJob submission server address: http://127.0.0.1:8265\n{jobs.ACCEPTED.sample}\n",
     ),
     console(
         "the job's own request fails",
-        f"$ {_COMMAND.sample}\n{_SUBMITTED.sample}\n{_URLLIB}",
+        f"$ {_COMMAND.sample}\n{jobs.ACCEPTED.sample}\n{_URLLIB}",
         roots=("job-failed",),
     ),
     console(
@@ -398,6 +411,12 @@ EXAMPLES: tuple[Example, ...] = (
         "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=5000): Max retries exceeded with url: /get_reward "
         "(Caused by NewConnectionError('<urllib3.connection.HTTPConnection object at 0x7f11fc8037c0>: Failed to establish a new "
         "connection: [Errno 111] Connection refused'))\n",
+        roots=("job-failed",),
+    ),
+    console(
+        "a KubeRay submitter submits the job, whose own request then fails",
+        "2026-11-21 10:26:21,931\tSUCC cli.py:61 -- Job 'train-r5mrk' submitted successfully\n"
+        f"2026-11-21 10:26:21,932\tINFO cli.py:292 -- ray job status train-r5mrk\n{_URLLIB}",
         roots=("job-failed",),
     ),
     console(

@@ -44,7 +44,7 @@ from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import cut, join_names
+from raydoctor.model.text import clause, cut, join_names
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.failures import exception_at_end, is_certain_end, program
@@ -236,6 +236,7 @@ def _of_status_message(case: Case, message: Event) -> Finding:
     code = int(message["code"]) if message["code"] else None
     name = jobs.signal_of(code) if code is not None else ""
     how = "because its command failed" if code is None else f"with exit code {code}"
+    how = f"because Ray lost its supervisor: {clause(message['why'])}" if message["why"] else how
     ending = case.endings.get(message.source)
     raised = exception_at_end(ending) if ending else None
     inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is message.source]
@@ -719,6 +720,11 @@ EXAMPLES: tuple[Example, ...] = (
         "an exception ends a program that was run by hand",
         {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **QUIET_LOGS},
         says=("KeyError: 'accuracy'", "best (train.py:10)"),
+    ),
+    console(
+        "the status message names an error of the job manager",
+        f"{jobs.UNEXPECTED.sample}\n",
+        says=("failed because Ray lost its supervisor: The actor died unexpectedly",),
     ),
     Example(
         "only the output of ray job submit is in the capture",

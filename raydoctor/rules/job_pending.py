@@ -58,7 +58,7 @@ _UNSCHEDULABLE = Signal(
 )  # fmt: skip
 _NO_AGENT = Signal(
     "submission.no_agent", "No available agent to submit job, please try again later.",
-    r"^(?:(?:\w+: )?Request failed with status code 5\d\d: )?No available agent to submit job, please try again later\.", DRIVER,
+    r"(?:^|[\"'`])(?:(?:\w+: )?Request failed with status code 5\d\d: )?No available agent to submit job, please try again later\.", DRIVER,
     "RuntimeError: Request failed with status code 500: No available agent to submit job, please try again later.", symptom=True,
 )  # fmt: skip
 """`dashboard/modules/job/job_head.py`, 2.9 to 2.60, after 10 s."""
@@ -90,10 +90,6 @@ _CANCELLED = Signal(
     "task_name=_ray_internal_job_actor_raysubmit_x1:JobSupervisor.__init__, job_id=01000000",
 )  # fmt: skip
 """The dashboard's or an agent's core log: the GCS gave up the supervisor's creation."""
-_ACCEPTED = Signal(
-    "submission.accepted", "' submitted successfully", r"^Job '(?P<submission>[^'\s]{1,100})' submitted successfully", DRIVER,
-    "Job 'raysubmit_x1' submitted successfully",
-)  # fmt: skip
 
 _LONGEST = 200
 _PENDING_AFTER = 60.0
@@ -108,7 +104,7 @@ _PENDING_AFTER = 60.0
     caused_by=("gcs", "raylet", "waiting"),
     daemons_record=True,
     looks_for=(
-        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _REFUSED, _NOT_CREATED, _CANCELLED, _ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
+        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _REFUSED, _NOT_CREATED, _CANCELLED, jobs.ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
     ),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
@@ -155,7 +151,7 @@ def _refused(case: Case) -> Iterator[Finding]:
 
 def _is_accepted_after(case: Case, event: Event) -> bool:
     return any(
-        a.source is event.source and a.offset > event.offset for a in case.of(_ACCEPTED.kind)
+        a.source is event.source and a.offset > event.offset for a in case.of(jobs.ACCEPTED.kind)
     )
 
 
@@ -321,7 +317,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "the server refuses one request and accepts the next; a program's own request fails in the same words",
-        f"{_REFUSED.sample}\n{_ACCEPTED.sample}\nRequest failed with status code 500: Traceback (most recent call last): see shop.log\n",
+        f"{_REFUSED.sample}\n{jobs.ACCEPTED.sample}\nRequest failed with status code 500: Traceback (most recent call last): see shop.log\n",
     ),
     Example(
         "the entrypoint requests resources, and the job times out",
@@ -371,7 +367,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "the agent accepted a later attempt, and a program quotes the words",
-        f"{_NO_AGENT.sample}\nretry\n{_ACCEPTED.sample}\n"
+        f"{_NO_AGENT.sample}\nretry\n{jobs.ACCEPTED.sample}\n"
         f"(check pid=12) {_NO_AGENT.sample}\nknown: {_NOT_CREATED.sample}\n",
         logs=QUIET_LOGS,
     ),

@@ -660,4 +660,14 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
     ),
+    console(
+        "the status of a deployment in old words",
+        f"{serve.STATUS[1].sample}\n",
+        says=("Translator",),
+    ),
+    console(
+        "a deployment failed, in the words of Ray 1",
+        f"{serve.STATUS[2].sample}\n",
+        says=("translator",),
+    ),
 )

@@ -49,7 +49,20 @@ OLD_STATUS_MESSAGE = Signal(
 )  # fmt: skip
 """Up to 2.6, without the exit code."""
 
-SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE, OLD_STATUS_MESSAGE)
+UNEXPECTED = Signal(
+    STATUS_MESSAGE.kind, "Status message: Unexpected error occurred: ",
+    r"^Status message: Unexpected error occurred: (?P<why>[^\n]{1,300})", DRIVER,
+    "Status message: Unexpected error occurred: The actor died unexpectedly before finishing this task.",
+)  # fmt: skip
+"""The job manager lost the job's supervisor, or could not ask for it (`job_manager.py`, 2.9 to 2.60)."""
+ACCEPTED = Signal(
+    "submission.accepted", " submitted successfully",
+    r"^(?:[^\n']{0,60}\bSUCC cli\.py:\d{1,6} -- )?Job '(?P<submission>[^'\s]{1,100})' submitted successfully", DRIVER,
+    "Job 'raysubmit_x1' submitted successfully",
+)  # fmt: skip
+"""Below it, `ray job submit` prints the job's own output."""
+
+SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE, OLD_STATUS_MESSAGE, UNEXPECTED)
 
 _SHELL = 128
 """The number that a shell adds to the signal that ended its command."""

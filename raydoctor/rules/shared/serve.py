@@ -158,6 +158,20 @@ STATUS = (
     ),
     Signal(
         "serve.status",
+        "eployment constructor failed ",
+        rf"{_STATUS}The [dD]eployment constructor failed (?P<times>\d+) times in a row\.",
+        DRIVER,
+        "RuntimeError: Deployment Translator is UNHEALTHY: The Deployment constructor failed 3 times in a row. See logs for details.",
+    ),
+    Signal(
+        "serve.status",
+        " failed, deleting it asynchronously.",
+        r"^RuntimeError: Deployment '(?P<deployment>[^'\n]{1,200})' failed, deleting it asynchronously\.",
+        DRIVER,
+        "RuntimeError: Deployment 'translator' failed, deleting it asynchronously.",
+    ),
+    Signal(
+        "serve.status",
         "A replica failed to start with exception. ",
         rf"{_STATUS}A replica failed to start with exception\. (?P<retries>Retrying)(?P<what>.*)",
         DRIVER,
