@@ -81,7 +81,7 @@ def test_an_exception_is_found_wherever_a_block_ends(tmp_path: Path) -> None:
         assert found()
     assert not found(file.stat().st_mtime + 60)
     assert not found(folder=tmp_path / "none")
-    for broken in (b"", b"{", b"[]\n", b"{}\n", mark):
+    for broken in (b"", b"{", b"[]\n", b"{}\n", b"[" * 100_000, mark):
         file.write_bytes(broken)
         assert not found()
 

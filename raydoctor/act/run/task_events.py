@@ -51,7 +51,8 @@ def _files(session: str) -> list[tuple[str, os.stat_result]]:
 
 def _has_failure(path: str, jobs: Container[str]) -> bool:
     """Whether it records an exception, and its first event is of one of these jobs (ids in base64)."""
-    with suppress(OSError, ValueError, KeyError, TypeError), open(path, "rb") as stream:
+    unreadable = suppress(OSError, ValueError, KeyError, TypeError, RecursionError)
+    with unreadable, open(path, "rb") as stream:
         if json.loads(stream.readline(_BLOCK))["event_data"]["job_id"] not in jobs:
             return False
         stream.seek(0)
