@@ -28,8 +28,9 @@ from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, U
 from raydoctor.model.values import CaptureInfo, Event, Gap, Remedy, Report, Source, Tier
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
-from raydoctor.render.html import axis, curves, document, flame, markup, timeline
+from raydoctor.render.html import axis, curves, document, flame, fragment, markup, timeline
 from raydoctor.render.html.report import render
+from raydoctor.render.page import line
 from raydoctor.render.report import gist, telling
 from tests.helpers import hostile_text
 from tests.helpers.hostile_pages import AT, HOSTILE, hostile_report
@@ -121,6 +122,15 @@ def test_each_text_colour_is_readable_on_each_ground(scheme: str, number: int) -
     pairs |= {("ink", "hit"), ("card", "critical")}
     found = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
     assert {pair: value for pair, value in found.items() if value < _READABLE} == {}, scheme
+
+
+def test_each_colour_of_a_notebook_is_readable_on_its_own_ground() -> None:
+    made = fragment.render([line(("text", style)) for style in fragment._STYLES])
+    assert re.match(r'<pre style="[^"]*background:#fff"', made)
+    pairs = re.findall(r'style="(?:[^"]*;)?color:(#\w+)(?:;background:(#\w+))?', made)
+    assert len(pairs) >= 8
+    for ink, ground in pairs:
+        assert contrast(ink, ground or "#fff") >= _READABLE, ink
 
 
 # ---------------------------------------------------------------- the axis
@@ -505,8 +515,9 @@ def test_other_sides_of_one_event_are_named_as_parts(tiers: tuple[Tier, ...], ti
 
 
 def test_only_a_word_that_is_too_long_for_a_column_is_broken() -> None:
-    made = markup.table("a", ("b",), [("expected end",), ("x" * 25,)])
-    assert '<td>expected end</td></tr><tr><td class="long">xxx' in made
+    made = markup.table("a", ("b",), [("node 10.0.0.2, head",), ("x" * 25,), ("waits " * 9,)])
+    assert '<td>node 10.0.0.2, head</td></tr><tr><td class="long">xxx' in made
+    assert '<td class="text">waits' in made
 
 
 # ---------------------------------------------------------------- the command

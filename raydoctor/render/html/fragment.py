@@ -1,4 +1,7 @@
-"""Page -> HTML for notebooks: one preformatted block, in colours that are legible on light and dark pages."""
+"""Page -> HTML for notebooks: one preformatted block on a ground of its own.
+
+No colour is readable on the ground of a light and of a dark notebook alike.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,19 @@ _STYLES = {
     "ok": "color:#15803d;font-weight:bold",
     "strong": "font-weight:bold",
     "rule": "font-weight:bold",
-    "dim": "opacity:.7",
+    "dim": "color:#5b6570",
     "path": "color:#0e7490",
     "code": "color:#15803d",
 }
 
 
+_BLOCK = "white-space:pre-wrap;line-height:1.3;padding:8px;color:#1c2127;background:#fff"
+
+
 def render(page: Page) -> str:
     """The page as a fragment of HTML. Text of logs is escaped and makes neither elements nor links."""
     lines = ("".join(map(_span, trimmed(spans))) for spans in page)
-    return f'<pre style="white-space:pre-wrap;line-height:1.3">{chr(10).join(lines)}</pre>'
+    return f'<pre style="{_BLOCK}">{chr(10).join(lines)}</pre>'
 
 
 def _span(span: tuple[str, str]) -> str:

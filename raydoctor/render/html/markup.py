@@ -68,9 +68,10 @@ def table(
 
 
 def _cell(content: Child) -> Markup:
-    """A cell, whose words are broken only if one of them is too long for a column."""
-    is_long = any(len(word) > _LONG_WORD for word in (content or "").split())
-    return el("td", "long" if is_long else "", content)
+    """A cell: a short one is one line, and a word is broken only if it is too long for a column."""
+    words = content or ""
+    is_long = any(len(word) > _LONG_WORD for word in words.split())
+    return el("td", "long" if is_long else "text" if len(words) > _LONG_WORD else "", content)
 
 
 def folded(summary: Child, *children: Child, is_open: bool = False, name: str = "") -> Markup:
