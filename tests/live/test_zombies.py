@@ -341,6 +341,34 @@ def test_what_keeps_the_output_of_its_worker_needs_no_second_answer(
 
 
 @linux
+def test_a_child_that_changed_its_user_is_still_left_over(
+    session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to change the user of a process")
+    out = session / "logs" / f"worker-{'ab' * 28}-01000000-4999998.out"
+    printed = subprocess.run(
+        ["sh", "-c", f"setsid setpriv --reuid 65534 sleep 300 >>{out} 2>&1 & echo $!"],
+        check=True, capture_output=True, env={**os.environ, "RAY_RAYLET_PID": "4999999"},
+    )  # fmt: skip
+    process = psutil.Process(int(printed.stdout))
+    until(lambda: process.cmdline()[:1] == ["sleep"])
+    words = ("--kill", "--yes", "--json", "--session", session.name)
+    try:
+        code, said = told(capsys, *words)
+        (row,) = json.loads(said)["leftovers"]
+        assert (code, row["outcome"]) == (1, "running")
+        assert "--all-users includes it" in row["reason"]
+        os.chown(session, 65534, 65534)  # the whole cluster belongs to that user
+        assert told(capsys, *words)[0] == 0
+        code, said = told(capsys, *words, "--all-users")
+        (row,) = json.loads(said)["leftovers"]
+        assert (code, row["outcome"]) == (0, "gone")
+    finally:
+        end(process)
+
+
+@linux
 @pytest.mark.parametrize(
     "name", ["python-core-worker-{0}_4999998.log", "python-core-driver-{0}_4999998.log"]
 )

@@ -19,6 +19,7 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -198,6 +199,8 @@ class Spared(NamedTuple):
     reason: str
     is_doubtful: bool = False
     """Whether it is kept only because its inherited environment is the only tie to Ray."""
+    has_changed_user: bool = False
+    """Whether it is kept because it runs as another user than the cluster that started it (setuid)."""
 
 
 def spared(leftover: Leftover, options: SweepOptions) -> Spared | None:
@@ -215,7 +218,16 @@ def spared(leftover: Leftover, options: SweepOptions) -> Spared | None:
             is_doubtful=True,
         )
     reason = _spared_user(leftover.uid, options)
-    return Spared(reason) if reason else None
+    if not reason:
+        return None
+    return Spared(reason, has_changed_user=leftover.uid != _owner(leftover.session))
+
+
+def _owner(session: str) -> int | None:
+    """The user of a session; None if unknown."""
+    with suppress(OSError):
+        return os.lstat(session).st_uid
+    return None
 
 
 def _spared_user(uid: int | None, options: SweepOptions) -> str:

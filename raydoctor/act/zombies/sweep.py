@@ -45,7 +45,7 @@ class SweepReport(NamedTuple):
     def is_left(self) -> bool:
         """Whether anything remains that should be ended or removed."""
         ended = all(outcome.outcome == "gone" for outcome in self.outcomes.values())
-        is_kept = any(each.is_doubtful for each in self.spared.values())
+        is_kept = any(each.is_doubtful or each.has_changed_user for each in self.spared.values())
         return not ended or is_kept or any(each.reason and not each.removed for each in self.stale)
 
 
