@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from raydoctor.act.tracking import watcher
+from raydoctor.act.zombies import classify
 from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pidfds")
@@ -114,6 +115,30 @@ def test_a_normal_end_leaves_no_guard(code: int, home: dict[str, str]) -> None:
         running = start(f"raise SystemExit({code})", home, stream=nothing.fileno())
         assert running.wait(60) == code
     assert not started(home)
+
+
+def test_zombies_says_whether_the_guard_of_what_a_killed_run_left_still_runs(
+    home: dict[str, str],
+) -> None:
+    with start(DEAF, home, "--grace", "60s", stream=subprocess.PIPE) as run:
+        assert run.stdout
+        read_until(run.stdout.fileno(), b"started")
+        (guard,) = [p for p in started(home) if watcher.is_one(p.pid)]
+        (driver,) = [
+            p for p in started(home) if p.cmdline()[-2:] == ["-c", DEAF] and p.ppid() == run.pid
+        ]
+        run.kill()
+        run.wait()
+
+        def why() -> str:
+            mark = classify.survey().marks.get(driver.pid)
+            return mark.why if mark else ""
+
+        begun = f"raydoctor (pid {run.pid}), which had started it,"
+        until(lambda: why() == f"{begun} is gone; its guard (pid {guard.pid}) still runs")
+        guard.kill()
+        until(lambda: why() == f"{begun} and its guard are gone")
+        driver.kill()
 
 
 def test_a_guard_that_is_killed_does_not_change_the_exit_code(home: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from raydoctor.act.tracking.registry import StartedProcess
 from raydoctor.act.tracking.spawns import NO_TASK, current
 from raydoctor.observe.processes import proc
+from raydoctor.observe.processes.proc import Process
 
 _PROGRAM = Path(__file__).with_name("programs") / "reaper.py"
 _WATCHER = "/raydoctor/act/tracking/programs/reaper.py"
@@ -29,6 +31,12 @@ _KEPT = ("HOME", "XDG_STATE_HOME", "LD_LIBRARY_PATH")
 def is_one(pid: int) -> bool:
     """Whether a process is a watcher or about to become one; a watcher never belongs to a task."""
     return any(word.endswith(_WATCHER) for word in proc.command(pid))
+
+
+def running(processes: Mapping[int, Process], path: str) -> int:
+    """The pid of the watcher with this registry file; 0 if none runs."""
+    alive = (pid for pid, process in processes.items() if process.state != "Z")
+    return next((pid for pid in alive if path in proc.command(pid) and is_one(pid)), 0)
 
 
 class WorkerWatcher:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from raydoctor.act.signals.process import Identity
-from raydoctor.act.tracking import family, registry
+from raydoctor.act.tracking import family, registry, watcher
 from raydoctor.act.tracking.registry import Task, WorkerRecord
 from raydoctor.act.zombies import history
 from raydoctor.act.zombies.history import Raylets
@@ -251,18 +251,20 @@ def _mark_recorded(survey: LeftoverSurvey) -> None:
         groups = traces.worker_groups([worker.pid], survey.raylets.folders) if here else {}
         session, _ = groups.get(worker.pid, ("", 0.0))
         for task in here:
-            mark = _recorded(known, task, lives, session)
+            mark = _recorded(machine, known, task, lives, session)
             for each in family.members(_plain_children(machine, task), [task.mark(worker)]):
                 if _has_no_owner(machine, each):
                     survey.marks.setdefault(each.pid, mark)
 
 
-def _recorded(known: WorkerRecord, task: Task, lives: bool, session: str) -> Mark:
+def _recorded(machine: Machine, known: WorkerRecord, task: Task, lives: bool, session: str) -> Mark:
     pid = known.worker.pid
     owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
     if task.task == registry.RUN:
         owner = f"raydoctor (pid {pid}, gone)"
-        why = f"raydoctor (pid {pid}), which had started it, and its guard are gone"
+        guard = watcher.running(machine.processes, known.path)
+        rest = f"is gone; its guard (pid {guard}) still runs" if guard else "and its guard are gone"
+        why = f"raydoctor (pid {pid}), which had started it, {rest}"
     elif known.is_tracked:
         why = f"worker pid {pid} is gone; its tracked task {task.task} had started it"
     elif lives:
