@@ -21,6 +21,7 @@ from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
+from raydoctor.cluster import tables as live
 from raydoctor.diagnosis import corroboration, cut_short, driver_output, plugins, unexplained
 from raydoctor.diagnosis.callers import with_callers
 from raydoctor.diagnosis.plugins import Catalogue
@@ -121,6 +122,7 @@ def run(  # noqa: PLR0913 - each has a default
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     now = time.time() if capture.kind == "live" else None
     gaps += driver_output.gaps_of(case, now, since, capture.path)
+    gaps += _other_clusters(case)
     candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
     kinds = {s.kind for s in looked_for if s.symptom}
     if any(c.is_claimed for c in candidates):
@@ -160,6 +162,23 @@ def run(  # noqa: PLR0913 - each has a default
     scrubbed = scrub(report, capture.secrets)
     # After redaction, which does not recognize a secret without its $.
     return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
+
+
+def _other_clusters(case: Case) -> Iterator[Gap]:
+    """The other live clusters of this user on this machine, which the report is not about."""
+    rows = live.rows(case, "clusters")
+    users = {row["user"] for row in rows if live.truth(row, "is_this")}
+    for row in rows:
+        if row["user"] in users and live.truth(row, "up") and not live.truth(row, "is_this"):
+            command = paste.shell(
+                "raydoctor --address {address:address}", address=row["gcs_address"]
+            )
+            yield Gap(
+                "another cluster",
+                "runs on this machine, and this report is not about it",
+                command,
+                optional=True,
+            )
 
 
 def _early_waits(case: Case) -> Iterator[Gap]:

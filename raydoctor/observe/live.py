@@ -197,7 +197,7 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
     """
     found = discover.clusters()
     latest = session.latest()
-    wanted = address or (None if found else _elsewhere(latest is not None))
+    wanted = address or (_of_environment(found) if found else _elsewhere(latest is not None))
     if wanted:
         _check_address(wanted, _about_addresses(address))
     # Among several clusters of one owner, prefer the session in this user's default folder.
@@ -210,8 +210,8 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
         raise RaydoctorError(message, _about_addresses(address))
     if cluster is None:
         cluster, notes = _dead_session()
-    elif not wanted and len(found) > 1:
-        notes = [_choice(cluster, [c for c in found if c is not cluster])]
+    elif not address and len(found) > 1:
+        notes = [_choice(cluster, [c for c in found if c is not cluster], wanted)]
     if cluster.owner is not None and cluster.owner not in owners.trusted():
         notes.insert(0, f"this cluster belongs to user {owners.user(cluster.owner)}")
     if not is_typed:
@@ -266,6 +266,13 @@ def _newer_session(cluster: Cluster) -> list[Gap]:
     return [Gap("a newer session", paste.text(why) + command, optional=True)]
 
 
+def _of_environment(found: list[Cluster]) -> str | None:
+    """The address in RAY_ADDRESS, if it is that of one of these clusters."""
+    address = os.environ.get("RAY_ADDRESS") or ""
+    chosen = discover.choose(found, address) if address not in ("", "auto", "local") else None
+    return address if chosen in found else None
+
+
 def _elsewhere(is_a_session_here: bool) -> str | None:
     """The address in RAY_ADDRESS, unless it is that of a dead head node on this machine."""
     address = os.environ.get("RAY_ADDRESS")
@@ -279,11 +286,13 @@ def _elsewhere(is_a_session_here: bool) -> str | None:
     return address
 
 
-def _choice(cluster: Cluster, others: list[Cluster]) -> str:
+def _choice(cluster: Cluster, others: list[Cluster], wanted: str | None) -> str:
+    """`wanted`: the address in RAY_ADDRESS, which chose the cluster."""
     named = [c.gcs_address or c.session_dir for c in others]
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    by = " of RAY_ADDRESS" if wanted else ""
     return (
-        f"looking at the cluster {cluster.gcs_address or cluster.session_dir}; {len(named)} more on this "
+        f"looking at the cluster {cluster.gcs_address or cluster.session_dir}{by}; {len(named)} more on this "
         f"machine ({', '.join(named[:3])}{more}): choose with --address"
     )
 

@@ -152,7 +152,7 @@ def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
         explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
         subjects=tuple(w.subject for w in group[:10]),
         count=1,
-        remedies=_remedies([w.name for w in cycle]),
+        remedies=_remedies([w.name for w in cycle], alone=len(cycle) == 1),
         covers=tuple(w.event for w in group),
     )  # fmt: skip
 
@@ -186,10 +186,11 @@ def _exact_finding(group: HungGroup) -> Finding:
         dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle if h.work.runs)
     )
     alone = len({h.work.actor for h in group.cycle}) == 1
+    places = evidence.join_names(h.place.place for h in group.cycle if h.place)
     return hangs.finding(
         group,
         f"{_headline(labels, alone=alone)}{guess}, unchanged for {lasted:.0f} s{hangs.waiting(group)}",
-        (*_remedies(actors), *at_once(group)),
+        (*_remedies(actors, alone=alone, places=places), *at_once(group)),
     )
 
 
@@ -213,7 +214,7 @@ def _live_finding(
             *(Entity("task", e["task_id"]) for s in (*cycle, *behind) for e in (s.method, s.call)),
         ),
         subjects=tuple(s.subject for s in cycle[:10]),
-        remedies=_remedies([s.name for s in cycle]),
+        remedies=_remedies([s.name for s in cycle], alone=len(cycle) == 1),
     )
 
 
@@ -236,10 +237,11 @@ def _shows(worker: calls.Worker) -> str:
     )
 
 
-def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
+def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[Remedy, ...]:
+    """`alone`: one actor waits for itself. `places`: the lines of the program that wait."""
     first, last = names[0], names[-1]
     return (
-        _break_cycle(first, last),
+        _break_cycle(first, last, f" at {places}" if places else "", alone=alone),
         Remedy(
             f"Or make the methods of {first} async: while one awaits, others can run",
             (
@@ -257,15 +259,25 @@ def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
     )
 
 
-def _break_cycle(first: str, last: str) -> Remedy:
-    if first == last:
+def _break_cycle(first: str, last: str, where: str, *, alone: bool) -> Remedy:
+    if alone:
         return Remedy(
-            f"Call {first}'s own method directly, not through its handle",
+            f"Call {first}'s own method directly{where}, not through its handle",
             ("answer = self.METHOD(...)                   # not ray.get(me.METHOD.remote(...))",),
             doc="https://docs.ray.io/en/latest/ray-core/actors.html",
         )
+    if first == last:
+        return Remedy(
+            f"Break the cycle of the {first} actors{where}: let the caller call one of them first, and pass the result to "
+            "the other as an argument",
+            (
+                "answer = other.METHOD.remote(...)   # in the caller, without ray.get",
+                "result = actor.METHOD.remote(answer)   # Ray sends the call when the argument is ready",
+            ),
+            doc="https://docs.ray.io/en/latest/ray-core/actors.html",
+        )
     return Remedy(
-        f"Break the cycle: let the caller call {last} first, and pass the result to {first} as an argument",
+        f"Break the cycle{where}: let the caller call {last} first, and pass the result to {first} as an argument",
         (
             paste.python(
                 "answer = {last:name}_handle.METHOD.remote(...)   # in the caller, without ray.get",

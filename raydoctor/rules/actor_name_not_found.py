@@ -32,6 +32,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
+from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -40,6 +41,7 @@ from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
 from raydoctor.rules.shared.failures import constructors, failures
+from raydoctor.rules.shared.live.examples import actor as live_actor
 from raydoctor.rules.shared.live.examples import tables as live_tables
 from raydoctor.rules.shared.live.examples import task as live_task
 from raydoctor.rules.shared.task_error import Printed, TaskFailure, error_entities
@@ -95,6 +97,8 @@ class _Fate(NamedTuple):
     """`elsewhere`, `ended`, or empty: unknown."""
     left: Event | None = None
     """The record of its worker that no handle was left."""
+    namespace: str = ""
+    """Of the live actor of that name, if there is only one."""
 
 
 @rule(
@@ -155,13 +159,24 @@ def _place(failure: TaskFailure) -> str:
 
 
 def _freed_when(name: str, fate: _Fate) -> str:
+    if fate.namespace:
+        return f"an actor named '{name}' lives in the namespace {fate.namespace}"
     if fate.kind == "ended":
         return f"the GCS frees the name '{name}' because its actor ended"
     return f"the GCS frees the name '{name}', so such an actor existed"
 
 
 def _fate(case: Case, name: str) -> _Fate:
-    """Whether such an actor existed, according to the logs."""
+    """Whether such an actor exists or existed."""
+    alive = [e for e in live.rows(case, "actors") if e["name"] == name and e["state"] == "ALIVE"]
+    if len(alive) == 1 and alive[0]["ray_namespace"]:
+        namespace = alive[0]["ray_namespace"]
+        return _Fate(
+            f"the actor of that name lives in another namespace, {namespace}",
+            alive[0],
+            "elsewhere",
+            namespace=namespace,
+        )
     freed = [e for e in case.of("actor.name_freed") if e["name"] == name]
     asked = [e.at for e in case.of("actor.looked_up") if e["name"] == name and e.at is not None]
     last = max(asked, default=None)
@@ -208,7 +223,7 @@ def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
 
 def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
     known = next((d.namespace for d in actors.deaths(case) if d.name == name and d.namespace), "")
-    namespace = known or "NAMESPACE"
+    namespace = fate.namespace or known or "NAMESPACE"
     elsewhere = Remedy(
         f"Look for '{name}' in the namespace where it was created",
         (
@@ -320,6 +335,21 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         severity="warning",
         says=("in publish (train.py:9)",),
+    ),
+    Example(
+        "a live cluster lists the actor in an anonymous namespace",
+        {
+            "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
+            **live_tables(
+                actors=[
+                    {**live_actor(1, "Metrics", {}), "name": "metrics", "ray_namespace": "920da363"}
+                ]
+            ),
+        },
+        says=(
+            "the actor of that name lives in another namespace, 920da363",
+            'ray.get_actor("metrics", namespace="920da363")',
+        ),
     ),
     console(
         "only the driver's output is available",

@@ -176,8 +176,10 @@ def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
         )  # fmt: skip
         return
     members = names[0] if len(names) == 1 else f"{names[0]} and {names[1]}"
+    places = join_names(h.place.place for h in group.cycle if h.place)
+    where = f" at {places}" if places else ""
     yield Remedy(
-        f"Break the cycle of {members}: pass the needed value as an argument, or await instead of ray.get",
+        f"Break the cycle of {members}{where}: pass the value as an argument, or await instead of ray.get",
         (
             "result = actor.METHOD.remote(other.METHOD.remote(...))   # Ray waits for the argument first",
             "answer = await self.other.METHOD.remote(...)             # in an async def method",

@@ -329,6 +329,29 @@ def test_nothing_to_choose_from() -> None:
     assert discover.choose([]) is None
 
 
+@pytest.mark.parametrize(
+    ("address", "chosen"),
+    [
+        ("", NEW),
+        ("10.0.0.5:6379", OLD),
+        ("localhost:6379", OLD),
+        ("10.9.9.9:6379", NEW),
+        ("auto", NEW),
+    ],
+)
+def test_ray_address_chooses_among_several_clusters(
+    address: str, chosen: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(discover, "clusters", lambda: [NEW, OLD])
+    cluster, notes = live.find()
+    assert cluster.gcs_address == chosen.gcs_address
+    other = OLD if chosen is NEW else NEW
+    assert other.gcs_address in notes[-1]
+    assert ("of RAY_ADDRESS" in notes[-1]) == (chosen is OLD)
+
+
 def test_a_live_report_names_a_newer_session_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
