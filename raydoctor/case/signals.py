@@ -377,6 +377,11 @@ TRACEBACK = Signal(
 Rules read what they need from the event's message."""
 TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 """Also those of other processes that a driver's output repeats."""
+ELSEWHERE = (
+    *("See root cause above.", "See stack trace for root cause."),
+    "please check the stack trace above for the root cause",
+)
+"""In exceptions that report only that another process of the same program failed (vLLM)."""
 
 FACTS: tuple[Signal, ...] = (
     *RAY_VERSION,

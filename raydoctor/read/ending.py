@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from raydoctor.case.case import OUTPUT
+from raydoctor.case.signals import ELSEWHERE
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import CONSOLES, Event, Gap, Source
 from raydoctor.read.records import parse_line
@@ -72,11 +73,6 @@ _FATAL = (
 )
 """What vLLM's processes log above the exception that ends them (`v1/engine/core.py`,
 `v1/executor/multiproc_executor.py`, 0.8 to 0.20)."""
-_ELSEWHERE = (
-    *("See root cause above.", "See stack trace for root cause."),
-    "please check the stack trace above for the root cause",
-)
-"""In exceptions that report only that another process of the same program failed (vLLM)."""
 _LONE = pattern(
     r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
     r"|(?:[a-z_]\w{0,60}\.){0,8}(?:exceptions?|errors?)\.[A-Z]\w{1,60}: \S"
@@ -234,7 +230,7 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
 
 
 def _points_elsewhere(block: list[_Own]) -> bool:
-    return any(words in block[-1].text for words in _ELSEWHERE)
+    return any(words in block[-1].text for words in ELSEWHERE)
 
 
 def _fatal(own: list[_Own]) -> list[_Own]:

@@ -53,7 +53,7 @@ from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
-from raydoctor.rules.shared.failures import constructors
+from raydoctor.rules.shared.failures import cause_above, constructors
 from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import ERROR_TEXT, error_entity
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -136,6 +136,8 @@ class _Failure:
     exit: WorkerExit | None = None
     events: list[Event] = field(default_factory=list)
     """The most detailed record first."""
+    source: tuple[Event, Raised] | None = None
+    """The exception of another process to which its own only refers."""
     is_import: bool = False
     """Its class could not be unpickled, so that its constructor never ran."""
 
@@ -170,6 +172,8 @@ def actor_init_failed(case: Case) -> Iterator[Finding]:
     groups: dict[tuple[str, str, str], list[_Failure]] = {}
     for failure in _failures(case):
         raised = failure.raised
+        if raised and raised.is_elsewhere:
+            failure.source = cause_above(case, failure.events[0])
         key = (failure.name, raised.type if raised else "", str(raised.place) if raised else "")
         groups.setdefault(key, []).append(failure)
     known = {id(seen.event): error_entity(seen) for seen in constructors(case)}
@@ -269,7 +273,7 @@ def _finding(case: Case, failures: list[_Failure], known: dict[int, Entity]) -> 
         ),
         count=len(failures),
         remedies=_remedies(case, failures[0]),
-        covers=(*events, *_wrappers(case, events)),
+        covers=(*events, *_wrappers(case, events), *(f.source[0] for f in failures if f.source)),
     )
 
 
@@ -294,6 +298,8 @@ def _headline(failures: list[_Failure]) -> str:
         subject = f"Actor {first.name}" if first.name else "An actor"
         subject += f" (pid {first.pid})" if first.pid else ""
     what = "unpickling its class" if first.is_import else "__init__"
+    if first.source:
+        return f"{subject} could not be created because a process that it started raised {_exception(first.source[1])}"
     return f"{subject} could not be created: {what} raised {_exception(first.raised)}"
 
 
@@ -313,6 +319,9 @@ def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
     first = failures[0]
     name = first.name or "the actor"
     links = []
+    if first.source:
+        above, its = first.source
+        links.append(Link(above, f"another process raised {_exception(its)}", its.code))
     for event in first.events:
         if event.kind != "driver.exception":
             shows = (
@@ -419,6 +428,22 @@ EXAMPLES: tuple[Example, ...] = (
         "Tune's list of a trial's failures, without Ray's sentence above the error",
         f"Failure # 1 (occurred at 2026-11-21_07-44-26)\n{_TEXT.removeprefix(_OPENING)}\n",
         says=("ModelServer (pid 463)", "read_header (serve.py:25)"),
+    ),
+    console(
+        "the constructor refers to the exception of a process that it started",
+        "(ModelServer pid=463) (EngineCore_DP0 pid=470) ERROR 11-21 10:53:18 [core.py:845] EngineCore failed to start.\n"
+        "(ModelServer pid=463) (EngineCore_DP0 pid=470) ERROR 11-21 10:53:18 [core.py:845] Traceback (most recent call last):\n"
+        '(ModelServer pid=463) (EngineCore_DP0 pid=470) ERROR 11-21 10:53:18 [core.py:845]   File "/app/engine.py", line 8, in build\n'
+        "(ModelServer pid=463) (EngineCore_DP0 pid=470) ERROR 11-21 10:53:18 [core.py:845] KeyError: 'mlp.w1'\n"
+        "ray.exceptions.ActorDiedError: "
+        + _creation_text(
+            "ModelServer",
+            463,
+            _A,
+            '  File "/app/serve.py", line 37, in __init__\n    self.engine = start()\nRuntimeError: Engine core initialization '
+            "failed. See root cause above. Failed core proc(s): {}\n",
+        ),
+        says=("a process that it started raised KeyError: 'mlp.w1', in build (engine.py:8)",),
     ),
     Example(
         "a constructor raises in a nested call, and the driver sees the error inside a task's error",

@@ -11,7 +11,8 @@ The exit code is the program's own: 1 after an uncaught exception or `sys.exit("
 means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
 it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output contains
 several tracebacks, the last one ended the program. The program caught the earlier ones, they are chained to the last
-one, or they come from workers or threads.
+one, or they come from workers or threads. If the last one only refers to another process (`See root cause above.`), the
+report shows the last exception above it, as a warning.
 
 If no output of a driver is in the capture, its traceback is in the GCS of a running cluster, without the exception's type
 and message. The report then names the place, and the type if the last line is `raise X(…)`. Python sends Ctrl-C the same
@@ -47,7 +48,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import clause, cut, join_names
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs, kernel
-from raydoctor.rules.shared.failures import exception_at_end, is_certain_end, program
+from raydoctor.rules.shared.failures import cause_above, exception_at_end, is_certain_end, program
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.setup import misuse
@@ -62,6 +63,12 @@ _CODE_MEANINGS = {
     127: "the shell cannot find the command",
     2: "often wrong arguments",
 }
+_OF_WORKERS = Remedy(
+    "Find the first exception of the process that failed: it is in its own output, above this one",
+    (
+        "grep -n -e 'failed to start' -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",
+    ),
+)
 _KERNEL = Gap(
     "kernel log of the job's node",
     "missing from the capture; only this log shows whether the kernel's OOM killer sent the SIGKILL",
@@ -295,6 +302,8 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         return None
     if _is_retried(case, ending):
         return None
+    if raised.is_elsewhere:
+        return _of_other_process(case, ending, raised)
     name = ending.source.path.rpartition("/")[2]
     headline = f"{_program(raised)} ended with" if is_certain else "The console ends with"
     return Finding(
@@ -311,6 +320,35 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
+    )
+
+
+def _of_other_process(case: Case, ending: Event, raised: Raised) -> Finding:
+    """A program that ended because another of its processes failed: the exception of that process, if it is shown."""
+    above = cause_above(case, ending)
+    causes = (
+        e for e in case.events if e.source is ending.source and e.line < ending.line
+    )  # fmt: skip
+    what = (
+        f"after {_what(above[1])}"
+        if above
+        else f"with {_what(raised)}; the exception that it refers to is not in this output"
+    )
+    return Finding(
+        f"{_program(raised)} ended {what}",
+        (
+            *(
+                (Link(above[0], "the last exception of another process", above[1].code),)
+                if above
+                else ()
+            ),
+            Link(ending, "the program ends with an exception that only refers to another process"),
+        ),
+        explains=(program(ending),),
+        severity="warning",
+        caused_by=tuple(dict.fromkeys(x for e in causes for x in case.explained_with(e))),
+        remedies=() if above else (_OF_WORKERS,),
+        covers=(*_inside(case, ending), *((above[0],) if above else ())),
     )
 
 
@@ -533,6 +571,11 @@ _VLLM = "({} pid=7) ERROR 11-21 10:53:18 [{}] "
 _ENGINE, _SERVER = _VLLM.format("EngineCore_DP0", "core.py:845"), "(APIServer pid=6) "
 
 
+_ELSEWHERE = (
+    "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+)
+
+
 def _prefixed(prefix: str, text: str) -> str:
     return "".join(f"{prefix}{line}\n" for line in text.splitlines())
 
@@ -753,11 +796,42 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "vLLM's engine logs the exception that ended it, and the server reports only that it ended",
         _prefixed(_ENGINE, f"EngineCore failed to start.\n{_SURVIVED}")
-        + _prefixed(
-            _SERVER,
-            f"{_FRAMES}RuntimeError: Engine core initialization failed. See root cause above.",
-        ),
+        + _prefixed(_SERVER, f"{_FRAMES}{_ELSEWHERE}"),
         says=("FileNotFoundError", "main (train.py:15)"),
+    ),
+    console(
+        "vLLM's engine logs only the exception's own line, and the server refers to it",
+        _prefixed(_ENGINE, "ValueError: No valid attention backend found for cuda")
+        + _prefixed(_SERVER, f"{_FRAMES}{_ELSEWHERE}"),
+        says=("ended after ValueError: No valid attention backend",),
+        severity="warning",
+    ),
+    console(
+        "the exception to which the server refers is not in the paste",
+        _prefixed(_SERVER, f"{_FRAMES}{_ELSEWHERE}"),
+        says=("is not in this output", "worker-*.err"),
+        severity="warning",
+    ),
+    console(
+        "the server refers to an exception that another rule knows",
+        _prefixed(
+            _ENGINE, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+        )
+        + _prefixed(_SERVER, f"{_FRAMES}{_ELSEWHERE}"),
+        roots=("cuda-oom",),
+        consequences=("job-failed",),
+        severity="warning",
+    ),
+    console(
+        "an exception of Ray's own, and the one that the program raised while handling it",
+        "Traceback (most recent call last):\nray.exceptions.ObjectRefStreamEndOfStreamError\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        f"{_FRAMES}RuntimeError: no rows left\n",
+        says=("RuntimeError: no rows left",),
+    ),
+    console(
+        "a program logs the words with which vLLM refers to another process, and continues",
+        "Engine core initialization failed. See root cause above.\nfalling back to another engine\nepoch 1\n",
     ),
     console(
         "an exception in the main task of a trainer",

@@ -23,7 +23,14 @@ from raydoctor.rules.shared.task_error import (
     parse_failure,
     printed,
 )
-from raydoctor.rules.shared.traceback import BEGIN, Raised, cut_off, lone, parse
+from raydoctor.rules.shared.traceback import (
+    BEGIN,
+    NO_FAILURES,
+    Raised,
+    cut_off,
+    lone,
+    parse,
+)
 
 RESUBMITTED = Signal(
     "task.resubmitted",
@@ -160,7 +167,24 @@ def exception_at_end(ending: Event) -> Raised | None:
     if not ending["ended_by"]:
         return None
     text = ending.text
-    return parse(text) or cut_off(text) or parse(f"{BEGIN}\n{text}") or lone(text)
+    return cut_off(text) or parse(text) or parse(f"{BEGIN}\n{text}") or lone(text)
+
+
+def cause_above(case: Case, event: Event) -> tuple[Event, Raised] | None:
+    """The last exception in the same output above an event whose own exception only refers to it."""
+    found: list[tuple[Event, Raised]] = []
+    for each in case.of(*TRACEBACKS, "log.error"):
+        if each.source is event.source and each.line < event.line:
+            raised = parse(f"{BEGIN}\n{each.message}")
+            if raised and not (raised.is_rays_own or raised.is_elsewhere or _is_no_failure(raised)):
+                found.append((each, raised))
+    last = max(found, key=lambda pair: pair[0].line, default=None)
+    alike = (pair for pair in found if last and str(pair[1]) == str(last[1]))
+    return max(alike, key=lambda pair: (len(pair[1].frames), pair[0].line), default=None)
+
+
+def _is_no_failure(raised: Raised) -> bool:
+    return raised.name in NO_FAILURES or raised.name.endswith("Warning")
 
 
 def is_certain_end(ending: Event) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from raydoctor.case.signals import ELSEWHERE
 from raydoctor.model.patterns import pattern
 
 BEGIN = "Traceback (most recent call last):"
@@ -33,6 +34,7 @@ _LIBRARIES = (
     "<frozen ",
 )
 _STRING = "<string>"
+_CUT_OFF = "CutOffError"
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 """Frames of their own until Python 3.11; generator expressions still have one."""
 _COMMAND = pattern(r"/bin/(?P<name>[\w-]{1,60})$")
@@ -124,6 +126,11 @@ class Raised(NamedTuple):
         return self.cause.first if self.cause else self
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether it reports only that another process failed, whose exception is above."""
+        return any(words in self.message for words in ELSEWHERE)
+
+    @property
     def is_rays_own(self) -> bool:
         """Whether it is one of `ray.exceptions`."""
         return self.type.startswith(_RAYS_OWN)
@@ -136,7 +143,7 @@ def parse(text: str) -> Raised | None:
     """The last exception of the first chain in `text`, with its causes; None if there is none.
 
     The end of a message cannot be distinguished from later output, so only its first line counts. One of Ray's own
-    exceptions ends the chain: the text below it belongs to another failure.
+    exceptions ends the chain, unless the next exception is announced right below it: other text belongs to another failure.
     """
     raised: Raised | None = None
     frames: list[TracebackFrame] = []
@@ -157,11 +164,16 @@ def parse(text: str) -> Raised | None:
                 message = next((each for each in lines[number : number + 2] if each.strip()), "")
             raised = Raised(found["type"], (message or "").strip(), tuple(frames), raised)
             frames, begun = [], False
-            if raised.is_rays_own:
+            if raised.is_rays_own and not _is_chained(lines[number:]):
                 break
         elif raised and not begun and line.strip() and not line.startswith(CHAINED):
             break
     return raised
+
+
+def _is_chained(below: list[str]) -> bool:
+    """Whether the next line that is not blank announces another exception."""
+    return next((line for line in below[:3] if line.strip()), "").startswith(CHAINED)
 
 
 def _code(below: list[str]) -> str:
@@ -175,8 +187,9 @@ def _code(below: list[str]) -> str:
 
 def cut_off(text: str) -> Raised | None:
     """What is left of a traceback whose exception is cut off: its frames; None if there are none."""
-    raised = parse(f"{text}\nCutOffError")
-    return raised._replace(type="") if raised and raised.frames else None
+    raised = parse(f"{text}\n{_CUT_OFF}")
+    is_cut = raised is not None and raised.type == _CUT_OFF
+    return raised._replace(type="") if raised and is_cut and raised.frames else None
 
 
 def lone(text: str) -> Raised | None:
