@@ -74,11 +74,17 @@ def key(needs: Needs) -> frozenset[tuple[str, float]]:
 def describe(needs: Needs) -> str:
     """`1 GPU and 4 CPUs`: rare resources first."""
     order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
-    parts = [
-        f"{size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {unit(n, needs[n])}"
-        for n in order
-    ]
-    return joined(parts) or "nothing"
+    return joined([_amount(n, needs[n]) for n in order]) or "nothing"
+
+
+NODES_OWN = "node:"
+"""The beginning of the name of a resource that only one node has, with its IP address."""
+
+
+def _amount(name: str, amount: float) -> str:
+    if name.startswith(NODES_OWN):
+        return f"the node {name.removeprefix(NODES_OWN)}"
+    return f"{size(amount)} {name}" if name in _BYTES else f"{amount:g} {unit(name, amount)}"
 
 
 def unit(name: str, amount: float) -> str:

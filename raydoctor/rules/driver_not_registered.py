@@ -44,6 +44,7 @@ The text ends with `No available ports` (`ports-exhausted`). A worker, not a dri
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
@@ -70,6 +71,21 @@ _NO_NODE = Signal(
     "instance hasn't started. Did you do `ray start` or `ray.init` on this host?", symptom=True,
 )  # fmt: skip
 
+_NOT_YET = (
+    Signal(
+        "driver.no_node_yet", ". Have you started Ray instance using ",
+        r"^Can't find a `node_ip_address\.json` file from (?P<session>\S{1,300}?)\. Have you started Ray instance using ", DRIVER,
+        "Can't find a `node_ip_address.json` file from /tmp/ray/session_2026-11-21_10-40-11_306000_7. Have you started Ray instance using "
+        "`ray start` or `ray.init`?", fold=("session",),
+    ),
+    Signal(
+        "driver.no_node_yet", "have not registered with GCS, so retrying.",
+        r"^(?:global_state_accessor\.cc:\d{1,5}: )?Some processes that the driver needs to connect to have not registered with GCS, so retrying\.",
+        DRIVER, "Some processes that the driver needs to connect to have not registered with GCS, so retrying. Have you run 'ray start' on "
+        "this node?",
+    ),
+)  # fmt: skip
+"""What a driver logs for each of its attempts; the last one raises (`_private/node.py`, `global_state_accessor.cc`)."""
 _WAITS_FOR_RAYLET = (2, 55)
 """From here on the driver waits for a raylet on its machine; a newer driver of an older cluster is a `version-mismatch`."""
 _REASONS = (
@@ -92,6 +108,7 @@ _REASONS = (
     looks_for=(
         UNREGISTERED,
         _NO_NODE,
+        *_NOT_YET,
         NO_NODE_INFO,
         *NODE_NOT_STARTED,
         STARTED_LOCAL,
@@ -109,6 +126,10 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     outside = case.of(_NO_NODE.kind, *((NO_NODE_INFO.kind,) if waits else ()))
     for session, events in evidence.grouped(outside, lambda e: e["session"]).items():
         yield _no_node(case, session, events)
+    waiting = case.of(_NOT_YET[0].kind)
+    if not outside and any(e.source.is_excerpt and case.is_last_of_console(e) for e in waiting):
+        session = next((e["session"] for e in waiting if e["session"]), "")
+        yield replace(_no_node(case, session, waiting), severity="warning")
     if evidence.is_console(case) and (events := case.of(NODE_NOT_STARTED[0].kind)):
         yield _not_started(case, events)
 
@@ -253,6 +274,8 @@ def _no_node(case: Case, session: str, events: list[Event]) -> Finding:
     if session:
         missing = f"{session} contains no node_ip_address.json"
         waited = f"the driver searched this session for a node for {first['seconds']} s"
+    if first.kind == _NOT_YET[0].kind:
+        waited = "the driver finds no raylet of the cluster on its machine, and tries again"
     dead = [raylet.node for raylet in dead_raylets(case)]
     headline = f"The driver's machine or container is not a node of the cluster{where}: {missing}"
     if is_gone := bool(dead) and set(case.ledger.node_ips) <= set(dead):
@@ -306,6 +329,17 @@ _RAYLET = (
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a paste ends while the driver searches for a node on its machine",
+        f"{_CONNECTING}{_NOT_YET[0].sample}\n[2026-11-21 10:40:41,421 I 759 759] global_state_accessor.cc:539: {_NOT_YET[1].sample}\n",
+        says=("not a node of the cluster", "ray job submit"),
+        severity="warning",
+    ),
+    console(
+        "a driver finds the node at a later attempt",
+        f"{_CONNECTING}{_NOT_YET[0].sample}\n"
+        "2026-11-21 10:40:21,306\tINFO worker.py:1841 -- Connected to Ray cluster. View the dashboard at 127.0.0.1:8265\nstep 1\n",
+    ),
     console(
         "the raylet of the local Ray closes the connection",
         _STARTED + _FAILED,

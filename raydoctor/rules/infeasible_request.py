@@ -449,6 +449,8 @@ def _remedies(
     if seen and request.live and request.live.selectors and not short:
         return _label_remedies(request.live, seen)
     spelling = [*_spelling(short or list(needs), nodes, needs)]
+    if any(name.startswith(resources.NODES_OWN) for name in needs):
+        spelling.insert(0, _ADDRESS)
     # Without a node to compare with, the request itself is all that is known.
     less = [_less(waiter, _given(needs, nodes), "Or " if spelling else "")] if nodes else []
     # The supervisor of a submitted job: that program does not start Ray.
@@ -471,6 +473,13 @@ def _remedies(
 
 
 _SUPERVISOR = {"JobSupervisor"}
+_ADDRESS = Remedy(
+    "Ask for an address under which a node of the cluster is registered",
+    (
+        "ray list nodes   # the addresses of the nodes",
+        "export VLLM_HOST_IP=NODE_IP   # vLLM: on each node, the address that Ray shows for it",
+    ),
+)
 
 
 class _Waiter(NamedTuple):
@@ -828,6 +837,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "`ray status` lists what is asked for",
         _autoscaler(32, "{'CPU': 1.0, 'GPU': 1.0}") + f"{waiting.STATUS.sample}\ntrained 3\n",
+    ),
+    console(
+        "vLLM asks for a GPU on its own address, which is not the address of a node",
+        _autoscaler(32, "{'node:10.0.0.9': 0.001, 'GPU': 1.0}"),
+        says=("1 GPU and the node 10.0.0.9", "VLLM_HOST_IP"),
+        severity="warning",
     ),
     console(
         "a removed node's own resource",

@@ -105,6 +105,21 @@ STORE = Signal(
     "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
 )
 """torch's `socket.cpp` (2.0 to 2.15) and its libuv store, the default since 2.4, which names the port since 2.5."""
+STORE_LOGGED = Signal(
+    "port.c10d",
+    "The server socket has failed to bind to ",
+    r"^\[c10d\] The server socket has failed to bind to \S{1,60}:(?P<port>\d{1,5}) \(errno: 98 - ",
+    OUTPUT,
+    "[c10d] The server socket has failed to bind to 0.0.0.0:29400 (errno: 98 - Address already in use).",
+)
+"""torch's log of each address, below its header. One that fails is harmless if another one can be used."""
+STORE_FAILED = Signal(
+    "port.c10d_failed",
+    "] The server socket has failed to listen on any local",
+    r"^\[c10d\] The server socket has failed to listen on any local network address\.",
+    OUTPUT,
+    "[c10d] The server socket has failed to listen on any local network address.",
+)
 GLOO = Signal(
     "port.gloo",
     "bind: Address already in use",
@@ -131,7 +146,7 @@ PROXY = Signal(
 """A proxy of Serve (`_private/http_util.py`, 2.9 to 2.60). The system's own words are in the exception before it."""
 _TORCH = ("port.c10d", "port.gloo")
 _OWNERS = {DASHBOARD.kind: "The dashboard", PROXY.kind: "A proxy of Ray Serve"}
-_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, GLOO, HTTP, PROXY)
+_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, STORE_LOGGED, GLOO, HTTP, PROXY)
 _SOCKET = pattern(
     r"\[Errno (?:98|48)\] (?:Address already in use|error while attempting to bind on address )"
 )
@@ -191,7 +206,7 @@ class _Conflict:
     severity="error",
     rank=8,
     explains=("daemon", "job", "ports", "process", "program", "raylet", "task-error", "worker"),
-    looks_for=(COMPONENTS, *_OCCUPIED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
+    looks_for=(COMPONENTS, *_OCCUPIED, STORE_FAILED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
 )
 def port_conflict(case: Case) -> Iterator[Finding]:
     """One finding for ports that Ray's own components share, and one per port that another process holds."""
@@ -199,7 +214,7 @@ def port_conflict(case: Case) -> Iterator[Finding]:
         yield _of_components(mine)
     found: dict[str, _Conflict] = {}
     for event in case.of(*(signal.kind for signal in _OCCUPIED)):
-        if not case.torn_down(event) and not _is_quoted(event):
+        if not case.torn_down(event) and not _is_quoted(event) and _has_failed(case, event):
             port = event["port"] or event["port_bound"]
             found.setdefault(port, _Conflict(port)).events.append(event)
     for conflict in found.values():
@@ -261,6 +276,12 @@ def _of_program(ending: Event, raised: Raised) -> Finding:
             ),
         ),
     )
+
+
+def _has_failed(case: Case, event: Event) -> bool:
+    """Whether no address could be used: torch logs also one of several, and continues."""
+    is_logged = event.message.startswith("[c10d] ")
+    return not is_logged or any(e.source is event.source for e in case.of(STORE_FAILED.kind))
 
 
 def _is_quoted(event: Event) -> bool:
@@ -479,6 +500,15 @@ _TASK_ERROR = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "torch logs that it can use none of its addresses",
+        f"[W socket.cpp:401] {STORE_LOGGED.sample}\n[E socket.cpp:435] {STORE_FAILED.sample}\n",
+        says=("port 29400",),
+    ),
+    console(
+        "torch logs that one of its addresses is in use, and takes another one",
+        f"[W socket.cpp:401] {STORE_LOGGED.sample}\nepoch 1\n",
+    ),
     console(
         "a proxy of Serve finds its port taken",
         'ray.exceptions.RayTaskError(RuntimeError): ray::ProxyActor.ready() (pid=21, ip=10.0.0.2)\n'

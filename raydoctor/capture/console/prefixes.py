@@ -67,6 +67,8 @@ _LOGGER = pattern(
     r"|\[([EWIF])(?:\d{3,4} \d\d:\d\d:\d\d\.\d+)? [\w./-]{1,200}:\d+\] ?"
     # Python's default: `ERROR:root:text`.
     rf"|{_LEVEL}:[\w.-]{{1,200}}:(?!/)"
+    # Ray's header after a person removed the time; `worker.py` also logs what raylets push.
+    rf"|{_LEVEL} (?!worker\.py)\w{{1,60}}\.py:\d{{1,5}} -- "
 )
 _AFTER_STAMP = pattern(
     r" {0,8}(?:"

@@ -65,6 +65,8 @@ class Rewriter:
                     self._in_traceback = text[:1] in (" ", "\t")
                 continue
             line = prefixes.strip(text)
+            if text.endswith(tracebacks.BEGIN) and (head := tracebacks.announcement(line)):
+                self._append(number, head, shown)
             if drawn.convert(line):
                 for each in deinterleaver.add(number, line):
                     self._append(*each, shown)

@@ -8,6 +8,7 @@ rich (`rich/traceback.py`): a box, `│ /path/f.py:12 in g │`, the exception b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 
 from raydoctor.capture.console.prefixes import Stripped
@@ -16,6 +17,11 @@ from raydoctor.model.patterns import pattern
 Placed = tuple[int, Stripped]
 """A line and its number in the original."""
 BEGIN = "Traceback (most recent call last):"
+_ANNOUNCED = pattern(
+    r"(?P<head>.{0,300}\b(?:hit|got|met|caught|encountered|raised) an? (?:\w{1,20} )?(?:exception|error):) "
+    r"Traceback \(most recent call last\):"
+)
+"""A traceback in the same line as the message above it: SGLang's schedulers, and vLLM's engine before 0.9."""
 _BOX = pattern(r"\s*[╭+][─-]{2,} ?Traceback \(most recent call last\) ?[─-]*")
 _BOX_END = pattern(r"\s*[╰+][─-]{10,}[╯+]?\s*$")
 _RICH_FRAME = pattern(
@@ -106,6 +112,16 @@ def unlinked(text: str) -> str:
         start = f'{frame["indent"]}File "{frame["file"]}", line {frame["line"]}, in '
         return start + text[frame.end() :]
     return text
+
+
+def announcement(line: Stripped) -> Stripped | None:
+    """The message in front of a traceback that begins in the same line; `line` keeps the traceback."""
+    match = _ANNOUNCED.fullmatch(line.text)
+    if not match:
+        return None
+    head = replace(line, text=match["head"], changed=True)
+    line.text, line.level, line.changed = BEGIN, "", True
+    return head
 
 
 class DrawnTracebacks:

@@ -232,14 +232,18 @@ def demands_beyond(case: Case) -> list[tuple[resources.Needs, Event]]:
     return [(needs, table.event) for needs in asked if table.lacks(needs)]
 
 
+_OWN_RESOURCE = pattern(r"\{'node:[^'{}]{1,100}': [\d.]{1,20}\}")
+
+
 def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
     """Whether a console shows nothing of the program after one of these reports.
 
-    A node's own resource (`node:10.0.0.2`) is also reported for a node that was removed in the meantime.
+    A node's own resource (`node:10.0.0.2`), if nothing else is asked for, is also reported for a node that was
+    removed in the meantime.
     """
     return any(
         event.source.is_excerpt
-        and "'node:" not in event.message
+        and not _OWN_RESOURCE.search(event.message)
         and (case.is_last_of_console(event) or _is_monitors_last(case, event))
         for event in reports
     )
