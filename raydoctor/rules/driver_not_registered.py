@@ -330,17 +330,6 @@ _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, 
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "a paste ends while the driver searches for a node on its machine",
-        f"{_CONNECTING}{_NOT_YET[0].sample}\n[2026-11-21 10:40:41,421 I 759 759] global_state_accessor.cc:539: {_NOT_YET[1].sample}\n",
-        says=("not a node of the cluster", "ray job submit"),
-        severity="warning",
-    ),
-    console(
-        "a driver finds the node at a later attempt",
-        f"{_CONNECTING}{_NOT_YET[0].sample}\n"
-        "2026-11-21 10:40:21,306\tINFO worker.py:1841 -- Connected to Ray cluster. View the dashboard at 127.0.0.1:8265\nstep 1\n",
-    ),
-    console(
         "the raylet of the local Ray closes the connection",
         _STARTED + _FAILED,
         says=("30 s after Ray started", "closed the connection", "num_cpus"),
@@ -408,5 +397,16 @@ EXAMPLES: tuple[Example, ...] = (
         "a program and a task that quote the words",
         f"known problem: {UNREGISTERED.sample}\n(check pid=12) {_FAILED}{UNREGISTERED.sample}\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "a paste ends while the driver searches for a node on its machine",
+        f"{_CONNECTING}{_NOT_YET[0].sample}\n[2026-11-21 10:40:41,421 I 759 759] global_state_accessor.cc:539: {_NOT_YET[1].sample}\n",
+        says=("not a node of the cluster", "ray job submit"),
+        severity="warning",
+    ),
+    console(
+        "a driver finds the node at a later attempt",
+        f"{_CONNECTING}{_NOT_YET[0].sample}\n"
+        "2026-11-21 10:40:21,306\tINFO worker.py:1841 -- Connected to Ray cluster. View the dashboard at 127.0.0.1:8265\nstep 1\n",
     ),
 )

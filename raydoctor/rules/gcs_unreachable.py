@@ -790,4 +790,9 @@ EXAMPLES: tuple[Example, ...] = (
         "a program that quotes such a line",
         f"{_UNANSWERED.sample}\nthe manual's page 7 explains this message\n",
     ),
+    console(
+        "the address of the dashboard, in a line of Ray without its time",
+        f"WARNING utils.py:1415 -- {_UNANSWERED.sample.replace('6379', '8265')}\n",
+        says=("10.0.0.9:8265", "8265 is the dashboard's port"),
+    ),
 )

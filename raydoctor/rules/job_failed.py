@@ -830,6 +830,18 @@ EXAMPLES: tuple[Example, ...] = (
         says=("RuntimeError: no rows left",),
     ),
     console(
+        "SGLang's scheduler logs its traceback in the line of its message",
+        "[2026-11-21 03:41:24 TP2] Scheduler hit an exception: Traceback (most recent call last):\n"
+        "  File \"/app/scheduler.py\", line 42, in run\n    self.loop()\nKeyError: 'hidden_size'\n",
+        says=("KeyError: 'hidden_size', in run (scheduler.py:42)",),
+        severity="warning",
+    ),
+    console(
+        "a program logs such a line and continues",
+        "[2026-11-21 03:41:24] Loader hit an exception: Traceback (most recent call last):\n"
+        '  File "/app/loader.py", line 42, in load\n    self.read()\nOSError: no shard\n[2026-11-21 03:41:25] epoch 2\n',
+    ),
+    console(
         "a program logs the words with which vLLM refers to another process, and continues",
         "Engine core initialization failed. See root cause above.\nfalling back to another engine\nepoch 1\n",
     ),

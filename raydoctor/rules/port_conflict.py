@@ -501,15 +501,6 @@ _TASK_ERROR = (
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "torch logs that it can use none of its addresses",
-        f"[W socket.cpp:401] {STORE_LOGGED.sample}\n[E socket.cpp:435] {STORE_FAILED.sample}\n",
-        says=("port 29400",),
-    ),
-    console(
-        "torch logs that one of its addresses is in use, and takes another one",
-        f"[W socket.cpp:401] {STORE_LOGGED.sample}\nepoch 1\n",
-    ),
-    console(
         "a proxy of Serve finds its port taken",
         'ray.exceptions.RayTaskError(RuntimeError): ray::ProxyActor.ready() (pid=21, ip=10.0.0.2)\n'
         '  File "/venv/site-packages/ray/serve/_private/http_util.py", line 784, in start\n    sock.bind(address)\n'
@@ -615,5 +606,14 @@ EXAMPLES: tuple[Example, ...] = (
         "retrying: 'is trying to use a port number 10120 that is used by other components.' was seen before\n"
         "hint: look for Check failed: server_ Failed to start the grpc server. The specified port is 6380. in the log\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "torch logs that it can use none of its addresses",
+        f"[W socket.cpp:401] {STORE_LOGGED.sample}\n[E socket.cpp:435] {STORE_FAILED.sample}\n",
+        says=("port 29400",),
+    ),
+    console(
+        "torch logs that one of its addresses is in use, and takes another one",
+        f"[W socket.cpp:401] {STORE_LOGGED.sample}\nepoch 1\n",
     ),
 )  # fmt: skip
