@@ -34,7 +34,7 @@
   addEventListener("hashchange", go);
   go();
 
-  // On a narrow screen, a chart begins at its first failure, or at its first sign, and its names stay in view;
+  // On a narrow screen, a chart begins at its first failure, sign or reading, and its names stay in view;
   // a wait graph begins at what blocks all others.
   for (const chart of all(".chart")) {
     const culprit = chart.querySelector(".box.culprit");
@@ -45,7 +45,8 @@
     const left_of = (each) => each.getBoundingClientRect().left;
     const earliest = (query) => all(query, chart).sort((a, b) => left_of(a) - left_of(b))[0];
     const first = earliest(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use")
-      || earliest(":is(.mark.sign, .mark.spill, .mark.restart) > use");
+      || earliest(":is(.mark.sign, .mark.spill, .mark.restart) > use")
+      || earliest(".reading");
     const svg = chart.querySelector("svg:not(.graph)");
     if (!svg || chart.scrollWidth <= chart.clientWidth) continue;
     const names = all(".name", svg);
