@@ -200,7 +200,7 @@ def address_option(
 
 
 def found_option() -> Callable[[_Command], _Command]:
-    """`--found`, for raydoctor's own calls: the address was not typed, so nobody else may listen there."""
+    """`--found`, for raydoctor's own calls: the address was not typed, so no other user may listen there."""
     return click.option("--found", "is_found", is_flag=True, hidden=True)
 
 

@@ -77,7 +77,7 @@ def hold(
     *,
     at_work: bool,
 ) -> str:
-    """`2 Simulator actors of job 1 hold 2 of 2 CPU, and run nothing`; the job, if it is not the waiters'."""
+    """`2 Simulator actors of job 1 hold 2 of 2 CPUs, and run nothing`; the job, if it is not the waiters'."""
     many = len({h.id for h in holders}) > 1
     does = ""
     if at_work:

@@ -30,7 +30,7 @@ class CpuBudget:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = thread_time() + seconds
-        # A thread spends no more than the time that passes, and a sandbox tells that faster.
+        # A thread spends no more than the time that passes, and a sandbox reports that faster.
         self._earliest = monotonic() + seconds
 
     @property

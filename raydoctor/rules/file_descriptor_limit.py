@@ -508,7 +508,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("A process (pid 4413) reached the limit",),
     ),
     console(
-        "a program tells about boost's error",
+        "a program prints text about boost's error",
         "what(): pipe_select_interrupter: Too many open files [system:24]\n",
     ),
     console(

@@ -79,7 +79,7 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
     last = ends[-1]
     name = f"{last['namespace']}/{last['pod']}"
     probes = [e for e in pods.events_of(last, *_UNHEALTHY) if "iveness" in e["message"]]
-    told = [e for end in ends for e in pods.events_of(end, "BackOff", "Killing", *_UNHEALTHY)]
+    records = [e for end in ends for e in pods.events_of(end, "BackOff", "Killing", *_UNHEALTHY)]
     number = int(last["restarts"]) if last["restarts"].isdecimal() else 1
     times = f"{number} times" if number > 1 else "once"
     return Finding(
@@ -93,7 +93,7 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
         subjects=kubernetes.subjects(ends),
         count=max(number, 1),
         remedies=tuple(_remedies(last, probes)),
-        covers=(*ends, *told, *probes),
+        covers=(*ends, *records, *probes),
         gaps=() if "gcs-out" in case.roles or _has_previous(case) else (_GAP,),
     )  # fmt: skip
 

@@ -82,8 +82,8 @@ def _image(pod: Event) -> str:
 
 
 def _finding(pods: Pods, image: str, failed: list[Event]) -> Finding:
-    told = [e for pod in failed for e in pods.events_of(pod, "Failed", "BackOff", "FailedToPullImage", "InspectFailed")]  # fmt: skip
-    texts = [event["message"] for event in (*failed, *told)]
+    records = [e for pod in failed for e in pods.events_of(pod, "Failed", "BackOff", "FailedToPullImage", "InspectFailed")]  # fmt: skip
+    texts = [event["message"] for event in (*failed, *records)]
     why = next((shown for form, shown in _WHYS if any(map(form.search, texts))), "")
     last = failed[-1]
     return Finding(
@@ -91,7 +91,7 @@ def _finding(pods: Pods, image: str, failed: list[Event]) -> Finding:
         f"{image or 'of the container'} cannot be pulled{f', because {why}' if why else ''}",
         (
             *(Link(pod, "the container waits for its image") for pod in failed[:1]),
-            *(Link(event, "what the machine got from the registry") for event in _telling(told, failed)),
+            *(Link(event, "what the machine got from the registry") for event in _from_registry(records, failed)),
         ),
         explains=tuple(
             dict.fromkeys((*(x for pod in failed for x in pods.entities(pod)), Entity("autoscaler", "launch")))
@@ -100,13 +100,13 @@ def _finding(pods: Pods, image: str, failed: list[Event]) -> Finding:
         count=len({pod["pod"] for pod in failed}),
         severity="critical" if is_head(last) else None,
         remedies=tuple(_remedies(last, image, why)),
-        covers=(*failed, *told),
+        covers=(*failed, *records),
     )  # fmt: skip
 
 
-def _telling(told: list[Event], failed: list[Event]) -> list[Event]:
+def _from_registry(records: list[Event], failed: list[Event]) -> list[Event]:
     """The event that says most: `Failed to pull image` with the registry's answer."""
-    first = [e for e in told if e["message"].startswith("Failed to pull") and e not in failed]
+    first = [e for e in records if e["message"].startswith("Failed to pull") and e not in failed]
     return first[:1]
 
 

@@ -642,7 +642,7 @@ EXAMPLES: tuple[Example, ...] = (
         "step 1: with LOCAL_RANK set, NCCL does not print Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000\nstep 2\n",
     ),
     console(
-        "a launcher tells how it avoids two ranks on a GPU",
+        "a launcher logs how it avoids two ranks on a GPU",
         "note: NCCL WARN Duplicate GPU detected means that LOCAL_RANK is not set\n",
     ),
     console(

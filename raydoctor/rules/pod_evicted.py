@@ -93,7 +93,7 @@ def _what(pod: Event) -> str:
 
 def _finding(pods: Pods, evicted: list[Event]) -> Finding:
     last = evicted[-1]
-    told = [e for pod in evicted for e in pods.events_of(pod, "Evicted", "Killing", "NodeHasDiskPressure", "NodeHasMemoryPressure", "EvictionThresholdMet")]  # fmt: skip
+    records = [e for pod in evicted for e in pods.events_of(pod, "Evicted", "Killing", "NodeHasDiskPressure", "NodeHasMemoryPressure", "EvictionThresholdMet")]  # fmt: skip
     return Finding(
         f"The kubelet evicted {kubernetes.named(evicted)}: {_reason(last)}",
         tuple(Link(pod, "the pod was evicted") for pod in evicted[:3]),
@@ -102,7 +102,7 @@ def _finding(pods: Pods, evicted: list[Event]) -> Finding:
         count=len(evicted),
         severity="critical" if is_head(last) else None,
         remedies=tuple(_remedies(last)),
-        covers=(*evicted, *told),
+        covers=(*evicted, *records),
     )
 
 

@@ -73,7 +73,7 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
         what = f"exceeded {'their' if many else 'its'} memory limit of {size(limit)} and {verb} killed (OOMKilled)"
     else:
         what = f"{verb} killed for lack of memory (OOMKilled)"
-    told = [e for end in ends for e in pods.events_of(end, "OOMKilling", "BackOff", "Killing")]
+    records = [e for end in ends for e in pods.events_of(end, "OOMKilling", "BackOff", "Killing")]
     planned, plans = _planned(case, pods, last)
     return Finding(
         f"{who} {what}{again}",
@@ -86,7 +86,7 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
         count=len(ends),
         severity="critical" if is_head(last) else None,
         remedies=tuple(_remedies(last, limit, planned)),
-        covers=(*ends, *told),
+        covers=(*ends, *records),
     )  # fmt: skip
 
 

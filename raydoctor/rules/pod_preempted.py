@@ -118,7 +118,7 @@ def _reason(pod: Event) -> str:
 def _finding(pods: Pods, taken: list[Event], machine: Event | None) -> Finding:
     last = taken[-1]
     why = last["disruption_message"] or last["message"]
-    told = [e for pod in taken for e in pods.events_of(pod, *_EVENTS, "Killing", "NodeNotReady")]
+    records = [e for pod in taken for e in pods.events_of(pod, *_EVENTS, "Killing", "NodeNotReady")]
     what = _machine(machine)
     said = f" ({clause(why)})" if why else ""
     return Finding(
@@ -132,7 +132,7 @@ def _finding(pods: Pods, taken: list[Event], machine: Event | None) -> Finding:
         count=len(taken),
         severity="critical" if is_head(last) else None,
         remedies=tuple(_remedies(last, machine)),
-        covers=(*taken, *told),
+        covers=(*taken, *records),
     )
 
 

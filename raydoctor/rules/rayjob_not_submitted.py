@@ -72,14 +72,16 @@ def _why(job: Event) -> str:
 def _finding(case: Case, job: Event) -> Finding:
     said = f" ({clause(job['message'])})" if job["message"] else ""
     never = "never ran" if job["reason"] in _NEVER_RAN else "was ended by KubeRay"
-    told = [e for e in case.of("kube.event") if e["about"] == "RayJob" and e["name"] == job["name"]]
+    records = [
+        e for e in case.of("kube.event") if e["about"] == "RayJob" and e["name"] == job["name"]
+    ]
     return Finding(
         f"RayJob {job['name']} {never}: {_why(job)}{said}",
         (Link(job, "KubeRay's verdict on the job"),),
         explains=(Entity("submission", job["submission"] or job["name"]),),
         caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
         remedies=tuple(_remedies(job)),
-        covers=(job, *told),
+        covers=(job, *records),
     )
 
 

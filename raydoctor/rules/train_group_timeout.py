@@ -243,7 +243,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "three attempts in a console of Ray 2.46",
         (_ATTEMPT + _TIMED_OUT) * 3,
-        says=("8 workers (8 × {'CPU': 1, 'GPU': 1}) within 30 s, in 3 attempts", "ray status"),
+        says=("8 workers (1 GPU and 1 CPU each) within 30 s, in 3 attempts", "ray status"),
     ),
     console(
         "the same, and the autoscaler reports again and again that no node fits",

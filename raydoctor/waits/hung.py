@@ -278,7 +278,7 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
 
 
 def _naps(verdict: Verdict) -> bool:
-    """Whether it waits for a child process that runs for moments only: it may work, or poll for ever."""
+    """Whether it waits for a child process that runs for moments only: it may work, or poll without end."""
     return verdict.kind == "subprocess" and verdict.rested is not None and not verdict.moves
 
 

@@ -80,7 +80,7 @@ class TaskSource(Protocol):
 
 
 class Nobody:
-    """Where nobody can be asked (Ray Client): nothing is known to run."""
+    """Where no component can be queried (Ray Client): nothing is known to run."""
 
     cost = 0.0
 
@@ -121,7 +121,7 @@ class RayMessages:
 
 @dataclass(slots=True)
 class JobCluster:
-    """What runs of one job, as the cluster tells it."""
+    """What runs of one job, as the cluster reports it."""
 
     of: RayMessages
     gcs: Wire

@@ -20,6 +20,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
+from raydoctor.cluster import resources
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Remedy
@@ -311,9 +312,12 @@ def entity(run: TrainRun) -> Entity:
 
 
 def requested(case: Case) -> str:
-    """What the latest worker group requested, as number and resources; empty if no log contains it."""
+    """What the latest worker group requested: `1 GPU and 1 CPU each`; empty if no log contains it."""
     attempts = logged(case, ATTEMPT.kind)
-    return f"{attempts[-1]['workers']} × {attempts[-1]['each']}" if attempts else ""
+    if not attempts:
+        return ""
+    each = next(iter(resources.python_amounts(attempts[-1]["each"])), None)
+    return f"{resources.describe(each)} each" if each else ""
 
 
 def timeouts(case: Case) -> list[Event]:
