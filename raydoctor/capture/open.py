@@ -230,6 +230,7 @@ def _holds_archive(file: Path) -> bool:
 
 def _from_folder(folder: Path, notes: list[str], wanted: str) -> Capture:
     known = session.names_in(folder)
+    archives = _archives(folder)
     if not wanted and (choice := session.latest_in(folder, is_named=True)):
         notes = [*notes, choice.note] if choice.note else notes
         folder = choice.path
@@ -243,12 +244,27 @@ def _from_folder(folder: Path, notes: list[str], wanted: str) -> Capture:
             capture.notes.append(
                 paste.text("treated as the output of programs: {names}", names=names)
             )
-        if texts and (archives := sorted(n for n in os.listdir(folder) if is_archive(n))):
-            command = paste.shell("raydoctor diagnose {path:path}", path=str(folder / archives[0]))
-            capture.notes.append(f"the folder holds an archive, which is not read: {command}")
     if not capture.files and not capture.gaps:
-        raise RaydoctorError(f"no Ray logs in {folder}", _LOOKED_FOR)
+        raise RaydoctorError(f"no Ray logs in {folder}", archives.hint if archives else _LOOKED_FOR)
+    if archives:
+        capture.gaps.append(archives)
     return capture
+
+
+def _archives(folder: Path) -> Gap | None:
+    """A gap for archives beside the files of a folder, such as one per node: they are not unpacked."""
+    try:
+        names = sorted(n for n in islice(os.listdir(folder), ENTRIES) if is_archive(n))
+    except OSError:
+        return None  # the walk reports why
+    if not names:
+        return None
+    alone = paste.shell("raydoctor diagnose {path:path}", path=str(folder / names[0]))
+    return Gap(
+        join_names(names),
+        "not read: raydoctor unpacks an archive only if it is the PATH",
+        f"Unpack each into a folder of its own there, or diagnose one alone: {alone}",
+    )
 
 
 def _texts(folder: Path) -> dict[Source, str]:

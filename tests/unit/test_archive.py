@@ -83,7 +83,7 @@ def test_an_archive_beside_texts_is_named(tmp_path: Path) -> None:
     (tmp_path / "my logs.tar").write_bytes(tar_bytes(FILES))
     (tmp_path / "notes.txt").write_text("It failed again.\n")
     with open_capture(str(tmp_path)) as capture:
-        assert any(f"diagnose '{tmp_path}/my logs.tar'" in note for note in capture.notes)
+        assert any(f"diagnose '{tmp_path}/my logs.tar'" in gap.hint for gap in capture.gaps)
 
 
 def test_only_logs_are_written_and_the_folder_goes(tmp_path: Path) -> None:
@@ -340,3 +340,23 @@ def test_the_time_of_a_report_includes_the_unpacking(
     with open_capture(str(path)) as capture:
         at[0] += 3600.0  # a caller that does something else
         assert engine.run(capture).stats.seconds == 60.0
+
+
+def test_an_archive_beside_logs_is_a_gap(tmp_path: Path) -> None:
+    """Such as one archive per node: its errors must not be missing silently."""
+    (tmp_path / "gcs_server.out").write_text(EXIT)
+    (tmp_path / "node-b.tar.gz").write_bytes(tar_bytes(FILES, "w:gz"))
+    with open_capture(str(tmp_path)) as capture:
+        (gap,) = (gap for gap in capture.gaps if gap.what == "node-b.tar.gz")
+        report = engine.run(capture)
+    assert "not read" in gap.why
+    assert f"raydoctor diagnose {tmp_path / 'node-b.tar.gz'}" in gap.hint
+    assert gap in report.gaps
+    assert not report.complete
+
+
+def test_a_folder_of_archives_alone_names_the_command(tmp_path: Path) -> None:
+    (tmp_path / "logs.zip").write_bytes(b"")
+    with pytest.raises(RaydoctorError) as raised:
+        open_capture(str(tmp_path))
+    assert f"raydoctor diagnose {tmp_path / 'logs.zip'}" in raised.value.hint
