@@ -259,11 +259,13 @@ def _archives(folder: Path) -> Gap | None:
         return None  # the walk reports why
     if not names:
         return None
-    alone = paste.shell("raydoctor diagnose {path:path}", path=str(folder / names[0]))
     return Gap(
         join_names(names),
         "not read: raydoctor unpacks an archive only if it is the PATH",
-        f"Unpack each into a folder of its own there, or diagnose one alone: {alone}",
+        paste.shell(
+            "Unpack each into a folder of its own there, or diagnose one alone: raydoctor diagnose {path:path}",
+            path=str(folder / names[0]),
+        ),
     )
 
 
