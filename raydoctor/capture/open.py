@@ -263,7 +263,7 @@ def _archives(folder: Path) -> Gap | None:
         join_names(names),
         "not read: raydoctor unpacks an archive only if it is the PATH",
         paste.shell(
-            "Unpack each into a folder of its own there, or diagnose one alone: raydoctor diagnose {path:path}",
+            "Unpack each into a folder of its own there, or run: raydoctor diagnose {path:path}",
             path=str(folder / names[0]),
         ),
     )
