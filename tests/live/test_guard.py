@@ -75,8 +75,9 @@ def start(code: str, env: dict[str, str], *options: str, stream: int) -> subproc
 
 
 def read_until(file: int, word: bytes) -> None:
+    """Read a whole line: a driver whose terminal is closed before it has written the line's end fails."""
     text = b""
-    while word not in text:
+    while not text.partition(word)[2].endswith(b"\n"):
         text += os.read(file, 1000)
 
 
