@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raydoctor.case import Case
-from raydoctor.cluster import gauges
+from raydoctor.cluster import environments, gauges
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import tables as live
 from raydoctor.model import ids
@@ -183,9 +183,12 @@ def _reason(
     found: Sequence[EnvironmentBuild],
 ) -> tuple[str, str]:
     waiting = edges.queued(scene, work) or placed.get(work.id)
+    several = environments.many(scene.case)
+    if waiting is None and several and work.state == "PENDING_NODE_ASSIGNMENT":
+        return "worker-start", f"waits for a worker of its own: the job uses {several}"
     if waiting is None:
         state = work.state.lower().replace("_", " ")
         return work.state.lower(), _ON_ITS_WAY.get(work.state, f"is {state}")
-    if waiting.kind == "worker-start" and found:
+    if waiting.kind == "worker-start" and found and not several:
         return "runtime-env", "waits for a worker, while a runtime environment is being set up"
     return waiting.kind, waiting.summary

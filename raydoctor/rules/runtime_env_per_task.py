@@ -24,13 +24,12 @@ Actors have the environments: each actor has its own process anyway. Or each env
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
 from raydoctor.case.signals import RAYLET
+from raydoctor.cluster import environments
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
@@ -60,14 +59,6 @@ _TIMES = 5
 """So many environments for each job: jobs may each have their own."""
 
 
-class _Alike(NamedTuple):
-    """Environments that differ in values only."""
-
-    events: tuple[Event, ...]
-    differ: tuple[str, ...]
-    """The entries that differ: `env_vars.RUN`, `pip`."""
-
-
 @rule(
     tier="root",
     severity="warning",
@@ -78,7 +69,7 @@ class _Alike(NamedTuple):
 def runtime_env_per_task(case: Case) -> Iterator[Finding]:
     """At most one finding: the largest number of environments that differ in values only."""
     jobs = evidence.grouped(case.of(_FOR_JOB.kind), lambda e: e["job"])
-    alike = max(_alike(case.of(BEGUN.kind)), key=lambda each: len(each.events), default=None)
+    alike = environments.alike(case)
     if alike is None or not jobs:
         return
     count = len(alike.events)
@@ -89,31 +80,7 @@ def runtime_env_per_task(case: Case) -> Iterator[Finding]:
         yield _finding(alike, jobs[job][0], evidence.total(jobs[job]))
 
 
-def _alike(events: list[Event]) -> Iterator[_Alike]:
-    """Groups of different environments with the same entries."""
-    shapes: dict[tuple[str, ...], dict[str, tuple[Event, Mapping[str, str]]]] = {}
-    for event in events:
-        entries = _entries(event["env"])
-        shapes.setdefault(tuple(sorted(entries)), {}).setdefault(event["env"], (event, entries))
-    for names, found in shapes.items():
-        first = next(iter(found.values()))[1]
-        differ = [n for n in names if any(entries[n] != first[n] for _, entries in found.values())]
-        yield _Alike(tuple(event for event, _ in found.values()), tuple(differ))
-
-
-def _entries(env: str) -> dict[str, str]:
-    """`{"env_vars.RUN": "3", "pip": "[…]"}`: the entries of an environment, each with its value as text."""
-    try:
-        parts = json.loads(env)
-    except (ValueError, RecursionError):
-        return {}
-    variables = parts.pop("env_vars", None)
-    named = variables.items() if isinstance(variables, dict) else ()
-    found = {f"env_vars.{name}": json.dumps(value) for name, value in named}
-    return found | {name: json.dumps(value) for name, value in parts.items()}
-
-
-def _finding(alike: _Alike, asked: Event, times: int) -> Finding:
+def _finding(alike: environments.Alike, asked: Event, times: int) -> Finding:
     count, first, last = len(alike.events), alike.events[0], alike.events[-1]
     differ = evidence.join_names(alike.differ)
     return Finding(

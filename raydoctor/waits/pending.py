@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor.cluster import environments, resources
 from raydoctor.cluster import groups as grouping
-from raydoctor.cluster import resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
@@ -232,9 +232,11 @@ def _no_worker(scene: Scene, though: str) -> Waiting:
             is_hopeless=True,
             rested=next((live.number(row, "family_s") for row in rests), None),
         )
+    several = environments.many(scene.case)
+    own = f": its job uses {several}, and each needs workers of its own" if several else ""
     return Waiting(
         "worker-start",
-        f"waits for a worker to start, though {though}",
+        f"waits for a worker to start{own or f', though {though}'}",
         (),
         None,
         is_hopeless=True,

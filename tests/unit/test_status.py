@@ -126,6 +126,24 @@ def state_of(folder: Path, tasks: int = 1) -> LiveStatus:
     return found
 
 
+@pytest.mark.parametrize("state", ["PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER"])
+def test_tasks_with_an_environment_each_wait_for_workers_of_their_own(
+    state: str, tmp_path: Path
+) -> None:
+    envs = "".join(began(n, f'{{"env_vars": {{"SHARD": "{n}"}}}}') for n in range(22))
+    tables = examples.tables(
+        nodes=[examples.node({"CPU": 2})],
+        resources=[{"node_id": examples.NODE, "total": {"CPU": 2}, "available": {"CPU": 2}}],
+        tasks=[{**examples.task(1, "load", {"CPU": 1}), "state": state}],
+    )
+    found = status(case_of(tmp_path, {**tables, AGENT: envs}))
+    assert found is not None
+    assert found.tasks is not None
+    (group,) = found.tasks.waits
+    several = "22 runtime environments, which differ in env_vars.SHARD"
+    assert (several in group.reason) == (state == "PENDING_NODE_ASSIGNMENT")
+
+
 def test_tasks_without_a_worker_wait_for_the_environment_that_is_being_set_up(
     tmp_path: Path,
 ) -> None:
