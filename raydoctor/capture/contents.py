@@ -69,7 +69,8 @@ _TABLE = pattern(
     r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
 _HAPPENED = pattern(
-    r"(?=.*\bdescribe (?:pods?|po)[ /][a-z0-9]|.*\bSuccessfully assigned [\w-]+/\S+ to )"
+    r"(?=.*\bdescribe (?:-n [a-z0-9][\w-]{0,62} )?(?:(?:pods?|po)[ /][a-z0-9]|[\w.-]{1,253}\n)"
+    r"|.*\bSuccessfully assigned [\w-]+/\S+ to )"
     r"(?:[^\n]*\n){0,20}?\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*\n",
     re.DOTALL,
 )

@@ -28,7 +28,7 @@ _HAPPENED_ROW = pattern(
     r"\S+ +(?P<message>\S.*)"
 )
 _ASKED = pattern(
-    r"\bkubectl\b[^\n|]{0,200}? describe (?:pods?|po)[ /](?P<pod>[a-z0-9][\w.-]{0,252})"
+    r"\bkubectl\b[^\n|]{0,200}? describe (?:(?:-n [\w-]{1,63} )?(?:pods?|po)[ /]|-n [\w-]{1,63} (?=\S+$))(?P<pod>[a-z0-9][\w.-]{0,252})"
 )
 _ASSIGNED = pattern(r"Successfully assigned [\w-]{1,63}/(?P<pod>[\w.-]{1,253}) to ")
 _COUNT = pattern(r"\(x(\d{1,9}) over ")
