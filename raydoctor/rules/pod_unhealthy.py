@@ -42,7 +42,7 @@ from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.hosts import kubernetes
 
-_REASONS = ("Unhealthy", "ProbeError", "Killing")
+_FAILED = ("Unhealthy", "ProbeError")
 _LONGEST = 120
 _FEW = 5
 """Failures of a probe that a pod may have while it is busy."""
@@ -66,7 +66,7 @@ def pod_unhealthy(case: Case) -> Iterator[Finding]:
         pods.pod_of(each.event)
         for each in troubles(case)
         if each.event.kind == "kube.event"
-        and each.event["reason"] in _REASONS
+        and (each.event["reason"] in _FAILED or _is_kill(each.event))
         and not case.is_explained(*each.entities)
     ]
     for (namespace, name), events in evidence.grouped(
@@ -76,14 +76,14 @@ def pod_unhealthy(case: Case) -> Iterator[Finding]:
             event
             for event in case.of("kube.event")
             if (event["namespace"], event["name"]) == (namespace, name)
-            and event["reason"] in _REASONS
+            and (event["reason"] in _FAILED or _is_kill(event))
         ]
         if any(_is_kill(event) for event in told) or _total(told) >= _FEW:
             yield _finding(pods, events[-1], told)
 
 
 def _is_kill(event: Event) -> bool:
-    return event["reason"] == "Killing"
+    return event["reason"] == "Killing" and "probe" in event["message"]
 
 
 def _total(events: list[Event]) -> int:
