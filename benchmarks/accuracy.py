@@ -82,7 +82,7 @@ class Run(NamedTuple):
     ray: str
     perturbation: str
     outcome: str
-    told: str
+    reply: str
 
 
 def read_files(capture: Path) -> dict[str, bytes]:
@@ -159,9 +159,9 @@ def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterat
 
 
 def _run(case: Case, name: str, report: Report | None, files: Files) -> Run:
-    told = ", ".join(f"{d.rule} ({d.severity})" for d in report.roots) if report else ""
+    reply = ", ".join(f"{d.rule} ({d.severity})" for d in report.roots) if report else ""
     outcome = judge(case, report, files)
-    return Run(case.name, case.rule, str(case.wanted["ray"]), name, outcome, told or "nothing")
+    return Run(case.name, case.rule, str(case.wanted["ray"]), name, outcome, reply or "nothing")
 
 
 MODES = ("alone", "with logs")
@@ -239,23 +239,23 @@ def options() -> argparse.Namespace:
 
 def main() -> int:
     """Run and print; 0 where the targets are met."""
-    told = options()
+    reply = options()
     fixtures = [
         path.parent
         for path in sorted(FIXTURES.glob("*/fixture.toml"))
-        if not told.only or any(word in path.parent.name for word in told.only)
+        if not reply.only or any(word in path.parent.name for word in reply.only)
     ]
-    with multiprocessing.Pool(told.jobs) as pool:
-        if told.renderings:
+    with multiprocessing.Pool(reply.jobs) as pool:
+        if reply.renderings:
             found = pool.imap(_rendered, fixtures)
         else:
-            found = pool.imap(_work, [(fixture, told.seeds) for fixture in fixtures])
+            found = pool.imap(_work, [(fixture, reply.seeds) for fixture in fixtures])
         runs = [run for each in found for run in each]
     for run in runs:
-        if run.outcome in ("wrong", "missed") or (told.verbose and run.outcome == "less"):
+        if run.outcome in ("wrong", "missed") or (reply.verbose and run.outcome == "less"):
             print(
                 f"{run.outcome:<6} {run.fixture}: {run.perturbation}: "
-                f"wanted {run.rule}, told {run.told}"
+                f"wanted {run.rule}, told {run.reply}"
             )
     table("rule", sorted(runs, key=lambda r: r.rule), "rule")
     table("Ray", sorted(runs, key=lambda r: [*map(int, r.ray.split("."))]), "ray")
@@ -268,7 +268,7 @@ def main() -> int:
         f"{changed.total():,} changed runs: {share(changed):.1%} right, {changed['less']} say less, "
         f"{changed['wrong']} wrong"
     )
-    if told.renderings:
+    if reply.renderings:
         return 0 if share(changed) >= 0.97 and not changed["wrong"] else 1
     met = share(plain) == 1.0 and share(changed) >= 0.95 and not changed["wrong"]
     return 0 if met else 1

@@ -82,8 +82,8 @@ def _inside(value: Any, depth: int) -> Iterator[tuple[str | bytes, int]]:
     elif isinstance(value, BuiltinMethodType):
         yield from _inside(value.__self__, depth + 1) if depth < 4 else ()
     elif isinstance(getattr(value, "__wrapped__", None), FunctionType):
-        told = inspect.signature(value)
-        if not told.parameters and "Pattern" in str(told.return_annotation):
+        reply = inspect.signature(value)
+        if not reply.parameters and "Pattern" in str(reply.return_annotation):
             yield from _inside(value(), depth + 1)
     elif isinstance(value, Mapping):
         for each in value.values():

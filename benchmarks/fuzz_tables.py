@@ -111,14 +111,14 @@ def no_row(data: bytes, rng: random.Random) -> bytes:
 def head(data: bytes, rng: random.Random) -> bytes:
     """A head of another time, total, source or table."""
     first, _, rest = data.partition(b"\n")
-    told = _load(first + b"]}")
-    if not isinstance(told, dict):
+    reply = _load(first + b"]}")
+    if not isinstance(reply, dict):
         return data
-    told[rng.choice(["at", "total", "from", "table"])] = rng.choice(
+    reply[rng.choice(["at", "total", "from", "table"])] = rng.choice(
         [*HOSTILE, "tasks", "processes"]
     )
     return (
-        json.dumps({k: v for k, v in told.items() if k != "rows"})[:-1].encode()
+        json.dumps({k: v for k, v in reply.items() if k != "rows"})[:-1].encode()
         + b', "rows": [\n'
         + rest
     )

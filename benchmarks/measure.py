@@ -72,10 +72,10 @@ def _watch(pid: int, peak: list[int], done: threading.Event) -> None:
 def _children(pid: int) -> list[int]:
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
-        told = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
+        reply = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
     except OSError:
         return []
-    return [int(child) for line in told for child in line.split()]
+    return [int(child) for line in reply for child in line.split()]
 
 
 def _held(pid: int) -> int:

@@ -215,7 +215,7 @@ def identities() -> set[tuple[int, float]]:
 
 
 @dataclass(slots=True)
-class Told:
+class Reply:
     """What came of all rounds."""
 
     rounds: int = 0
@@ -230,10 +230,10 @@ class Told:
     living: int = 0
 
 
-def happen(ground: Ground, program: Program, told: Told) -> tuple[list[Work], bool]:
+def happen(ground: Ground, program: Program, reply: Reply) -> tuple[list[Work], bool]:
     """Something ends; what it had started, and whether the driver still runs."""
     event = ground.dice.choice((*EVENTS, "TERM", "INT", "KILL"))
-    told.events[event] += 1
+    reply.events[event] += 1
     if event in ("TERM", "INT", "KILL"):
         ground.work(program, ground.dice.choice(("task", "actor")))
         if ground.dice.random() < 0.5:
@@ -254,31 +254,31 @@ def happen(ground: Ground, program: Program, told: Told) -> tuple[list[Work], bo
     return [work], True
 
 
-def sweep(told: Told) -> None:
+def sweep(reply: Reply) -> None:
     """What `zombies --kill --leaked` does."""
     from raydoctor.act.audit import Audit
     from raydoctor.act.zombies import leftovers
 
     wishes = leftovers.SweepOptions(leaked=True, inherited=True)
     plan = leftovers.find(wishes)
-    told.found += sum(not leftovers.spared(each, wishes) for each in plan)
+    reply.found += sum(not leftovers.spared(each, wishes) for each in plan)
     begun = time.monotonic()
     outcomes = leftovers.clear(plan, wishes, 0.5, audit=Audit("rounds"))
-    told.slowest = max(told.slowest, time.monotonic() - begun)
-    told.ended += sum(o.action != "none" for o in outcomes.values())
+    reply.slowest = max(reply.slowest, time.monotonic() - begun)
+    reply.ended += sum(o.action != "none" for o in outcomes.values())
 
 
-def count(ended: list[tuple[Work, bool]], told: Told, number: int) -> None:
+def count(ended: list[tuple[Work, bool]], reply: Reply, number: int) -> None:
     """Who is left of what was to end."""
     for work, is_unclear in ended:
         for n, (pid, started_at) in sleepers(work.base).items():
             kind = work.kinds[n]
             if kind == HIDDEN:
-                told.hidden += 1
+                reply.hidden += 1
             elif kind == CLIMBED and is_unclear:
-                told.unclear += 1
+                reply.unclear += 1
             else:
-                told.missed.append((number, work.what, kind, pid, evidence(pid)))
+                reply.missed.append((number, work.what, kind, pid, evidence(pid)))
             kill((pid, started_at))
 
 
@@ -298,14 +298,14 @@ def evidence(pid: int) -> str:
     orphan = machine.processes.get(pid)
     origins = kinship._possible_origins(machine, orphan) if orphan else []
     names = [(p, machine.processes[p].name, kinship._job(machine, p)) for p in origins]
-    told = proc.environment(pid, kinship._VARIABLES)
-    return f"{orphan} {machine.kinds.get(pid)} {seen.marks.get(pid)} {told} {names}"
+    reply = proc.environment(pid, kinship._VARIABLES)
+    return f"{orphan} {machine.kinds.get(pid)} {seen.marks.get(pid)} {reply} {names}"
 
 
 def one(
     ground: Ground,
     programs: list[Program],
-    told: Told,
+    reply: Reply,
     number: int,
     standing: set[tuple[int, float]],
 ) -> None:
@@ -315,7 +315,7 @@ def one(
             continue
         if len(program.works) < 2 and ground.dice.random() < 0.5:
             ground.work(program, ground.dice.choice(("task", "actor")))
-        works, lives = happen(ground, program, told)
+        works, lives = happen(ground, program, reply)
         is_unclear = lives and bool(program.works)
         ended += [(work, is_unclear) for work in works]
         if not lives:
@@ -326,18 +326,18 @@ def one(
         i for program in programs for work in program.works for i in sleepers(work.base).values()
     }
     lived |= {(pid, at) for pid, at in identities() if pid in {p.process.pid for p in programs}}
-    sweep(told)  # while Ray may still be at it
+    sweep(reply)  # while Ray may still be at it
     until(
         lambda: not identities() & {w.worker for w, _ in ended if w.what != "short"}, ground.folder
     )
-    sweep(told)
-    count(ended, told, number)
+    sweep(reply)
+    count(ended, reply, number)
     now = identities()
     touched = (standing | lived) - gone - now
     if touched:
-        told.touched.append((number, sorted(touched)))
-    told.living = max(told.living, len(standing | lived))
-    told.rounds += 1
+        reply.touched.append((number, sorted(touched)))
+    reply.living = max(reply.living, len(standing | lived))
+    reply.rounds += 1
 
 
 def bystanders(folder: Path) -> None:
@@ -356,10 +356,10 @@ def bystanders(folder: Path) -> None:
     os.kill(theirs.pid, signal.SIGKILL)
 
 
-def rounds(count: int, seed: int, minutes: float) -> Told:
+def rounds(count: int, seed: int, minutes: float) -> Reply:
     from tests.helpers.real_ray import real_ray
 
-    told = Told()
+    reply = Reply()
     folder = Path("/tmp/rounds")
     folder.mkdir()
     os.environ["XDG_STATE_HOME"] = str(folder)
@@ -380,9 +380,9 @@ def rounds(count: int, seed: int, minutes: float) -> Told:
         for number in range(count):
             if time.monotonic() > deadline:
                 break
-            one(ground, programs, told, number, standing)
-            print(number, told, file=sys.stderr, flush=True)
-    return told
+            one(ground, programs, reply, number, standing)
+            print(number, reply, file=sys.stderr, flush=True)
+    return reply
 
 
 def standing_of(stand: list[Program], daemons: set[str]) -> set[tuple[int, float]]:
@@ -453,9 +453,9 @@ def main() -> int:
     code = reap()
     if code >= 0:
         return code
-    told = rounds(wishes.count, wishes.seed, wishes.minutes)
-    print(json.dumps({n: getattr(told, n) for n in Told.__slots__}, default=list))
-    os._exit(1 if told.touched or told.missed else 0)
+    reply = rounds(wishes.count, wishes.seed, wishes.minutes)
+    print(json.dumps({n: getattr(reply, n) for n in Reply.__slots__}, default=list))
+    os._exit(1 if reply.touched or reply.missed else 0)
 
 
 if __name__ == "__main__":

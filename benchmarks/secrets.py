@@ -128,9 +128,9 @@ def of_logs(given: Placed, folder: Path) -> Iterator[Output]:
     write_logs(given, folder)
     with open_capture(str(folder)) as capture:
         yield from _reports(capture, "diagnose")
-        told = story.story_of(capture, WORKER, everything=True)
-        document = story_page.to_json(told)
-        yield "story", page.plain(story_page.render(told, None))
+        reply = story.story_of(capture, WORKER, everything=True)
+        document = story_page.to_json(reply)
+        yield "story", page.plain(story_page.render(reply, None))
         yield "story --format json", document
         yield "mcp story", _tool(shapes.story(json.loads(document), ()))
         target = folder.with_suffix(".tar")

@@ -81,8 +81,8 @@ def _until_all_run(ray: RealRay, count: int) -> int:
     seen = 0
     for _ in range(60):
         command = [RAYDOCTOR, "stack", "--address", ray.address, "--json"]
-        told = subprocess.run(command, capture_output=True, check=False).stdout
-        rows = json.loads(told)["processes"] if told else []
+        reply = subprocess.run(command, capture_output=True, check=False).stdout
+        rows = json.loads(reply)["processes"] if reply else []
         seen = sum(bool(row["tasks"] and row["threads"]) for row in rows)
         if seen >= count:
             break

@@ -215,7 +215,7 @@ def inside(event: str, python: str, folder: Path) -> dict[str, Any]:
     time.sleep(SETTLED)
     if stage.driver:
         stage.driver.poll()
-    told = {"event": event, "started": before, "survivors": survivors()}
+    reply = {"event": event, "started": before, "survivors": survivors()}
     living = {p.pid for name in ("raylet", "gcs_server") for p in named(name)}
     cleared = _zombies(folder, leaked=event == "task-end")
     is_live = bool(living) and event not in ("raylet-kill", "raylet-unreaped")
@@ -223,7 +223,7 @@ def inside(event: str, python: str, folder: Path) -> dict[str, Any]:
     lost += [str(pid) for pid in living if is_live and not psutil.pid_exists(pid)]
     if event == "task-end" and not psutil.pid_exists(stage.worker):
         lost.append("worker")
-    return {**told, **cleared, "left": survivors(), "hurt": lost}
+    return {**reply, **cleared, "left": survivors(), "hurt": lost}
 
 
 def _zombies(folder: Path, leaked: bool) -> dict[str, Any]:
@@ -267,8 +267,8 @@ _NO_INIT = 'ip link set lo up; mount -t tmpfs tmpfs /dev/shm; exec "$@"'
 
 def run(event: str, python: str, settings: list[str]) -> dict[str, Any]:
     """One event; once more where Ray did not start, as on a busy machine."""
-    told = _run(event, python, settings)
-    return _run(event, python, settings) if "failed" in told else told
+    reply = _run(event, python, settings)
+    return _run(event, python, settings) if "failed" in reply else reply
 
 
 def _run(event: str, python: str, settings: list[str]) -> dict[str, Any]:
@@ -287,8 +287,8 @@ def _run(event: str, python: str, settings: list[str]) -> dict[str, Any]:
         )
         if done.returncode:
             return {"event": event, "failed": done.stderr[-1500:]}
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return told
+        reply: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return reply
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -298,11 +298,11 @@ def verdict(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"FAILED {row['failed'].strip().splitlines()[-1:]}"
     missed = [name for name in row["left"] if name != SCRUBBED]
-    told = [f"MISSED {', '.join(missed)}"] if missed else []
-    told += [f"HURT {', '.join(row['hurt'])}"] if row["hurt"] else []
-    told += ["SLOW"] if row["seconds"] > TARGET else []
-    told += [] if len(row["started"]) == len(KINDS) else ["NOT STARTED"]
-    return " ".join(told)
+    reply = [f"MISSED {', '.join(missed)}"] if missed else []
+    reply += [f"HURT {', '.join(row['hurt'])}"] if row["hurt"] else []
+    reply += ["SLOW"] if row["seconds"] > TARGET else []
+    reply += [] if len(row["started"]) == len(KINDS) else ["NOT STARTED"]
+    return " ".join(reply)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

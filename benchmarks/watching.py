@@ -114,11 +114,11 @@ def together(pids: list[int]) -> int:
     own, files = 0, dict[str, int]()
     for pid in pids:
         try:
-            told = Path(f"/proc/{pid}/smaps").read_text()
+            reply = Path(f"/proc/{pid}/smaps").read_text()
         except OSError:
             continue
         file, resident = "", 0
-        for line in told.splitlines():
+        for line in reply.splitlines():
             name, _, rest = line.partition(":")
             if name == "Rss":
                 resident = int(rest.split()[0])

@@ -391,8 +391,8 @@ def main() -> None:
     running = []
     for part in (set(names) - {*CPU_BOUND}, set(names) & {*CPU_BOUND}):
         running += [STARTED[name]() for name in names if name in part]
-        told = [Path(FOLDER, "hangs", f"{name}.json") for name in part]
-        while not all(path.exists() for path in told):
+        reply = [Path(FOLDER, "hangs", f"{name}.json") for name in part]
+        while not all(path.exists() for path in reply):
             time.sleep(0.1)
     time.sleep(0.5)  # between a file and its hang
     print("ready", len(running), flush=True)

@@ -41,18 +41,18 @@ def as_user(uid: int, function: Callable[[], Any], env: Mapping[str, str] | None
         try:
             if uid:
                 become(uid)
-            told = {"value": function()}
+            reply = {"value": function()}
         except BaseException:
-            told = {"failed": traceback.format_exc()}
+            reply = {"failed": traceback.format_exc()}
         with os.fdopen(writing, "w") as stream:
-            json.dump(told, stream)
+            json.dump(reply, stream)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:
-        told = json.load(stream)
+        reply = json.load(stream)
     os.waitpid(pid, 0)
-    assert "failed" not in told, told["failed"]
-    return told["value"]
+    assert "failed" not in reply, reply["failed"]
+    return reply["value"]
 
 
 class Ground:
@@ -103,7 +103,7 @@ class Ground:
 
         `script`: the words begin with this path, as those of an interpreter do.
         """
-        ready, told = os.pipe()
+        ready, reply = os.pipe()
         text = "echo x >&$READY; exec {READY}>&-; kill -STOP $$"
         if script:
             path = self.folder / script
@@ -113,17 +113,17 @@ class Ground:
         if not pid:
             try:
                 os.setsid()
-                os.set_inheritable(told, True)
+                os.set_inheritable(reply, True)
                 if uid:
                     become(uid)
                 if opened:
                     os.dup2(os.open(opened, os.O_WRONLY | os.O_APPEND), 9, inheritable=True)
                 code = [str(self.folder / script)] if script else ["-c", text, "x"]
-                known = {"PATH": "/usr/bin:/bin", "READY": str(told), **(env or {})}
+                known = {"PATH": "/usr/bin:/bin", "READY": str(reply), **(env or {})}
                 os.execve(program, [argv0 or program, *code, *argv], known)
             finally:
                 os._exit(1)
-        os.close(told)
+        os.close(reply)
         self.pids.append(pid)
         assert os.read(ready, 1), f"{program} did not start"
         os.close(ready)
@@ -161,10 +161,10 @@ class Listener:
                 os._exit(1)
         os.close(writing)
         os.close(handle)
-        told = os.read(reading, 16)
+        reply = os.read(reading, 16)
         os.close(reading)
-        assert told, f"user {uid} cannot listen on {host}:{port}"
-        self.port = int(told)
+        assert reply, f"user {uid} cannot listen on {host}:{port}"
+        self.port = int(reply)
 
     def _serve(self, log: int, writing: int, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

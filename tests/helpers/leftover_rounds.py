@@ -91,10 +91,10 @@ class Ground:
             if user:
                 os.setgid(user)
                 os.setuid(user)
-            told = {"FIFO": str(self.folder / "fifo"), "PATH": "/usr/bin:/bin", **(env or {})}
+            reply = {"FIFO": str(self.folder / "fifo"), "PATH": "/usr/bin:/bin", **(env or {})}
             # To bash the same; words behind a `-c` make no daemon.
             command = "-c" if "/" in program else "-hc"
-            os.execve(path, [path, command, script, *words], told)
+            os.execve(path, [path, command, script, *words], reply)
         finally:
             os._exit(127)
 
@@ -430,7 +430,7 @@ def main(rounds: int, seed: int) -> None:
         for o in leftovers.clear(found_now, SweepOptions(inherited=True), 1.0, audit=audit).values()
     ] == ["gone"]
     reap()
-    told = {"rounds": 0, "left": 0, "ended": 0, "living": 0, "slowest": 0.0}
+    reply = {"rounds": 0, "left": 0, "ended": 0, "living": 0, "slowest": 0.0}
     standing = identities(set(proc.table()) - {os.getpid()})
     assert len(standing) > 25, standing
     for number in range(rounds):
@@ -447,7 +447,7 @@ def main(rounds: int, seed: int) -> None:
         assert meant == wanted, (number, names(meant - wanted), names(wanted - meant))
         begun = clock()
         outcomes = leftovers.clear(found, SweepOptions(inherited=True), 0.1, audit=audit)
-        told["slowest"] = max(told["slowest"], clock() - begun)
+        reply["slowest"] = max(reply["slowest"], clock() - begun)
         assert all(o.outcome == "gone" for o in outcomes.values()), outcomes
         reap()
         lost = set(living) - set(alive(living))
@@ -456,14 +456,14 @@ def main(rounds: int, seed: int) -> None:
         while (extra := more_than(living)) and clock() < deadline:
             time.sleep(0.01)
         assert not extra, (number, names(extra))
-        told["rounds"] += 1
-        told["left"] += len(wanted)
-        told["ended"] += sum(o.action != "none" for o in outcomes.values())
-        told["living"] = len(living)
+        reply["rounds"] += 1
+        reply["left"] += len(wanted)
+        reply["ended"] += sum(o.action != "none" for o in outcomes.values())
+        reply["living"] = len(living)
         for pid in below(made.alive):
             os.kill(pid, signal.SIGKILL)
         until(lambda: not more_than(standing))
-    print(json.dumps(told))
+    print(json.dumps(reply))
 
 
 def names(pids: set[int]) -> list[tuple[int, str, str]]:

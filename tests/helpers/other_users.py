@@ -47,19 +47,19 @@ def result_of(user: int, work: Callable[[], Any], seconds: int = SECONDS) -> Any
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             try:
                 become(user)
-                told = {"result": work()}
+                reply = {"result": work()}
             except BaseException:
-                told = {"problem": traceback.format_exc()}
-            os.write(writable, json.dumps(told).encode())
+                reply = {"problem": traceback.format_exc()}
+            os.write(writable, json.dumps(reply).encode())
         os._exit(0)
     os.close(writable)
     with os.fdopen(readable, "rb") as stream:
         said = stream.read()
     _, status = os.waitpid(child, 0)
     assert said, f"it hung or crashed: {os.waitstatus_to_exitcode(status)}"
-    told = json.loads(said)
-    assert "problem" not in told, told["problem"]
-    return told["result"]
+    reply = json.loads(said)
+    assert "problem" not in reply, reply["problem"]
+    return reply["result"]
 
 
 @contextmanager

@@ -155,20 +155,20 @@ def _advice(rule: Rule, found: Iterable[Finding]) -> Advice:
 
 def targets(rule: Rule, case: Case) -> list[str]:
     """Texts of the example that a name could stand in for: fields, leaves of tables, words of the advice."""
-    told: dict[str, None] = {}
+    reply: dict[str, None] = {}
     for event in case.events:
         is_row = event.kind.startswith("live.")
         for value in event.fields.values():
             for leaf in _leaves(value) if is_row else (value,):
                 if len(leaf) > 1 and (is_row or not _ID.match(leaf)) and not leaf.isdigit():
-                    told[leaf] = None
+                    reply[leaf] = None
     given = advice(rule, case)
     corpus = "\n".join(e.text for e in case.events)
     for text in (*given.steps, *given.prose):
-        told.update((w, None) for w in _TOKEN.findall(text) if not _ID.match(w) and w in corpus)
+        reply.update((w, None) for w in _TOKEN.findall(text) if not _ID.match(w) and w in corpus)
     for names in case.names.values():
-        told.update((name, None) for name in names)
-    return list(told)
+        reply.update((name, None) for name in names)
+    return list(reply)
 
 
 def _leaves(value: str) -> Iterator[str]:

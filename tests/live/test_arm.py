@@ -40,11 +40,11 @@ except attach.NotAttachedError as error:
 
 def attached_without_ptrace(pid: int) -> list[str]:
     """What comes of it for somebody whom the system does not let trace that process."""
-    told = subprocess.run(
+    reply = subprocess.run(
         [sys.executable, "-c", ATTACH, str(pid), "without", ATTACH],
         stdout=subprocess.PIPE, timeout=2 * PATIENCE, check=True,
     ).stdout  # fmt: skip
-    answer = json.loads(told)
+    answer = json.loads(reply)
     assert isinstance(answer, list)
     return answer
 
@@ -134,8 +134,8 @@ def test_arming_loads_nothing_that_a_worker_has_not() -> None:
         "import sys, contextlib, json, signal, threading, typing, warnings; before = set(sys.modules)\n"
         "from raydoctor.act.attach.arm import arm; arm(); print(*sorted(set(sys.modules) - before))"
     )
-    told = subprocess.run(
+    reply = subprocess.run(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
     ).stdout
     ours = {"raydoctor", "raydoctor.act", "raydoctor.act.attach", "raydoctor.act.attach.arm"}
-    assert set(told.split()) <= {"__future__", "errno", *ours}
+    assert set(reply.split()) <= {"__future__", "errno", *ours}

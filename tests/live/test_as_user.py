@@ -40,11 +40,11 @@ REQUEST = {"nodes": ["1" * 56], "seconds": 20.0}
 
 def frames(cluster: Cluster) -> list[Frame]:
     """All that the child tells."""
-    told: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    reply: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     found = []
-    with fan_out.asking(cluster, REQUEST, 20.0, told.put):
+    with fan_out.asking(cluster, REQUEST, 20.0, reply.put):
         while not found or "problem" not in found[-1].head:
-            found.append(told.get(timeout=30))
+            found.append(reply.get(timeout=30))
     return found
 
 
@@ -77,11 +77,11 @@ def test_as_root_the_driver_is_the_cluster_s_user(
     monkeypatch.setenv("RAY_USE_TLS", "0")
     monkeypatch.setenv("LANG", "C")
     who, environment, _ = frames(cluster_of(STRANGER))
-    told = who.head
-    assert told["ids"] == f"{STRANGER} {STRANGER} {STRANGER}"
-    assert told["grep"].split() == ["Uid:", *[str(STRANGER)] * 4]
-    assert (told["folder"], told["umask"]) == ("/", "0077")
-    assert told["argv"] == f"-Es {fan_out._PROGRAM}"
+    reply = who.head
+    assert reply["ids"] == f"{STRANGER} {STRANGER} {STRANGER}"
+    assert reply["grep"].split() == ["Uid:", *[str(STRANGER)] * 4]
+    assert (reply["folder"], reply["umask"]) == ("/", "0077")
+    assert reply["argv"] == f"-Es {fan_out._PROGRAM}"
     given = dict(line.split("=", 1) for line in environment.data.decode().splitlines())
     assert {
         "HOME": "/",
@@ -128,7 +128,7 @@ def test_a_gcs_of_which_no_process_is_seen_belongs_to_the_user_who_listens() -> 
 
 
 @root
-def test_a_python_that_the_cluster_s_user_may_not_run_is_told(tmp_path: Path) -> None:
+def test_a_python_that_the_cluster_s_user_may_not_run_is_reported(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     python = hidden / "python"
@@ -146,12 +146,12 @@ def test_a_python_that_the_cluster_s_user_may_not_run_is_told(tmp_path: Path) ->
 @root
 def test_another_user_s_cluster_gets_no_driver() -> None:
     """Except root's, who may do anything here anyhow; this user's own, and one of which nothing runs here."""
-    told = _as(
+    reply = _as(
         OTHER,
         f"for owner in ({STRANGER}, 0, {OTHER}, None):\n"
         "    print(fan_out._user(Cluster(owner=owner)))\n",
     )
-    assert told == [
+    assert reply == [
         f"it belongs to {STRANGER}, and its code would run as you; run raydoctor as that user",
         *["None"] * 3,
     ]

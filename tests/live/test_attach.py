@@ -66,10 +66,10 @@ def left(beginning: str) -> list[str]:
 
 def is_as_it_was(pid: int) -> bool:
     """Nobody traces it, nothing handles the signal, and no request waits for it."""
-    told = status(pid)
+    reply = status(pid)
     return (
-        told["TracerPid"] == "0"
-        and told["State"][0] not in "tT"
+        reply["TracerPid"] == "0"
+        and reply["State"][0] not in "tT"
         and not handles(pid)
         and not left(f"request-{pid}-")
     )
@@ -333,7 +333,9 @@ def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
 
 
 @pytest.mark.parametrize("waits", ["time.sleep(0.001)", "[str(n) for n in range(300)]"])
-def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killing_the_injecting_process_harms_no_other(
+    waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dice = random.Random(4)
 
     def killed(plan: str) -> inject.Injection:
@@ -462,7 +464,7 @@ def test_what_stands_in_the_way_is_named() -> None:
         assert [each.what for each in obstacle(process.pid)] == ["gone"]
 
 
-def test_a_pid_that_was_given_anew_is_not_entered(audit: Audit) -> None:
+def test_a_reused_pid_is_not_entered(audit: Audit) -> None:
     with program("print('ready', flush=True); input()") as process:
         with pytest.raises(NotAttachedError) as caught:
             attach.attach(AttachTarget(process.pid, started_at=1.0), audit=audit)

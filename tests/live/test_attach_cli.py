@@ -102,11 +102,11 @@ def ray() -> Iterator[RealRay]:
         path.write_text(PROGRAM)
         ray.run(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
         ray.wait_for("ready")
-        until(lambda: len(json.loads(told(ray)[1])["waiting"]) == 1, every=0.5)
+        until(lambda: len(json.loads(reply(ray)[1])["waiting"]) == 1, every=0.5)
         yield ray
 
 
-def told(ray: RealRay, *arguments: str, form: str = "--json") -> tuple[int, str, str]:
+def reply(ray: RealRay, *arguments: str, form: str = "--json") -> tuple[int, str, str]:
     """Exit code, standard output and error of the command."""
     done = subprocess.run(
         [RAYDOCTOR, "attach", *arguments, "--address", ray.address, *([form] if form else [])],
@@ -118,7 +118,7 @@ def told(ray: RealRay, *arguments: str, form: str = "--json") -> tuple[int, str,
 
 def attach(ray: RealRay, *arguments: str) -> dict[str, Any]:
     """The answer of a call that does what it is asked."""
-    code, out, errors = told(ray, *arguments)
+    code, out, errors = reply(ray, *arguments)
     assert code == 0, (out, errors)
     found = json.loads(out)
     assert faults(found) == []
@@ -190,7 +190,7 @@ def test_statements_set_a_task_free(ray: RealRay) -> None:
 @pytest.mark.ray
 def test_actors(ray: RealRay) -> None:
     """Several threads: the one of the method that is meant. Coroutines that wait: what they hold, and set."""
-    code, out, _ = told(ray, "hold")
+    code, out, _ = reply(ray, "hold")
     assert code == 2
     names = {row["name"] for row in json.loads(out)["candidates"]}
     assert names == {"Threaded.hold", "Async.hold"}
@@ -203,7 +203,7 @@ def test_actors(ray: RealRay) -> None:
     hold = attach(ray, "Threaded.hold", "--exec", "stop = True", "--yes")
     assert hold["executed"]["where"]["function"].endswith("hold")
     ray.wait_for("hold gave 5")
-    code, out, _ = told(ray, "Async", "--locals", "hold", "--eval", "1 / 0")
+    code, out, _ = reply(ray, "Async", "--locals", "hold", "--eval", "1 / 0")
     waiting = json.loads(out)
     assert faults(waiting) == []
     assert code == 1
@@ -216,11 +216,11 @@ def test_actors(ray: RealRay) -> None:
 @pytest.mark.ray
 def test_ray_s_own_breakpoint(ray: RealRay) -> None:
     """It is listed, and its debugger re-used; a look ends the wait, which is asked."""
-    waiting = json.loads(told(ray)[1])["waiting"]
+    waiting = json.loads(reply(ray)[1])["waiting"]
     assert [row["name"] for row in waiting] == ["paused"]
     found = attach(ray, "paused")
     assert (found["method"], found["port"]) == ("ray-breakpoint", waiting[0]["port"])
-    code, _, errors = told(ray, "paused", "--exec", "step = 8")
+    code, _, errors = reply(ray, "paused", "--exec", "step = 8")
     assert code == 2
     assert "--yes" in errors
     done = attach(ray, "paused", "--eval", "step", "--yes")
@@ -233,7 +233,7 @@ def test_a_driver_and_what_is_not_there(ray: RealRay) -> None:
     driver = attach(ray, str(ray.drivers[0].pid), "--eval", "len(held)")
     assert driver["kind"] == "driver"
     assert driver["evaluated"]["value"].isdigit()
-    code, _, errors = told(ray, "nothing", form="")
+    code, _, errors = reply(ray, "nothing", form="")
     assert code == 2
     assert "no running task, actor or process" in errors
 
@@ -416,9 +416,9 @@ def test_a_file_without_entries_gets_one(tmp_path: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o600)
     _launch.write(path, ENTRY)
-    told = json.loads(path.read_text())
-    assert told["configurations"] == [ENTRY]
-    assert set(json.loads(text or "{}")) <= set(told)
+    reply = json.loads(path.read_text())
+    assert reply["configurations"] == [ENTRY]
+    assert set(json.loads(text or "{}")) <= set(reply)
     assert not text or path.stat().st_mode & 0o777 == 0o600
 
 
@@ -435,7 +435,7 @@ def test_path_mappings() -> None:
 # ------------------------------------------------------------------ pages
 
 
-def page(told: dict[str, Any], **more: Any) -> str:
+def page(reply: dict[str, Any], **more: Any) -> str:
     found = FoundProcess("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "a" * 56)
     attached = {
         "host": "127.0.0.1",
@@ -444,9 +444,9 @@ def page(told: dict[str, Any], **more: Any) -> str:
         "notes": [],
         "seconds": 0.6,
     }
-    launch = {} if "failed" in told else ENTRY
+    launch = {} if "failed" in reply else ENTRY
     return plain(
-        render.render(render.AttachResult(found, {"attached": attached, **told}, launch, **more))
+        render.render(render.AttachResult(found, {"attached": attached, **reply}, launch, **more))
     )
 
 
@@ -475,8 +475,8 @@ def test_where_no_port_stays_none_is_named() -> None:
     text = plain(render.render(temporary, inside=True))
     assert "whose port is closed again" in text
     assert "5678" not in text
-    told = json.loads(render.to_json(temporary))
-    assert (told["host"], told["port"], told["method"]) == (None, None, "injected")
+    reply = json.loads(render.to_json(temporary))
+    assert (reply["host"], reply["port"], reply["method"]) == (None, None, "injected")
     outside = render.AttachResult(found, {"method": "py-spy", "seen": {}}, {})
     assert "read by py-spy" in plain(render.render(outside, inside=True))
     assert json.loads(render.to_json(outside))["method"] == "py-spy"

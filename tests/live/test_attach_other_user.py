@@ -60,9 +60,9 @@ def test_a_program_of_another_user_gets_none_of_our_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SECRET_OF_ROOT", "1")
-    told = subprocess.run(
+    reply = subprocess.run(
         ["/bin/sh", "-c", "id -u; id -G; env"],
         capture_output=True, text=True, check=True, **by_remote_exec._as(VICTIM),
     ).stdout.splitlines()  # fmt: skip
-    assert told[:2] == [str(VICTIM), str(VICTIM)]
-    assert not any("SECRET_OF_ROOT" in line for line in told)
+    assert reply[:2] == [str(VICTIM), str(VICTIM)]
+    assert not any("SECRET_OF_ROOT" in line for line in reply)

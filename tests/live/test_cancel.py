@@ -321,7 +321,7 @@ def test_tasks_that_it_submitted_end_with_it(hung: Hung) -> None:
 
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
-def test_a_task_that_nobody_holds_a_reference_to(hung: Hung) -> None:
+def test_a_task_without_a_reference(hung: Hung) -> None:
     hung.wait_until_it_runs("dropped")
     with connected(hung.cluster, 3.0) as owners:
         made = cancelled(owners, hung, "dropped", CancelOptions(SHORT))
@@ -339,9 +339,9 @@ def test_a_threaded_method_ends_with_its_actor_alone(hung: Hung) -> None:
     assert not made.ended
     assert [each.step for each in made.steps] == ["cancel", "interrupt"]
     assert "another thread" in made.steps[1].why or not LINUX
-    told = " ".join(outlook(made))
-    assert "is_canceled()" in told
-    assert "--kill-actor" in told
+    reply = " ".join(outlook(made))
+    assert "is_canceled()" in reply
+    assert "--kill-actor" in reply
     made = hung.cancel("threaded", 0.5, kill_actor=True)
     assert made.by == "kill-actor"
     assert hung.outcome("threaded") in ("ActorDiedError", "TaskCancelledError")
@@ -366,17 +366,17 @@ def test_the_command(hung: Hung) -> None:
     assert "interrupt" in unasked.stderr
     assert "--yes" in unasked.stderr
     done = run(hung.ids["dropper"], "--yes", "--grace", "1", "--no-recursive", "--json")
-    told = json.loads(done.stdout)
-    assert faults(told) == []
-    assert (done.returncode, told["ended"], told["schema"]) == (0, True, "raydoctor/cancel/1")
-    assert [step["step"] for step in told["steps"]] == ["cancel", "interrupt"]
-    assert told["target"]["name"] == "dropper"
+    reply = json.loads(done.stdout)
+    assert faults(reply) == []
+    assert (done.returncode, reply["ended"], reply["schema"]) == (0, True, "raydoctor/cancel/1")
+    assert [step["step"] for step in reply["steps"]] == ["cancel", "interrupt"]
+    assert reply["target"]["name"] == "dropper"
     again = run(hung.ids["dropper"])
     assert (again.returncode, "already ended" in again.stdout) == (0, True)
 
 
 @pytest.mark.ray
-def test_nobody_and_several(hung: Hung) -> None:
+def test_no_match_and_several_matches(hung: Hung) -> None:
     hung.ray.wait_for("HANGS", "library.txt")
     with connected(hung.cluster, 3.0) as owners:
         with pytest.raises(
@@ -567,6 +567,6 @@ def test_several_of_a_name_are_listed() -> None:
     text = plain(render.several([target(task=f"{n:048x}") for n in range(30)], "mesh"))
     assert "30 tasks called mesh" in text
     assert "10 more" in text
-    told = json.loads(render.several_to_json([target()], "mesh"))
-    assert faults(told) == []
-    assert (told["ended"], told["candidates"][0]["id"]) == (False, TASK)
+    reply = json.loads(render.several_to_json([target()], "mesh"))
+    assert faults(reply) == []
+    assert (reply["ended"], reply["candidates"][0]["id"]) == (False, TASK)

@@ -188,7 +188,7 @@ def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
     assert running(bystander)
 
 
-def test_a_worker_without_an_id_is_nobodys(parent: Callable[..., psutil.Process]) -> None:
+def test_a_worker_without_an_id_has_no_owner(parent: Callable[..., psutil.Process]) -> None:
     """Every path contains the empty string."""
     bystander = parent("notes.txt")
     assert isinstance(steps.worker_here(target(bystander.pid, worker="")), str)
@@ -295,10 +295,10 @@ def test_a_poll_asks_again_before_each_kill(monkeypatch: pytest.MonkeyPatch) -> 
         poll.WorkerTask(task, 0, "f", 0.0, b"w", pid, "here")
         for task, pid in ((b"one", 1), (b"two", 2))
     ]
-    told = _worker.RayBackend(None, "here").kill(runs, lambda run: run.task in running_now)
+    reply = _worker.RayBackend(None, "here").kill(runs, lambda run: run.task in running_now)
     assert ended == [1]
-    assert told[b"one"] == ""
-    assert "does not run it" in told[b"two"]
+    assert reply[b"one"] == ""
+    assert "does not run it" in reply[b"two"]
 
 
 @pytest.mark.parametrize(("attempt", "is_cancelled"), [(0, True), (1, False)])
@@ -309,9 +309,9 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
 
     from raydoctor.act.cancel import elsewhere
 
-    told = Attempt(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
+    reply = Attempt(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
     overdue = RunningClock(
-        ReportedTask(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, told
+        ReportedTask(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, reply
     )
     ran = []
 
@@ -332,7 +332,7 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
 
 
 @pytest.mark.parametrize("code", ["ENDED", "UNAUTHENTICATED", "INTERNAL", "GCS", "KeyError"])
-def test_an_end_is_not_claimed_where_nobody_could_be_asked(code: str) -> None:
+def test_an_end_is_not_claimed_where_no_component_could_be_queried(code: str) -> None:
     asked = owners(roles=AskError(code, "…"), attempts=AskError(code, "…"))
     with pytest.raises(AskError):
         targets.has_ended(asked, target(12))
@@ -455,7 +455,7 @@ def test_an_answer_that_comes_late_is_not_the_next_questions(
 
 
 @pytest.mark.parametrize(("session", "is_stopped"), [("session_a", True), ("session_b", False)])
-def test_another_clusters_dashboard_on_the_same_port_is_not_told_to_stop_a_job(
+def test_another_clusters_dashboard_on_the_same_port_is_not_asked_to_stop_a_job(
     session: str, is_stopped: bool
 ) -> None:
     """Users name their submissions, so two clusters may have one of the same name."""

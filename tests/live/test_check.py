@@ -262,7 +262,7 @@ def test_every_check_looks_in_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
+def test_a_probe_that_hangs_or_breaks_is_reported_and_delays_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def hang(around: object) -> Iterator[Check]:

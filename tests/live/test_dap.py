@@ -112,10 +112,10 @@ def test_reading_halts_nothing(debuggee: Debuggee) -> None:
     )
     assert [stack["name"] for stack in seen.stacks] == ["MainThread", "beside"]
     assert [f["function"] for f in seen.stacks[0]["frames"]] == ["loop", "<module>"]
-    told = {row["name"]: row["value"] for row in seen.variables["variables"]}
-    assert told["rate"] == "2.5"
-    assert told["password"].startswith("<secret:")
-    assert "no" in told["rude"]
+    reply = {row["name"]: row["value"] for row in seen.variables["variables"]}
+    assert reply["rate"] == "2.5"
+    assert reply["password"].startswith("<secret:")
+    assert "no" in reply["rude"]
     assert seen.evaluated["value"] == "6.0"
     assert done(debuggee, evaluate="password").evaluated["value"].startswith("<secret:")
     assert rounds(debuggee) > began
@@ -196,7 +196,7 @@ def goes_on(debuggee: Debuggee) -> bool:
     return not halted(debuggee)
 
 
-def test_a_second_debugger_cuts_nobody_off(debuggee: Debuggee) -> None:
+def test_a_second_debugger_does_not_cut_off_the_first(debuggee: Debuggee) -> None:
     with dap.attached(debuggee.place.host, debuggee.place.port) as other:
         with pytest.raises(RaydoctorError, match=r"already attached to pid \d+, from 127\.0\.0\.1"):
             done(debuggee, stack=True)
@@ -246,8 +246,8 @@ def test_statements(debuggee: Debuggee) -> None:
     freed = done(debuggee, execute="lock.release(); gate.release()")
     assert freed.executed.get("how") == "halted", freed
     assert debuggee.said() == "freed"
-    told = done(debuggee, execute="word = 'changed'; gate.set()", frame="beside").executed
-    assert told["how"] == "beside"
+    reply = done(debuggee, execute="word = 'changed'; gate.set()", frame="beside").executed
+    assert reply["how"] == "beside"
     assert debuggee.said() == "beside changed"
     assert debuggee.runs()
 
@@ -359,7 +359,7 @@ def test_a_server_that_never_answers() -> None:
     session.close()
 
 
-def test_nobody_listens() -> None:
+def test_no_process_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(DapError, match="cannot connect") as caught:

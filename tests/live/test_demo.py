@@ -143,14 +143,14 @@ def program(folder: Path, code: str) -> Path:
     return path
 
 
-def test_a_driver_is_run_to_its_end_and_its_output_told(tmp_path: Path) -> None:
+def test_a_driver_is_run_to_its_end_and_its_output_reported(tmp_path: Path) -> None:
     code = "import os, sys; print('hello', os.environ['EXTRA']); sys.exit('wrong')"
-    told: list[str] = []
+    reply: list[str] = []
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     with cluster.throw_away(keep=True) as run:
-        cluster.supervise(run, program(tmp_path, code), {"EXTRA": "1"}, 30, told.append)
+        cluster.supervise(run, program(tmp_path, code), {"EXTRA": "1"}, 30, reply.append)
     assert run.exit_code == 1
-    assert told == ["hello 1", "wrong"]
+    assert reply == ["hello 1", "wrong"]
     assert run.driver_log.read_text() == "hello 1\nwrong\n"
     assert run.session is None
     assert resource.getrlimit(resource.RLIMIT_CORE) == limits
@@ -173,11 +173,11 @@ os._exit(3)
 def test_what_it_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     with Program(sleeper) as bystander:
-        told: list[str] = []
+        reply: list[str] = []
         with cluster.throw_away() as run:
-            cluster.supervise(run, program(tmp_path, SPAWNS), {}, 30, told.append)
+            cluster.supervise(run, program(tmp_path, SPAWNS), {}, 30, reply.append)
             run.exit_code = None  # no patience: they sleep for long
-        pids = list(map(int, told[0].split()))
+        pids = list(map(int, reply[0].split()))
         assert len(pids) == 3
         assert not any(alive(pid) for pid in pids)
         assert alive(bystander.pid)
@@ -254,11 +254,11 @@ def test_a_ray_that_does_not_start_is_said(
 
 
 def test_endless_output_is_cut_short() -> None:
-    told: list[str] = []
-    limited = command._limited(told.append, 2)
+    reply: list[str] = []
+    limited = command._limited(reply.append, 2)
     for text in "abcd":
         limited(text)
-    assert told == ["a", "b", "…"]
+    assert reply == ["a", "b", "…"]
 
 
 BESIDE = {"owner-died": "starved"}

@@ -107,13 +107,13 @@ def test_two_clusters_at_once(two: tuple[RealRay, RealRay]) -> None:
 
 @linux
 @pytest.mark.ray
-def test_tables_tell_this_cluster_from_the_other(two: tuple[RealRay, RealRay]) -> None:
+def test_tables_distinguish_this_cluster_from_the_other(two: tuple[RealRay, RealRay]) -> None:
     one, other = two
-    told = rows("daemons", find(one.session))
-    mine = {r["session_dir"] for r in told if r["is_this"]}
+    reply = rows("daemons", find(one.session))
+    mine = {r["session_dir"] for r in reply if r["is_this"]}
     assert mine == {str(one.session)}
-    assert str(other.session) in {r["session_dir"] for r in told if not r["is_this"]}
-    (agent,) = [r for r in told if r["is_this"] and r["kind"] == "agent"]
+    assert str(other.session) in {r["session_dir"] for r in reply if not r["is_this"]}
+    (agent,) = [r for r in reply if r["is_this"] and r["kind"] == "agent"]
     assert agent["node_id"] == find(one.session).node_ids[0]
     assert agent["rss"] > 1 << 20
     clusters = {r["session_dir"]: r for r in rows("clusters", find(one.session))}
@@ -155,8 +155,8 @@ def test_defunct_raylet(two: tuple[RealRay, RealRay], tmp_path: Path) -> None:
     (row,) = [r for r in rows("daemons", after) if r["pid"] == raylet.pid]
     assert (row["state"], row["is_this"], row["ppid"]) == ("Z", True, one.nodes[0].pid)
     (table,) = [p for p in processes.tables(after) if isinstance(p, Piece)]
-    told = [json.loads(line.rstrip(b",")) for line in table.data.splitlines()[1:-1]]
-    (worker,) = [r for r in told if r["pid"] == actor]
+    reply = [json.loads(line.rstrip(b",")) for line in table.data.splitlines()[1:-1]]
+    (worker,) = [r for r in reply if r["pid"] == actor]
     assert (worker["outlived"], worker["raylet_pid"]) == ("raylet", raylet.pid)
     assert worker["is_this"]
     every = diagnosed("raylet-defunct", after, table, tmp_path)

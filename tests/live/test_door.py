@@ -262,7 +262,7 @@ def program() -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def told(pid: int, **more: object) -> dict[str, object]:
+def reply(pid: int, **more: object) -> dict[str, object]:
     """What `raydoctor attach` would get."""
     asked = {"pid": pid, "ip": "", "worker": "", "node": "", "title": "", "debugger": 0}
     wishes = {name: more.pop(name) for name in DebugOptions._fields if name in more}
@@ -299,7 +299,7 @@ def test_another_user_does_not_reach_the_debugger(
 
 def test_a_web_page_cannot_send_commands(program: subprocess.Popen[str]) -> None:
     """The user's browser is the user: it must speak as a debugger does. In whatever pieces that comes."""
-    made = told(program.pid)["attached"]
+    made = reply(program.pid)["attached"]
     request = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + INITIALIZE
     with socket.create_connection((made["host"], made["port"]), PATIENCE) as browser:
         browser.sendall(request)
@@ -315,7 +315,7 @@ def test_a_web_page_cannot_send_commands(program: subprocess.Popen[str]) -> None
 def test_looks_leave_no_port(program: subprocess.Popen[str]) -> None:
     """py-spy needs none; an expression and a statement get one that is closed when they are done."""
     pid = program.pid
-    seen = told(pid, stack=True, variables=True)
+    seen = reply(pid, stack=True, variables=True)
     assert seen["method"] == "py-spy"
     assert "attached" not in seen
     values = {row["name"]: row["value"] for row in seen["seen"]["variables"]["variables"]}
@@ -325,13 +325,13 @@ def test_looks_leave_no_port(program: subprocess.Popen[str]) -> None:
     assert len(os.listdir(f"/proc/{pid}/task")) == 1, "nothing was injected"
 
     for number in range(3):
-        got = told(pid, evaluate=f"number * {number}")
+        got = reply(pid, evaluate=f"number * {number}")
         assert got["seen"]["evaluated"]["value"] == str(7 * number)
         assert got["attached"]["open"] is False
         assert got["attached"]["method"] == ("entered" if number else "injected")
         assert holdings.ports([pid]) == {}
         assert attach.listening(pid) is None
-    done = told(pid, execute="stop = True")
+    done = reply(pid, execute="stop = True")
     assert done["seen"]["executed"]["how"] == "halted"
     assert holdings.ports([pid]) == {}
     assert program.stdout
@@ -340,19 +340,19 @@ def test_looks_leave_no_port(program: subprocess.Popen[str]) -> None:
 
 def test_a_port_that_stays_is_closed_on_request(program: subprocess.Popen[str]) -> None:
     pid = program.pid
-    made = told(pid)["attached"]
+    made = reply(pid)["attached"]
     assert made["open"] is True
     assert any("stays open until" in note for note in made["notes"])
     assert holdings.ports([pid]) == {pid: (made["port"],)}
-    looked = told(pid, evaluate="number")["attached"]
+    looked = reply(pid, evaluate="number")["attached"]
     assert (looked["open"], looked["port"]) == (True, made["port"]), "it was open before"
     with dap.attached(made["host"], made["port"], PATIENCE):
         busy = debug_there.respond({**ASKED, "pid": pid, "close": True})
         assert "attached to pid" in busy["failed"]
-    assert told(pid, close=True)["closed"] == {"host": made["host"], "port": made["port"]}
+    assert reply(pid, close=True)["closed"] == {"host": made["host"], "port": made["port"]}
     assert holdings.ports([pid]) == {}
-    assert told(pid, close=True)["closed"] == {}
-    assert told(pid)["attached"]["open"] is True
+    assert reply(pid, close=True)["closed"] == {}
+    assert reply(pid)["attached"]["open"] is True
 
 
 ASKED = {"ip": "", "worker": "", "node": "", "debugger": 0, "options": {}}
@@ -368,7 +368,7 @@ def test_what_py_spy_cannot_see_is_seen_from_inside() -> None:
     try:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        found = told(process.pid, variables=True, frame="waits")
+        found = reply(process.pid, variables=True, frame="waits")
         assert found["seen"]["variables"]["where"]["kind"] == "coroutine"
         assert found["attached"]["open"] is False
         assert holdings.ports([process.pid]) == {}

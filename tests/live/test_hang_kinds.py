@@ -92,7 +92,7 @@ def test_the_recordings_have_all_kinds() -> None:
 
 
 @of_each
-def test_every_kind_is_told_with_what_it_waits_on(file: Path) -> None:
+def test_every_kind_is_reported_with_what_it_waits_on(file: Path) -> None:
     for hang, task, process in those(file):
         verdict = check(hang, process)
         if verdict is not None:
@@ -103,7 +103,7 @@ def test_every_kind_is_told_with_what_it_waits_on(file: Path) -> None:
 
 
 @of_each
-def test_stacks_of_python_alone_tell_the_same(file: Path) -> None:
+def test_stacks_of_python_alone_show_the_same(file: Path) -> None:
     for hang, _, process in those(file):
         check(hang, changed(process, without_native))
 
@@ -113,14 +113,14 @@ def without_native(thread: SampledThread) -> SampledThread:
 
 
 @of_each
-def test_one_look_tells_the_same(file: Path) -> None:
+def test_one_look_shows_the_same(file: Path) -> None:
     for hang, _, process in those(file):
         for sample in process.samples:
             check(hang, process._replace(samples=(sample,)))
 
 
 @of_each
-def test_whose_a_frame_is_can_be_told_by_its_file(file: Path) -> None:
+def test_the_owner_of_a_frame_is_known_from_its_file(file: Path) -> None:
     def unmarked(thread: SampledThread) -> SampledThread:
         return thread._replace(frames=tuple(f._replace(whose="") for f in thread.frames))
 
@@ -177,7 +177,7 @@ def test_without_any_stack_nothing_wrong_is_said(file: Path) -> None:
 
 
 @of_each
-def test_a_dump_as_text_tells_what_a_text_can(file: Path) -> None:
+def test_a_dump_as_text_shows_what_a_text_can(file: Path) -> None:
     """`py-spy dump` and `ray stack`, with `--native`: one classification for both."""
     for hang, _, process in those(file):
         look = process.last
@@ -322,7 +322,7 @@ def test_a_loop_of_ray_serve_is_judged_like_the_actors_own() -> None:
     assert kind_of(process(*[(thread(*MAIN), loop, resting)] * 2)) is None
 
 
-def test_a_coroutine_that_waits_for_a_thread_is_told_by_that_thread() -> None:
+def test_a_coroutine_that_waits_for_a_thread_is_judged_by_that_thread() -> None:
     pool = thread(
         "fetch (serve.py:9)", "_WorkItem.run (concurrent/futures/thread.py:58)", "_worker (concurrent/futures/thread.py:83)",
         *BOOT, name="asyncio_0", tid=11, wchan="wait_woken", syscall=45,
@@ -343,7 +343,7 @@ def test_a_coroutine_that_waits_for_a_thread_is_told_by_that_thread() -> None:
     assert (verdict.kind, verdict.on) == ("socket", "10.0.0.9:5432")
 
 
-def test_who_waits_for_a_pool_is_told_by_what_the_pool_does() -> None:
+def test_a_wait_for_a_pool_is_judged_by_what_the_pool_does() -> None:
     """Ray Data runs the user's class in a pool of one thread."""
     main = thread("Condition.wait (threading.py:327)", "Future.result (concurrent/futures/_base.py:451)", "_MapWorker.submit (ray/data/map.py:778)", *MAIN)  # fmt: skip
     pool = thread("Embed.__call__ (embed.py:12)", "_WorkItem.run (concurrent/futures/thread.py:58)", "_bootstrap (threading.py:1002)", tid=78, name="ThreadPoolExecutor-0_0", wchan="hrtimer_nanosleep")  # fmt: skip
@@ -542,7 +542,7 @@ def test_shapes_of_libraries(stack: tuple[str, ...], kind: str, words: str) -> N
         ((), {}, "unknown", "waits in a call"),
     ],
 )  # fmt: skip
-def test_what_the_kernel_and_native_code_tell(
+def test_what_the_kernel_and_native_code_show(
     native: tuple[str, ...], more: dict[str, Any], kind: str, words: str
 ) -> None:
     verdict = one(*native, "step (train.py:31)", **more)
@@ -551,7 +551,7 @@ def test_what_the_kernel_and_native_code_tell(
     assert words in verdict.activity.summary
 
 
-def test_the_holder_of_a_lock_is_told_with_what_it_does() -> None:
+def test_the_holder_of_a_lock_is_reported_with_what_it_does() -> None:
     waits = thread("load (train.py:8)", *MAIN, wchan="futex_do_wait", syscall=202)
     pump = thread(
         "fill (train.py:20)",
@@ -592,7 +592,7 @@ def test_the_holder_of_a_lock_is_told_with_what_it_does() -> None:
     )
 
 
-def test_of_an_actors_threads_the_one_that_others_wait_for_is_told_first() -> None:
+def test_of_an_actors_threads_the_one_that_others_wait_for_is_reported_first() -> None:
     def worker(tid: int, line: int, **more: Any) -> SampledThread:
         run = "actor_method_executor (ray/_private/function_manager.py:740)"
         return thread(f"Pool.take (pool.py:{line})", run, name="", tid=tid, **more)

@@ -130,17 +130,17 @@ def test_a_chain_ends_at_the_one_culprit(read: Read) -> None:
 
 def test_the_page_and_the_json_name_the_culprit_first(read: Read) -> None:
     view = render.HungView(read(**chain()), looked_at=6)
-    told = json.loads(render.to_json(view))
-    assert told["schema"] == "raydoctor/hung/1"
-    first, second = told["hung"][:2]
+    reply = json.loads(render.to_json(view))
+    assert reply["schema"] == "raydoctor/hung/1"
+    first, second = reply["hung"][:2]
     assert first["kind"] == "socket"
     assert first["task"] == {"id": LOAD["task_id"], "name": "load"}
     assert (first["pid"], first["state"], first["node"]) == (801, "RUNNING", sample.NODE)
     assert first["stack"][0]["frames"][1] == {"function": "load", "file": "etl.py", "line": 31}
     waited_for = {"kind": "task", "id": LOAD["task_id"], "name": "load"}
-    assert waited_for in [target for each in told["hung"] for target in each["waits_for"]]
+    assert waited_for in [target for each in reply["hung"] for target in each["waits_for"]]
     assert second["kind"] == "ray-get"
-    assert told["cycles"] == []
+    assert reply["cycles"] == []
     page = render.render(view)
     text = "\n".join("".join(span.text for span in line) for line in page)
     assert f"raydoctor attach {LOAD['task_id']}" in text
@@ -217,7 +217,7 @@ def test_who_asks_a_child_again_and_again_gets_on_as_that_does(
     [("BaseEventLoop.run_forever", "asyncio/base_events.py", 608), ("run", "asyncio/runners.py", 190)],
     [("Runner.run", "asyncio/runners.py", 118), ("run", "asyncio/runners.py", 190)],  # uvloop
 ])  # fmt: skip
-def test_a_server_that_nobody_calls_is_no_hang(
+def test_a_server_without_callers_is_no_hang(
     read: Read, frames: list[tuple[str, str, int]]
 ) -> None:
     stack = [*((*frame, "python") for frame in frames), ("run", "server.py", 7, "user")]
@@ -253,7 +253,7 @@ def test_what_its_worker_has_begun_just_now(read: Read) -> None:
     assert (found.groups, found.unseen) == ((), ())
 
 
-def test_what_waits_within_ray_is_told_and_is_no_hang(read: Read) -> None:
+def test_what_waits_within_ray_is_reported_and_is_no_hang(read: Read) -> None:
     found = read(tasks=[LOAD], samples=hang.waiting(LOAD))
     assert found.groups == ()
     [wait] = found.open
@@ -333,7 +333,7 @@ def test_one_of_several_is_enough_for_ray_wait(read: Read) -> None:
     assert [h.work.id for h in group.behind] == [TRAINS[1]["task_id"]]
 
 
-def test_a_wait_in_ray_get_for_nobody_knows_what_is_no_hang(read: Read) -> None:
+def test_a_wait_in_ray_get_for_an_unknown_object_is_no_hang(read: Read) -> None:
     stack = hang.getting(TRAINS[0], ("train", "train.py", 12))
     assert read(tasks=[TRAINS[0]], samples=stack).groups == ()
     [group] = read(tasks=[TRAINS[0]], samples=stack, finished=[hang.took("train", 9, 1)]).groups
@@ -356,7 +356,7 @@ def test_an_object_whose_task_has_ended_does_not_come(read: Read) -> None:
     assert [t.kind for t in group.first.targets] == ["object"]
 
 
-def test_references_tell_of_whom_it_may_wait_for(read: Read) -> None:
+def test_references_show_which_tasks_it_may_wait_for(read: Read) -> None:
     stack = hang.getting(TRAINS[0], ("train", "train.py", 12))
     held = {
         "object_id": f"{LOAD['task_id']}01000000",
@@ -371,7 +371,7 @@ def test_references_tell_of_whom_it_may_wait_for(read: Read) -> None:
     assert "its memory was not read" in group.behind[0].evidence[0]
 
 
-def test_what_ran_for_long_and_was_not_looked_at_is_told(read: Read) -> None:
+def test_what_ran_for_long_and_was_not_looked_at_is_reported(read: Read) -> None:
     found = read(tasks=[LOAD])
     assert [work.name for work in found.unseen] == ["load"]
     [gap] = render.gaps(render.HungView(found))
@@ -465,8 +465,8 @@ def test_a_deadlock_of_two_actors_is_exact(read: Read) -> None:
     assert group.exact
     assert names(group.behind) == ["driver of job 1"]
     assert "its id was read from the process's memory" in " ".join(group.first.evidence)
-    told = json.loads(render.to_json(render.HungView(HungReport((group,), 3, ()))))
-    assert [each["name"] for each in told["cycles"][0]] == circle
+    reply = json.loads(render.to_json(render.HungView(HungReport((group,), 3, ()))))
+    assert [each["name"] for each in reply["cycles"][0]] == circle
     assert render.headline(group).endswith("wait for each other; the driver waits for them")
 
 
@@ -549,7 +549,7 @@ def test_a_task_whose_coroutine_awaits_a_task_waits_for_that_one(read: Read) -> 
     assert waiting.targets[0].id == child["task_id"]
 
 
-def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read) -> None:
+def test_of_several_coroutines_it_is_unknown_which_awaits_the_one_call(read: Read) -> None:
     first = ring()["tasks"][0]
     other = {**first, "task_id": f"{7:016x}{first['task_id'][16:]}", "name": "Ring.watch"}
     found = read(**ring(other))
@@ -559,7 +559,7 @@ def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read
     }
 
 
-def test_who_waits_for_an_item_of_a_queue_is_told_and_is_no_hang(read: Read) -> None:
+def test_a_wait_for_an_item_of_a_queue_is_reported_and_is_no_hang(read: Read) -> None:
     """Whether somebody is going to put one, nobody can tell."""
     get = sample.call(5, "_QueueActor.get", sample.actor(3, "_QueueActor", {}), **OLD)
     found = read(
@@ -884,10 +884,10 @@ def test_how_long_a_thread_has_rested(sleepers: list[int]) -> None:
         rows = _rests.of_threads([pid]).get(pid, ())
         return next((row["rested_s"] for row in rows if row["tid"] == pid), None)
 
-    def is_told_apart() -> bool:
+    def is_distinguished() -> bool:
         return (rested(idle) or 0) > 1 > (rested(busy) or 1)
 
-    until(is_told_apart)  # on a busy machine, the second one rests longer now and then
+    until(is_distinguished)  # on a busy machine, the second one rests longer now and then
     before = rested(idle)
     family = _rests.of_families([idle])[idle]
     after = rested(idle)
@@ -936,7 +936,7 @@ def test_when_the_next_timer_of_an_event_loop_is_due(
 
 
 @pytest.mark.parametrize(("together", "alone"), [([40.2, 40.1, 40.0, 39.8], [3.0]), ([], [40.0, 3.0, 2.9, 2.8, 2.7])])  # fmt: skip
-def test_threads_that_a_look_has_woken_tell_nothing(
+def test_threads_that_a_look_has_woken_show_nothing(
     together: list[float], alone: list[float]
 ) -> None:
     assert sorted(_rests.woken([*together, *alone])) == sorted(together)
@@ -947,12 +947,12 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
 ) -> None:
     monkeypatch.setattr(sampling, "FIRST", 1)
     wanted = [stacks.ProcessToSample(pid) for pid in sleepers]
-    told = [
+    reply = [
         (piece.path.rpartition("-")[2], [row["pid"] for row in json.loads(piece.data)["rows"]])
         for piece in sampling.take_samples(wanted, stacks.SampleOptions(samples=1))
         if isinstance(piece, Piece)
     ]
-    assert told == [
+    assert reply == [
         ("rests.json", sleepers),
         ("samples.json", sleepers[:1]),
         ("clues.json", sleepers[:1]),
@@ -968,22 +968,22 @@ def looked_at(**rows: Sequence[sample.Row]) -> list[str]:
     return sorted(each.title for those in found.elsewhere.values() for each in those)
 
 
-def told_by_worker(name: str, pid: int, *running: str, **more: Any) -> sample.Row:
+def shown_by_worker(name: str, pid: int, *running: str, **more: Any) -> sample.Row:
     return {**DRIVER, "worker_id": name * 56, "worker_type": "WORKER", "pid": pid, "running_task_ids": list(running), **more}  # fmt: skip
 
 
 def test_an_actor_that_is_being_made_is_looked_at() -> None:
     """Of it the GCS knows no worker; its worker knows."""
     made = sample.call(1, "Model.__init__", sample.actor(1, "Model", {}), **OLD, worker_id=None)
-    worker = told_by_worker("a", 801, made["task_id"])
+    worker = shown_by_worker("a", 801, made["task_id"])
     assert looked_at(tasks=[made], worker_stats=[worker]) == ["ray::Model.__init__"]
-    assert looked_at(tasks=[made], worker_stats=[told_by_worker("a", 801)]) == []
+    assert looked_at(tasks=[made], worker_stats=[shown_by_worker("a", 801)]) == []
 
 
 def test_workers_of_ray_train_are_looked_at_while_a_training_runs() -> None:
     actor = sample.actor(1, "RayTrainWorker", {})
-    worker = told_by_worker("b", 901, actor_id=actor["actor_id"])
-    controller = told_by_worker("c", 809, RUN["task_id"], actor_id=TRAINER["actor_id"])
+    worker = shown_by_worker("b", 901, actor_id=actor["actor_id"])
+    controller = shown_by_worker("c", 809, RUN["task_id"], actor_id=TRAINER["actor_id"])
     run = {**RUN, "worker_id": "c" * 56}
     both = looked_at(tasks=[run], actors=[actor], worker_stats=[worker, controller])
     assert both == ["ray::RayTrainWorker", "ray::TrainController.run"]
@@ -1111,11 +1111,11 @@ def test_the_order_of_rows_does_not_matter(
     rows = deadlock() if with_deadlock else chain()
     shuffled = {name: order.sample(each, len(each)) for name, each in rows.items()}
     folder = tmp_path_factory.mktemp("rows")
-    told = [
+    reply = [
         [(ids_of(g.culprits), ids_of(g.cycle), ids_of(g.behind)) for g in hung(case, 60.0).groups]
         for case in (case_of(folder, **rows), case_of(folder, **shuffled))
     ]
-    assert told[0] == told[1]
+    assert reply[0] == reply[1]
 
 
 def ids_of(those: Sequence[Any]) -> list[str]:
@@ -1304,20 +1304,20 @@ def hanging() -> dict[str, Any]:
         for _ in range(TRIES):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 1, done.stderr
-            told = json.loads(done.stdout)
-            hung = {each["task"]["name"] for each in told["hung"]}
-            if YOUNGEST in hung and {e["task"]["name"] for e in told["working"]} <= AT_WORK:
+            reply = json.loads(done.stdout)
+            hung = {each["task"]["name"] for each in reply["hung"]}
+            if YOUNGEST in hung and {e["task"]["name"] for e in reply["working"]} <= AT_WORK:
                 break
-    return told
+    return reply
 
 
-def of(told: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(each for each in told["hung"] if each["task"]["name"] == name)
+def of(reply: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in reply["hung"] if each["task"]["name"] == name)
 
 
-def together_with(told: dict[str, Any], name: str) -> set[str]:
-    group = of(told, name)["group"]
-    return {each["task"]["name"] for each in told["hung"] if each["group"] == group}
+def together_with(reply: dict[str, Any], name: str) -> set[str]:
+    group = of(reply, name)["group"]
+    return {each["task"]["name"] for each in reply["hung"] if each["group"] == group}
 
 
 @pytest.mark.ray
@@ -1414,15 +1414,15 @@ def test_a_worker_that_ended_while_its_fork_keeps_its_connections() -> None:
         ray.run(FORKED)
         ray.wait_for("ready")
         command = [sys.executable, "-m", "raydoctor", "hung", "--json", "--address", ray.address]
-        told: dict[str, Any] = {"hung": []}
+        reply: dict[str, Any] = {"hung": []}
 
         def is_reported() -> bool:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            told.update(json.loads(done.stdout))
-            return any(each["kind"] == "process-ended" for each in told["hung"])
+            reply.update(json.loads(done.stdout))
+            return any(each["kind"] == "process-ended" for each in reply["hung"])
 
         until(is_reported, 40)
-        row = of(told, "convert")
+        row = of(reply, "convert")
         (fork,) = ray.processes("ray::convert")
         assert (
             f"which has ended, but pid {fork.pid} (ray::convert), forked from it," in row["words"]

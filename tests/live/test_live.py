@@ -68,7 +68,7 @@ time.sleep(3600)
 """
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
     """What a run of the command told."""
 
     report: dict[str, Any]
@@ -92,7 +92,7 @@ class Told(NamedTuple):
         return "\n".join(f"{g['what']}: {g['why']} ({g['hint']})" for g in self.report["gaps"])
 
 
-def diagnose(ray: RealRay, *options: str, env: Mapping[str, str] | None = None) -> Told:
+def diagnose(ray: RealRay, *options: str, env: Mapping[str, str] | None = None) -> Reply:
     """`raydoctor diagnose` of this cluster."""
     began = clock()
     done = subprocess.run(
@@ -103,7 +103,7 @@ def diagnose(ray: RealRay, *options: str, env: Mapping[str, str] | None = None) 
     )  # fmt: skip
     seconds = clock() - began
     assert done.returncode in (0, 1, 3), done.stderr
-    return Told(json.loads(done.stdout), seconds, done.returncode, done.stderr)
+    return Reply(json.loads(done.stdout), seconds, done.returncode, done.stderr)
 
 
 def hold(ray: RealRay) -> None:
@@ -126,18 +126,18 @@ def idle() -> Iterator[RealRay]:
 def test_good_health_is_silent_and_nothing_is_left_behind(idle: RealRay) -> None:
     before = {p.pid for p in idle.processes("")}
     files = {str(p) for p in idle.folder.rglob("*")}
-    told = diagnose(idle)
+    reply = diagnose(idle)
     time.sleep(0.5)
-    assert told.roots == []
-    assert told.code == 0, told.gaps
-    assert told.seconds < LONGEST
-    assert told.report["capture"]["kind"] == "live"
+    assert reply.roots == []
+    assert reply.code == 0, reply.gaps
+    assert reply.seconds < LONGEST
+    assert reply.report["capture"]["kind"] == "live"
     assert {p.pid for p in idle.processes("")} - before == set()
     after = {str(p) for p in idle.folder.rglob("*")} - files
     assert [p for p in after if "/logs/" not in p] == []
 
 
-def test_live_and_captured_are_told_alike(idle: RealRay, tmp_path: Path) -> None:
+def test_live_and_captured_are_reported_alike(idle: RealRay, tmp_path: Path) -> None:
     from raydoctor.capture.open import open_capture
     from raydoctor.diagnosis.engine import run
     from raydoctor.observe import bundle, live
@@ -268,15 +268,15 @@ def test_the_output_of_a_running_driver_is_read_and_missed_when_it_has_ended(
     driver = idle.run(PRINTS_AND_GOES_ON, str(pipe), log=log)
     idle.wait_for("ready", log)
     time.sleep(1.5)
-    told = diagnose(idle)
+    reply = diagnose(idle)
     archive = tmp_path / "x.tar.gz"
     command = [RAYDOCTOR, "collect", "--address", idle.address, "-o", str(archive)]
     subprocess.run(command, env=idle.environment, check=True, capture_output=True, timeout=PATIENCE)
     pipe.write_text("")
     assert driver.wait(PATIENCE) == 0
-    (found,) = (d for d in told.report["diagnoses"] if d["rule"] == "get-timeout")
+    (found,) = (d for d in reply.report["diagnoses"] if d["rule"] == "get-timeout")
     assert {link["file"] for link in found["chain"]} >= {str(idle.folder / log)}
-    assert "output of the driver" not in told.gaps
+    assert "output of the driver" not in reply.gaps
     again = subprocess.run(
         [RAYDOCTOR, "diagnose", str(archive), "--format", "json"], capture_output=True, text=True, check=False
     )  # fmt: skip
@@ -301,31 +301,33 @@ def running(ray: RealRay, program: str) -> Iterator[None]:
 def test_work_is_not_starvation(idle: RealRay) -> None:
     """All CPUs are taken by work, and more waits."""
     with running(idle, BUSY):
-        told = diagnose(idle)
-    assert told.roots == []
-    assert told.seconds < LONGEST
+        reply = diagnose(idle)
+    assert reply.roots == []
+    assert reply.seconds < LONGEST
 
 
-def test_starvation_is_told_with_and_without_a_dashboard_and_then_the_gcs(idle: RealRay) -> None:
+def test_starvation_is_reported_with_and_without_a_dashboard_and_then_the_gcs(
+    idle: RealRay,
+) -> None:
     """All CPUs are taken by actors that do nothing, and tasks wait. The last test of this cluster: it is ended."""
     idle.run(STARVED, log="starved.txt")  # a driver whose GCS is gone does not end by an interrupt
     idle.wait_for("ready", "starved.txt")
     time.sleep(12)
-    told = diagnose(idle)
-    assert told.roots == ["cluster-starved"]
-    assert "2 Simulator actors hold 2 of 2 CPUs" in told.report["diagnoses"][0]["headline"]
+    reply = diagnose(idle)
+    assert reply.roots == ["cluster-starved"]
+    assert "2 Simulator actors hold 2 of 2 CPUs" in reply.report["diagnoses"][0]["headline"]
     # Without a dashboard: the same, by the GCS itself.
     hold(idle)
     [cluster] = [c for c in discover.clusters() if c.gcs_address == idle.address]
     [board] = cluster.of("dashboard")
     os.kill(board.pid, signal.SIGKILL)
     time.sleep(1)
-    told = diagnose(idle)
-    assert set(told.roots) == {"cluster-starved", "dashboard-died"}
-    assert told.seconds < LONGEST
+    reply = diagnose(idle)
+    assert set(reply.roots) == {"cluster-starved", "dashboard-died"}
+    assert reply.seconds < LONGEST
     [gcs] = idle.processes("gcs_server")
     gcs.kill()
     time.sleep(1)
-    told = diagnose(idle)
-    assert told.roots[0] == "gcs-died"
-    assert told.seconds < LONGEST
+    reply = diagnose(idle)
+    assert reply.roots[0] == "gcs-died"
+    assert reply.seconds < LONGEST

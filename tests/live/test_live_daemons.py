@@ -91,9 +91,9 @@ def test_addresses(ray: RealRay, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "ray_current_cluster").write_text(f"localhost:{ray.port}\n")
     found = rows(addresses.tables(cluster_of(ray), {"RAY_TMPDIR": str(tmp_path)}))
-    told = {Path(row["origin"]).name: row for row in found if str(tmp_path) in row["origin"]}
-    assert told["ray_current_cluster"]["is_this"] is True, "another name of the same place"
-    assert told["ray_current_cluster"]["used"] is True
+    reply = {Path(row["origin"]).name: row for row in found if str(tmp_path) in row["origin"]}
+    assert reply["ray_current_cluster"]["is_this"] is True, "another name of the same place"
+    assert reply["ray_current_cluster"]["used"] is True
     (folder / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
     for said, answers in (("auto", None), ("ray://127.0.0.1:10001", None), (ray.address, True)):
         environ = {"RAY_TMPDIR": str(tmp_path), "RAY_ADDRESS": said}

@@ -47,8 +47,8 @@ def tables(items: Iterable[Piece | Gap]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for item in items:
         assert isinstance(item, Piece), item
-        told = json.loads(item.data)
-        found[told["table"]] = told["rows"]
+        reply = json.loads(item.data)
+        found[reply["table"]] = reply["rows"]
     return found
 
 
@@ -85,10 +85,10 @@ def known(ray: RealRay) -> Cluster:
     found = [
         (name, process.pid) for name in ("gcs_server", "raylet") for process in ray.processes(name)
     ]
-    told = [(name, process) for name, pid in found if (process := proc.read(pid))]
+    reply = [(name, process) for name, pid in found if (process := proc.read(pid))]
     session = str(ray.session)
     daemons = tuple(
-        Daemon(n, p.pid, p.started_at, p.state, session) for n, p in told if p.name == n
+        Daemon(n, p.pid, p.started_at, p.state, session) for n, p in reply if p.name == n
     )
     return Cluster(session_dir=session, daemons=daemons)
 
@@ -131,9 +131,9 @@ def test_disks_are_those_that_ray_looks_at(ray: RealRay) -> None:
     spill = next(row for row in rows if row["use"] == "spill")
     assert spill["path"] == str(ray.folder / SPILL)
     assert spill["threshold"] == 0.97
-    told = os.statvfs(ray.folder)
-    assert spill["capacity"] == told.f_blocks * told.f_frsize
-    assert spill["used_fraction"] == pytest.approx(1 - told.f_bavail / told.f_blocks, abs=0.02)
+    reply = os.statvfs(ray.folder)
+    assert spill["capacity"] == reply.f_blocks * reply.f_frsize
+    assert spill["used_fraction"] == pytest.approx(1 - reply.f_bavail / reply.f_blocks, abs=0.02)
     assert os.path.ismount(spill["mount"])
     assert {row["use"] for row in rows} == {"spill", "session", "tmp", "shm"}
     store = next(row for row in rows if row["use"] == "shm")
@@ -220,9 +220,9 @@ def test_only_the_kernels_own_words_count() -> None:
     """Any process with the right may write `Killed process` to the log; its facility shows that."""
     words = "Out of memory: Killed process 379 (ray::train)"
     device = [f"4,812,5000000,-;{words}\n SUBSYSTEM=mem\n", f"12,813,6000000,-;{words}\n"]
-    told = [*kernel._device_records(device)]
-    assert [record.text for record in told] == [words]
-    assert told[0].at == pytest.approx(time.time() - time.monotonic() + 5, abs=1)
+    reply = [*kernel._device_records(device)]
+    assert [record.text for record in reply] == [words]
+    assert reply[0].at == pytest.approx(time.time() - time.monotonic() + 5, abs=1)
     assert [r.text for r in kernel._device_records([r"4,814,7000000,-;a\x0ab\x5cc"])] == [
         "a",
         r"b\c",
@@ -384,8 +384,8 @@ def test_version_2(tmp_path: Path) -> None:
     )
     (pod.parent / "memory.max").write_text("3221225472\n")
     own = cgroups.Cgroup(str(pod), 2, str(tmp_path))
-    told = cgroups.usage(own)
-    assert told == cgroups.Usage(
+    reply = cgroups.usage(own)
+    assert reply == cgroups.Usage(
         None, 2_100_000_000, 4096, {"high": 1, "max": 12, "oom": 3, "oom_kill": 2}
     )
     assert [c.folder for c in cgroups.above(own)] == [str(pod.parent), str(tmp_path)]
@@ -431,7 +431,7 @@ for piece in (*disks.tables(cluster), *disk_usage.tables(cluster)):
 
 @needs_root
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
-def test_a_disk_that_is_full_is_told_before_anything_fails(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_is_reported_before_anything_fails(tmp_path: Path) -> None:
     place, out = tmp_path / "ray", tmp_path / "capture"
     place.mkdir()
     command = ["unshare", "-m", sys.executable, "-c", _FILL, str(place), str(out)]
@@ -457,7 +457,7 @@ def test_a_disk_that_is_full_is_told_before_anything_fails(tmp_path: Path) -> No
     ]
 
 
-def test_a_file_system_that_hangs_is_a_gap_and_the_others_are_told(
+def test_a_file_system_that_hangs_is_a_gap_and_the_others_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = tmp_path / "session_2026-11-21_08-00-00_000000_9"

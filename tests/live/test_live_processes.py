@@ -156,19 +156,19 @@ def test_killed_worker_leaves_a_process_behind(cluster: RealRay, tmp_path: Path)
     assert left["outlived"] == "worker"
     assert (left["pid"], left["started_at"]) == (before["pid"], before["started_at"])
     assert (left["worker_pid"], left["worker_id"]) == (doomed, before["worker_id"])
-    told = [
+    reply = [
         d for d in leftovers(cluster, tmp_path) if any(s.pid == left["pid"] for s in d.subjects)
     ]
-    assert [d.severity for d in told] == ["warning"]
+    assert [d.severity for d in reply] == ["warning"]
     assert f"it has the output of worker pid {doomed} open, and that worker has ended" in "\n".join(
-        link.shows for link in told[0].chain
+        link.shows for link in reply[0].chain
     )
-    assert not {"sleep 3001", "sleep 3002", "sleep 3004"} & {s.name for s in told[0].subjects}
+    assert not {"sleep 3001", "sleep 3002", "sleep 3004"} & {s.name for s in reply[0].subjects}
 
 
 @linux
 @pytest.mark.ray
-def test_no_variable_of_an_environment_is_told(cluster: RealRay) -> None:
+def test_no_variable_of_an_environment_is_reported(cluster: RealRay) -> None:
     (piece,) = [p for p in processes.tables(Cluster(str(cluster.session))) if isinstance(p, Piece)]
     assert b"RAYDOCTOR_TEST" not in piece.data
     assert b"RAY_RAYLET_PID" not in piece.data
@@ -209,7 +209,7 @@ def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_
         while not proc.command(child.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         read = proc.read(child.pid)
-        told = (
+        reply = (
             proc.command(child.pid),
             proc.environment(child.pid, ["SEEN"]),
             proc.owner(child.pid),
@@ -221,8 +221,8 @@ def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_
         assert abs(read.started_at - other.started_at) < 1.1
         assert (read.name, read.ppid) == (other.name, other.ppid) == ("sleep", os.getpid())
         assert (read.pgid, read.sid) == (other.pgid, other.sid) == (os.getpgid(0), os.getsid(0))
-        assert told == (("sleep", "60"), {"SEEN": "1"}, os.geteuid())
-        assert told == (
+        assert reply == (("sleep", "60"), {"SEEN": "1"}, os.geteuid())
+        assert reply == (
             proc.command(child.pid),
             proc.environment(child.pid, ["SEEN"]),
             proc.owner(child.pid),
@@ -234,7 +234,7 @@ def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @linux
-def test_a_process_that_is_gone_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_gone_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["true"])
     deadline = time.monotonic() + PATIENCE
     while proc.read(child.pid).state != "Z" and time.monotonic() < deadline:  # type: ignore[union-attr]
@@ -352,8 +352,8 @@ def test_sessions_beside_the_one_looked_at(tmp_path: Path, monkeypatch: pytest.M
     with (mine / "logs" / "python-core-driver-01ff_1.log").open("w"):
         (piece,) = sessions.tables(Cluster(str(mine)))
         assert isinstance(piece, Piece)
-    told = [json.loads(line.rstrip(b",")) for line in piece.data.splitlines()[1:-1]]
-    found = {row["path"]: row for row in told if row["path"].startswith(str(tmp_path))}
+    reply = [json.loads(line.rstrip(b",")) for line in piece.data.splitlines()[1:-1]]
+    found = {row["path"]: row for row in reply if row["path"].startswith(str(tmp_path))}
     assert list(found) == [str(mine), str(old), str(elsewhere)]
     assert [row["is_this"] for row in found.values()] == [True, False, False]
     assert 100_000 <= found[str(old)]["bytes"] < 200_000, "a file with two names counts once"

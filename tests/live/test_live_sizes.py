@@ -83,10 +83,10 @@ def test_one_value_by_value_and_a_breakpoint(ray: RealRay) -> None:
         found = look(ray, until=("score.remote", "clean (pid "))
         assert sorted(found) == ["debugger-waiting", "large-argument"]
         assert _listens(found["debugger-waiting"]["remedies"][1]["steps"][0])
-    told = found["large-argument"]
-    assert "12 equal objects of 3.3 MiB" in told["headline"]
-    assert told["severity"] == "warning"
-    assert "score.remote(value_ref)" in str(told["remedies"])
+    reply = found["large-argument"]
+    assert "12 equal objects of 3.3 MiB" in reply["headline"]
+    assert reply["severity"] == "warning"
+    assert "score.remote(value_ref)" in str(reply["remedies"])
 
 
 def test_one_value_by_value_with_creation_sites(ray: RealRay) -> None:

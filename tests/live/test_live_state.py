@@ -274,7 +274,7 @@ KEYS = {
 
 
 @pytest.mark.ray
-def test_both_ways_tell_the_same(ray: RealRay) -> None:
+def test_both_ways_show_the_same(ray: RealRay) -> None:
     """Field by field, for every key that both know.
 
     What differs must differ every time: between two answers, Ray's job manager has sent its supervisor another
@@ -371,15 +371,15 @@ def test_a_token_that_is_missing_or_wrong(
 
 
 @pytest.mark.ray
-def test_the_token_is_in_nobodys_sight(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_visible_to_no_user(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in what is collected nor where others could read it of the child."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", SECRET)
     assert SECRET.encode() not in Seen(cluster_of(ray)).said
     child = gcs.Child()
     try:
-        assert [told.why for told in child.ask(ray.address, Access(SECRET), ("nodes",), 20.0)] == [
-            ""
-        ]
+        assert [
+            reply.why for reply in child.ask(ray.address, Access(SECRET), ("nodes",), 20.0)
+        ] == [""]
         (process,) = (
             p for p in psutil.Process().children() if any("gcs_tables" in w for w in p.cmdline())
         )
@@ -517,7 +517,7 @@ def test_a_gcs_that_died_under_its_dashboard() -> None:
     assert seen.seconds < 8
 
 
-def test_an_address_where_nobody_answers() -> None:
+def test_an_address_where_nothing_answers() -> None:
     with silent_server() as board, silent_server() as gcs_server:
         cluster = Cluster(dashboard_address=board, gcs_address=gcs_server)
         began = clock()

@@ -179,8 +179,8 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
             bool
         ):  # what waits must have waited for `now.AGE`, and the GCS hears of it later
             stuck.append(look(ray, tmp_path_factory.mktemp("stuck")))
-            told = Counter(d.rule for d in stuck[-1].diagnoses)
-            return all(told[rule] >= count for rule, count in EXPECTED.items())
+            reply = Counter(d.rule for d in stuck[-1].diagnoses)
+            return all(reply[rule] >= count for rule, count in EXPECTED.items())
 
         until(all_is_found, every=2)
         found = Clinic(busy, stuck[-1])
@@ -261,8 +261,8 @@ def test_placement_groups(clinic: Clinic) -> None:
         taken
         == f"Placement group 'taken' (PACK, 1 × 1 seat) is pending: no node has room for it: {SEATS}"
     )
-    told = [link.event.kind for d in clinic.of("placement-group-pending") for link in d.chain]
-    assert told.count("pg.registered") == 2
+    reply = [link.event.kind for d in clinic.of("placement-group-pending") for link in d.chain]
+    assert reply.count("pg.registered") == 2
 
 
 @pytest.mark.ray

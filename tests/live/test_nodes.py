@@ -74,7 +74,7 @@ def write(reading: NodeReading, folder: Path) -> None:
     file.write_bytes(portable.dump(reading))
 
 
-def told(folder: Path) -> dict[str, object]:
+def reply(folder: Path) -> dict[str, object]:
     """A folder's report, without what only says where its bytes were."""
     with open_capture(str(folder)) as capture:
         report = engine.run(capture, strict=True)
@@ -88,13 +88,13 @@ def told(folder: Path) -> dict[str, object]:
 def test_a_reading_gives_the_report_of_its_files(fixture: Path, tmp_path: Path) -> None:
     folder = capture_of(fixture)
     write(reading_of(folder), tmp_path)
-    assert told(tmp_path) == told(folder)
+    assert reply(tmp_path) == reply(folder)
 
 
 @pytest.mark.parametrize("fixture", OF_NODES, ids=lambda f: f.name)
 def test_some_nodes_may_be_files_and_others_readings(fixture: Path, tmp_path: Path) -> None:
     folder = capture_of(fixture)
-    direct = told(folder)
+    direct = reply(folder)
     labels = sorted(path.parent.name for path in folder.glob("*/logs"))
     assert len(labels) > 1
     for number, travelled in enumerate((labels[:1], labels[1:], labels)):
@@ -104,7 +104,7 @@ def test_some_nodes_may_be_files_and_others_readings(fixture: Path, tmp_path: Pa
             shutil.rmtree(mixed / label)
             clean = on_node.without_secrets(reading_of(folder / label), Redactor())
             write(clean, mixed / label)
-        assert told(mixed) == direct
+        assert reply(mixed) == direct
 
 
 def same(one: Event, other: Event) -> bool:
@@ -420,7 +420,7 @@ def events_in(data: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.ray
-def test_every_node_tells_while_all_cpus_are_taken(four: Nodes, collected: Collected) -> None:
+def test_every_node_reports_while_all_cpus_are_taken(four: Nodes, collected: Collected) -> None:
     assert collected.seconds < 10
     assert collected.gaps == []
     readings = {f"{nodes.label(node)}/{nodes.FILE}" for node in four.ids}
@@ -570,7 +570,7 @@ def older_dashboard() -> Iterator[str]:
         server.shutdown()
 
 
-def test_files_come_the_most_telling_first_and_without_marks(older_dashboard: str) -> None:
+def test_files_come_the_most_informative_first_and_without_marks(older_dashboard: str) -> None:
     fetched = agents_logs.fetch(
         older_dashboard, Access(), "ab" * 28, "node-ab", time.monotonic() + 5
     )
@@ -585,7 +585,7 @@ def test_files_come_the_most_telling_first_and_without_marks(older_dashboard: st
     assert (fetched.problem, fetched.left) == ("", 1), "raylet.err was named and could not be had"
 
 
-def test_a_dashboard_that_is_not_there_is_told() -> None:
+def test_a_dashboard_that_is_not_there_is_reported() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     fetched = agents_logs.fetch(nobody, Access(), "ab" * 28, "node-ab", time.monotonic() + 5)
     assert fetched == agents_logs.Fetched([], "nothing listens there")
@@ -604,7 +604,7 @@ def test_a_cluster_that_is_not_there_is_a_gap_in_time(monkeypatch: pytest.Monkey
     assert "raydoctor diagnose" in gap.hint
 
 
-def test_a_token_that_nobody_has_is_said_at_once() -> None:
+def test_a_token_that_is_missing_is_reported_at_once() -> None:
     locked = Cluster(gcs_address="127.0.0.1:1", token_mode=True)
     (gap,) = nodes.collect(locked, ["ab" * 28], 5)
     assert isinstance(gap, Gap)

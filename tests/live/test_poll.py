@@ -262,7 +262,7 @@ DRIVERS = (
 
 
 @dataclass(slots=True)
-class Told:
+class Reply:
     """What the drivers said, and their cluster."""
 
     ray: RealRay
@@ -270,7 +270,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[Told]:
+def reply() -> Iterator[Reply]:
     with real_ray() as ray:
         ray.start('--resources={"apart": 4}', cpus=4, dashboard=False, lean=True)
         for program, log in DRIVERS:
@@ -285,31 +285,31 @@ def told() -> Iterator[Told]:
             for line in (ray.folder / log).read_text().splitlines()
             if line.partition(" ")[2].startswith("{")  # other lines are Ray's
         ]
-        yield Told(ray, {name: json.loads(rest) for name, rest in lines})
+        yield Reply(ray, {name: json.loads(rest) for name, rest in lines})
 
 
 @pytest.mark.ray
-def test_what_hangs_in_native_code_is_ended_and_nothing_else(told: Told) -> None:
+def test_what_hangs_in_native_code_is_ended_and_nothing_else(reply: Reply) -> None:
     """7 of 100 tasks hold the GIL for ever: neither cancel nor force reaches them.
 
     What a new worker imports first (Ray's serializers with pydantic, 2.60.0) takes as long as the limit where
     two cores start eight workers, and does not count.
     """
-    of = told.of["told"]
+    of = reply.of["told"]
     assert of["right"] == 93, of["errors"]
     assert of["timeouts"] == [3, 17, 31, 45, 59, 73, 87]
     assert of["running"] == []
     assert of["slots"] < 30  # what hangs would keep them for 1,000 s
     assert "93 ok, 7 timeouts in" in of["summary"]
     assert all("longer than its 3 s: ended by cancel" in error for error in of["errors"])
-    started = list(told.ray.folder.glob("hung-*"))
+    started = list(reply.ray.folder.glob("hung-*"))
     assert len(started) == 7, "Ray must not try a killed one again"
     assert not any(is_alive(int(path.name.rpartition("-")[2])) for path in started)
 
 
 @pytest.mark.ray
-def test_every_form_of_task_gives_one_result(told: Told) -> None:
-    of = told.of["forms"]
+def test_every_form_of_task_gives_one_result(reply: Reply) -> None:
+    of = reply.of["forms"]
     values = {0: 1, 2: 5, 3: 5, 4: 7, 5: 8, 6: 9}
     for index, value in values.items():
         assert of["rows"][index] == [index, "ok", value, "NoneType", False, 1]
@@ -323,27 +323,27 @@ def test_every_form_of_task_gives_one_result(told: Told) -> None:
 
 
 @pytest.mark.ray
-def test_results_come_in_the_order_in_which_tasks_end(told: Told) -> None:
-    assert told.of["order"]["indices"] == [2, 1, 0]
+def test_results_come_in_the_order_in_which_tasks_end(reply: Reply) -> None:
+    assert reply.of["order"]["indices"] == [2, 1, 0]
 
 
 @pytest.mark.ray
-def test_waiting_for_a_cpu_does_not_count(told: Told) -> None:
-    of = told.of["queued"]
+def test_waiting_for_a_cpu_does_not_count(reply: Reply) -> None:
+    of = reply.of["queued"]
     assert of["statuses"] == ["ok"] * 24
     assert of["seconds"] > 2.5, "else nothing was queued for longer than the limit"
 
 
 @pytest.mark.ray
-def test_loading_a_function_or_its_arguments_does_not_count(told: Told) -> None:
-    of = told.of["loading"]
+def test_loading_a_function_or_its_arguments_does_not_count(reply: Reply) -> None:
+    of = reply.of["loading"]
     assert [row[1] for row in of["rows"]] == ["ok", "timeout", "ok"]
     assert ["longer than its 1 s" in text for text in of["texts"]] == [True]
 
 
 @pytest.mark.ray
-def test_cancel_alone_ends_python_and_gives_the_rest_up(told: Told) -> None:
-    of = told.of["gentle"]
+def test_cancel_alone_ends_python_and_gives_the_rest_up(reply: Reply) -> None:
+    of = reply.of["gentle"]
     assert of["rows"][0] == [0, "timeout", None, "TaskTimeoutError", True, 1]
     assert of["rows"][1] == [0, "timeout", None, "TaskTimeoutError", False, 1]
     assert any("it still runs" in error for error in of["errors"])
@@ -352,38 +352,38 @@ def test_cancel_alone_ends_python_and_gives_the_rest_up(told: Told) -> None:
 
 
 @pytest.mark.ray
-def test_report_ends_nothing(told: Told) -> None:
-    of = told.of["reported"]
+def test_report_ends_nothing(reply: Reply) -> None:
+    of = reply.of["reported"]
     assert of["rows"] == [[0, "timeout", None, "TaskTimeoutError", True, 1]]
     assert of["later"] == 1
 
 
 @pytest.mark.ray
-def test_a_timed_out_task_is_tried_again_and_leaves_no_process(told: Told) -> None:
-    of = told.of["again"]
+def test_a_timed_out_task_is_tried_again_and_leaves_no_process(reply: Reply) -> None:
+    of = reply.of["again"]
     assert of["rows"][0] == [0, "ok", "second time", "NoneType", False, 2]
     assert of["rows"][1] == [1, "ok", 2, "NoneType", False, 1]
     assert of["retries"] == 1
-    child = int((told.ray.folder / "child").read_text())
+    child = int((reply.ray.folder / "child").read_text())
     assert not is_alive(child), "it had a session of its own"
 
 
 @pytest.mark.ray
-def test_a_generator_is_not_asked_for_more_than_may_be_in_flight(told: Told) -> None:
-    assert told.of["pressed"]["done"] == 12
-    assert told.of["pressed"]["most"] <= 3
+def test_a_generator_is_not_asked_for_more_than_may_be_in_flight(reply: Reply) -> None:
+    assert reply.of["pressed"]["done"] == 12
+    assert reply.of["pressed"]["most"] <= 3
 
 
 @pytest.mark.ray
-def test_an_actor_is_not_ended_for_its_method(told: Told) -> None:
-    of = told.of["actor"]
+def test_an_actor_is_not_ended_for_its_method(reply: Reply) -> None:
+    of = reply.of["actor"]
     assert of["rows"] == [[0, "timeout", None, "TaskTimeoutError", True, 1]]
     assert of["count"] == 3, "its state is kept"
 
 
 @pytest.mark.ray
-def test_an_interrupt_ends_what_is_under_way_and_keeps_what_is_there(told: Told) -> None:
-    of = told.of["interrupted"]
+def test_an_interrupt_ends_what_is_under_way_and_keeps_what_is_there(reply: Reply) -> None:
+    of = reply.of["interrupted"]
     assert of["raised"]
     assert of["seconds"] < 15
     assert [row[:2] for row in of["rows"]] == [[0, "ok"], *([n, "cancelled"] for n in range(1, 9))]
@@ -391,34 +391,34 @@ def test_an_interrupt_ends_what_is_under_way_and_keeps_what_is_there(told: Told)
 
 
 @pytest.mark.ray
-def test_leaving_the_block_ends_what_is_under_way(told: Told) -> None:
-    of = told.of["left"]
+def test_leaving_the_block_ends_what_is_under_way(reply: Reply) -> None:
+    of = reply.of["left"]
     assert of["first"] == 1
     [[index, status, *_, still_running, _]] = of["rows"]
     assert (index, status, still_running) == (1, "cancelled", False)
 
 
 @pytest.mark.ray
-def test_letting_go_ends_only_what_it_has_submitted_itself(told: Told) -> None:
-    assert told.of["dropped"] == {"own": 1, "given": 0}
+def test_letting_go_ends_only_what_it_has_submitted_itself(reply: Reply) -> None:
+    assert reply.of["dropped"] == {"own": 1, "given": 0}
 
 
 @pytest.mark.ray
-def test_what_is_no_task_is_refused_with_the_reason(told: Told) -> None:
-    again, number, not_a_ref = told.of["refused"]["errors"]
+def test_what_is_no_task_is_refused_with_the_reason(reply: Reply) -> None:
+    again, number, not_a_ref = reply.of["refused"]["errors"]
     assert "cannot be submitted again" in again
     assert number.startswith("task 0 is neither a ref, nor a function")
     assert "must return its ref, not <class 'int'>" in not_a_ref
 
 
 @pytest.mark.ray
-def test_tasks_may_poll(told: Told) -> None:
-    assert told.of["inside"]["rows"] == [["timeout", None], ["ok", 1]]
+def test_tasks_may_poll(reply: Reply) -> None:
+    assert reply.of["inside"]["rows"] == [["timeout", None], ["ok", 1]]
 
 
 @pytest.mark.ray
-def test_every_signal_is_in_the_audit(told: Told) -> None:
-    lines = (told.ray.folder / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
+def test_every_signal_is_in_the_audit(reply: Reply) -> None:
+    lines = (reply.ray.folder / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
     signals = [json.loads(line) for line in lines]
     killed = {each["pid"] for each in signals if each["what"] == "signal"}
     assert killed, "native code was ended by a signal"
@@ -630,7 +630,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again(
     assert len(caplog.records) == 1
 
 
-def test_all_can_be_ended_though_nobody_knows_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_can_be_ended_although_it_is_unknown_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GCS is gone: Ctrl-C must not wait for it."""
     machine = Machine([running_for(1)], [True], failures=1000)
     guard, until = guarded(machine, monkeypatch)

@@ -363,10 +363,10 @@ def test_root_touches_nothing_for_another_user(
         watch = Watch(treasure)
         with running_as(ATTACKER, lambda: attack(target.pid, treasure)):
             ready(attack)
-            told = bounded(lambda: [attached(target.pid) for _ in range(_ROUNDS)])
+            reply = bounded(lambda: [attached(target.pid) for _ in range(_ROUNDS)])
         assert not watch.seen()
         assert treasure.state() == before
-        assert set(told) <= {"gil", "late", "system", "debugpy"}, told
+        assert set(reply) <= {"gil", "late", "system", "debugpy"}, reply
     finally:
         target.kill()
         target.wait()
@@ -520,15 +520,15 @@ def test_nothing_is_written_into_a_folder_of_another_user() -> None:
     result_of(ATTACKER, lambda: os.mkdir(VICTIMS, 0o777))
 
     def work() -> list[str]:
-        told = []
+        reply = []
         for lasting in (False, True):
             try:
                 private.created(lasting=lasting).close()
             except PermissionError as error:
-                told.append(str(error.filename))
+                reply.append(str(error.filename))
         with suppress(PermissionError):
-            told.append(registry.path_of(registry.StartedProcess(1, 1.0)))
-        return told
+            reply.append(registry.path_of(registry.StartedProcess(1, 1.0)))
+        return reply
 
     assert result_of(VICTIM, work) == [VICTIMS, VICTIMS]
     assert os.listdir(VICTIMS) == []

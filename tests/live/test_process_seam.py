@@ -59,9 +59,9 @@ class Machine:
         self.last = 0
         self.root = True
 
-    def start(self, pid: int, **told: object) -> Life:
+    def start(self, pid: int, **reply: object) -> Life:
         self.clock += 0.01
-        life = Life(pid, round(self.clock, 2), told.pop("users", frozenset({0})), **told)  # type: ignore[arg-type]
+        life = Life(pid, round(self.clock, 2), reply.pop("users", frozenset({0})), **reply)  # type: ignore[arg-type]
         self.by_pid[pid] = life
         self.all.append(life)
         return life
@@ -152,7 +152,7 @@ def trial(dice: random.Random, audit: Audit) -> tuple[int, int, int]:
 
 def test_ten_thousand_trials_without_a_wrong_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = Audit("test")
-    monkeypatch.setattr(Audit, "write", lambda self, what, **told: None)
+    monkeypatch.setattr(Audit, "write", lambda self, what, **reply: None)
     dice = random.Random(20261121)
     wrong = right = lies = 0
     for _ in range(10_000):
@@ -176,7 +176,7 @@ def test_the_trials_would_notice_a_check_that_comes_too_early(
             self.settle(target, "none", "gone")
         return handle
 
-    monkeypatch.setattr(Audit, "write", lambda self, what, **told: None)
+    monkeypatch.setattr(Audit, "write", lambda self, what, **reply: None)
     monkeypatch.setattr(process._Ending, "hold", hold)
     dice = random.Random(20261121)
     assert sum(trial(dice, Audit("test"))[0] for _ in range(2000)) > 0
@@ -243,7 +243,9 @@ def test_defunct_processes_count_as_dead_and_get_no_signal(audit: Audit) -> None
     assert not Path(audit.path).exists()
 
 
-def test_what_appears_meanwhile_is_ended_too_and_who_forks_for_ever_is_told(audit: Audit) -> None:
+def test_processes_that_appear_meanwhile_are_ended_and_endless_forks_are_reported(
+    audit: Audit,
+) -> None:
     machine = quiet()
     first = machine.start(100)
     second = machine.start(101)
@@ -344,7 +346,9 @@ def test_a_python_without_pidfds_makes_the_system_calls_itself(
     assert handles.hold(child.pid) is None
 
 
-def test_an_audit_that_cannot_be_written_is_told_and_does_not_stop_anything(tmp_path: Path) -> None:
+def test_an_audit_that_cannot_be_written_is_reported_and_does_not_stop_anything(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("")
     audit = Audit("test", path=str(tmp_path / "file" / "audit.jsonl"))
     child = sleeper()

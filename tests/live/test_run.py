@@ -261,9 +261,9 @@ def test_a_failure_is_diagnosed_and_its_cluster_left_alone(
     result = run(*python(FAILS), env=env, options=options)
     assert result.returncode == 1
     assert result.stdout == "the driver's own words\n"
-    told = json.loads(report.read_text())
-    assert "task-exception" in [d["rule"] for d in told["diagnoses"]]
-    assert told["capture"]["kind"] == "live"
+    reply = json.loads(report.read_text())
+    assert "task-exception" in [d["rule"] for d in reply["diagnoses"]]
+    assert reply["capture"]["kind"] == "live"
     assert len(cluster.processes("raylet")) == 1
 
 

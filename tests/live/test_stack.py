@@ -149,8 +149,8 @@ def awaited(ray: RealRay) -> str:
 
 def rows(found: list[Piece | Gap], name: str) -> list[dict[str, Any]]:
     last = [p for p in found if isinstance(p, Piece) and p.path == f"live/live-{name}.json"][-1]
-    told: list[dict[str, Any]] = json.loads(last.data)["rows"]
-    return told
+    reply: list[dict[str, Any]] = json.loads(last.data)["rows"]
+    return reply
 
 
 @pytest.fixture(scope="module")
@@ -171,14 +171,14 @@ def test_a_debugger_s_threads_are_folded() -> None:
     )
 
 
-def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
+def test_the_main_thread_is_known_where_py_spy_shows_no_ids() -> None:
     """So it is with Python 3.10 and `--nonblocking`, which is all that a stopped process allows."""
-    told = (
+    reply = (
         {"thread_name": "ray_print_logs", "frames": []},
         {"thread_name": "MainThread", "frames": []},
     )
     kernel = {471: KernelThread(471, "ray::work", "T", 0.5, "do_signal_stop")}
-    rows = thread_rows(471, pyspy.Dump(told), kernel, variables=False)
+    rows = thread_rows(471, pyspy.Dump(reply), kernel, variables=False)
     states = {row["name"]: (row["tid"], row.get("state"), row.get("wchan")) for row in rows}
     assert states["MainThread"] == (471, "T", "do_signal_stop")
     assert states["ray_print_logs"] == (0, None, None)
@@ -197,8 +197,8 @@ def test_what_runs_the_task_is_not_what_the_task_calls(above: list[str], kept: l
     """As py-spy 0.4.3 has it of Debian's Python 3.14: native frames first, wherever they belong."""
     native = [{"name": name, "filename": "_raylet.so", "module": "_raylet.so"} for name in above]
     python = [{"name": "train", "filename": "train.py", "line": 7}]
-    told = ({"thread_name": "MainThread", "os_thread_id": 471, "frames": [*native, *python]},)
-    (row,) = thread_rows(471, pyspy.Dump(told), {}, variables=False)
+    reply = ({"thread_name": "MainThread", "os_thread_id": 471, "frames": [*native, *python]},)
+    (row,) = thread_rows(471, pyspy.Dump(reply), {}, variables=False)
     assert [frame["function"] for frame in row["frames"]] == [*kept, "train"]
 
 
@@ -316,7 +316,7 @@ def test_who_ends_is_in_no_later_look(ray: RealRay) -> None:
 
 
 @pytest.mark.ray
-def test_a_pid_that_was_given_anew_is_not_looked_at(ray: RealRay) -> None:
+def test_a_reused_pid_is_not_inspected(ray: RealRay) -> None:
     (other,) = wanted(ray, "base")
     found = list(
         stacks.samples([other._replace(started_at=other.started_at - 5)], SampleOptions(1))
@@ -326,7 +326,7 @@ def test_a_pid_that_was_given_anew_is_not_looked_at(ray: RealRay) -> None:
 
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="/proc")
-def test_without_py_spy_the_kernel_still_tells(
+def test_without_py_spy_the_kernel_still_reports(
     ray: RealRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pyspy, "program", lambda: "")
@@ -414,7 +414,7 @@ def sleepers() -> Iterator[list[ProcessToSample]]:
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
-def test_whoever_could_be_seen_in_time_is_told_of(
+def test_processes_that_could_be_seen_in_time_are_reported(
     sleepers: list[ProcessToSample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is not seen in time: the others are, and what lies around them."""
@@ -431,7 +431,7 @@ def test_whoever_could_be_seen_in_time_is_told_of(
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
-def test_a_collector_that_is_cut_off_has_told_what_it_saw(
+def test_a_collector_that_is_cut_off_has_reported_what_it_saw(
     sleepers: list[ProcessToSample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a look that is not done, too."""
@@ -441,12 +441,12 @@ def test_a_collector_that_is_cut_off_has_told_what_it_saw(
     looks = run(
         [Collector("looks", lambda: stacks.samples(sleepers, SampleOptions(1, timeout=60)))], 4
     )
-    told = json.loads(looks.pieces["live/live-samples.json"])["rows"]
-    assert {row["pid"] for row in told} == {each.pid for each in sleepers[1:]}
+    reply = json.loads(looks.pieces["live/live-samples.json"])["rows"]
+    assert {row["pid"] for row in reply} == {each.pid for each in sleepers[1:]}
 
 
 @pytest.mark.skipif(not LINUX, reason="another user's process")
-def test_a_refusal_is_told_with_what_to_do(
+def test_a_refusal_is_reported_with_what_to_do(
     sleeper: ProcessToSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "Permission Denied: Try running again with elevated permissions by going 'sudo env'"
@@ -619,9 +619,9 @@ def test_a_node_that_is_asked_redacts_and_takes_no_other_pid(ray: RealRay) -> No
     asked = {"wanted": [meant._asdict(), other._asdict()], "options": options._asdict()}
     (row,) = worker_stacks.respond(json.loads(json.dumps(asked)))
     assert row["pid"] == meant.pid
-    told = row["threads"][0]["frames"][0]["locals"]
-    assert told["password"].startswith("<secret:")
-    assert "hostile" in told
+    reply = row["threads"][0]["frames"][0]["locals"]
+    assert reply["password"].startswith("<secret:")
+    assert "hostile" in reply
 
 
 def _flat(piece: Piece) -> Piece:
@@ -663,10 +663,10 @@ def test_stack_of_a_task_with_its_locals(ray: RealRay) -> None:
 @pytest.mark.ray
 def test_stack_as_json(ray: RealRay) -> None:
     (process,) = ray.processes("ray::Actor.wait")
-    told = json.loads(stack(ray, "one", "--json").stdout)
-    assert faults(told) == []
-    assert told["schema"] == "raydoctor/stack/1"
-    (row,) = told["processes"]
+    reply = json.loads(stack(ray, "one", "--json").stdout)
+    assert faults(reply) == []
+    assert reply["schema"] == "raydoctor/stack/1"
+    (row,) = reply["processes"]
     assert (row["pid"], row["kind"]) == (process.pid, "worker")
     assert row["actor"]["class"] == "Actor"
     assert [task["name"] for task in row["tasks"]] == ["Actor.wait"]
@@ -685,7 +685,7 @@ def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.M
 
 
 @pytest.mark.ray
-def test_stack_of_nobody(ray: RealRay) -> None:
+def test_stack_without_a_match(ray: RealRay) -> None:
     done = stack(ray, "nobody_at_all")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no running task, actor, process or node has the name or id nobody_at_all" in done.stderr
@@ -828,18 +828,18 @@ def running(number: int, name: str, age: float, **more: Any) -> dict[str, Any]:
 
 
 def worker(number: int, runs: bool = True, answers: bool = True) -> dict[str, Any]:
-    told = {"running_task_ids": [f"{number:048x}"] if runs else []} if answers else {}
+    reply = {"running_task_ids": [f"{number:048x}"] if runs else []} if answers else {}
     return {
         "worker_id": f"w{number}",
         "pid": number,
         "node_id": "n",
         "worker_type": "WORKER",
         "answers": answers,
-        **told,
+        **reply,
     }
 
 
-def test_nobody_is_suspect_while_tasks_are_young() -> None:
+def test_no_process_is_suspect_while_tasks_are_young() -> None:
     found = suspects(pieces([running(1, "f", 30)], [worker(1)]), Sampling(min_age_s=60), ("n",))
     assert found == Suspects()
     assert suspects({}, Sampling()) == Suspects()

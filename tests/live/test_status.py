@@ -140,7 +140,7 @@ def test_a_live_report_ends_with_the_status(
 
 
 @pytest.mark.ray
-def test_the_exit_code_tells_what_could_not_be_read(
+def test_the_exit_code_shows_what_could_not_be_read(
     ray: RealRay, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

@@ -87,8 +87,8 @@ class Two:
         cluster = live.find(self.ray.address)[0]
         asks = dict.fromkeys((self.near, self.far, NOBODY), request)
         steps: list[tuple[int, int]] = []
-        told = there.ask(cluster, asks, function, seconds, lambda *at: steps.append(at))
-        found = {answer.node: answer for answer in told}
+        reply = there.ask(cluster, asks, function, seconds, lambda *at: steps.append(at))
+        found = {answer.node: answer for answer in reply}
         assert steps == [(0, 3), (1, 3), (2, 3), (3, 3)]
         return found
 
@@ -121,7 +121,7 @@ def test_json_goes_there_and_comes_back_while_all_cpus_are_taken(two: Two) -> No
 
 @NAMESPACES
 @pytest.mark.ray
-def test_a_node_that_is_frozen_is_told_as_such(two: Two) -> None:
+def test_a_node_that_is_frozen_is_reported_as_such(two: Two) -> None:
     two.raylet.suspend()
     try:
         began = clock()
@@ -133,7 +133,7 @@ def test_a_node_that_is_frozen_is_told_as_such(two: Two) -> None:
     assert " within 4 s" in found[two.near].problem
 
 
-def test_a_node_that_runs_tasks_and_takes_too_long_is_told_apart() -> None:
+def test_a_node_that_runs_tasks_and_takes_too_long_is_distinguished() -> None:
     frozen = "its raylet ran no task within {} s: it is frozen or overloaded"
     patient = {"reach": 4.0, "each": 60.0}
     assert driver._too_late(patient, is_reached=False) == frozen.format(4)
@@ -143,7 +143,7 @@ def test_a_node_that_runs_tasks_and_takes_too_long_is_told_apart() -> None:
 
 @NAMESPACES
 @pytest.mark.ray
-def test_another_raydoctor_is_told(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_raydoctor_is_reported(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(there, "__version__", "9.9.9")
     answer = two.ask("json:dumps", 1, 15)[two.near]
     assert "here 9.9.9" in answer.problem
@@ -167,19 +167,19 @@ def test_leftovers_of_another_node_are_found_and_ended_there(
 ) -> None:
     assert sleeping() == {"7300001", "7300002"}
     session = ("zombies", "--session", two.ray.session.name)
-    code, told = two.command(capsys, *session, "--node", two.far[:8])
+    code, reply = two.command(capsys, *session, "--node", two.far[:8])
     assert code == 1
-    assert {row["node"] for row in told["leftovers"]} == {two.far}
-    assert {row["command"] for row in told["leftovers"]} == {"sleep 7300001", "sleep 7300002"}
-    assert {row["kind"] for row in told["leftovers"]} == {"orphan"}
+    assert {row["node"] for row in reply["leftovers"]} == {two.far}
+    assert {row["command"] for row in reply["leftovers"]} == {"sleep 7300001", "sleep 7300002"}
+    assert {row["kind"] for row in reply["leftovers"]} == {"orphan"}
     assert sleeping() == {"7300001", "7300002"}, "a dry run"
-    code, told = two.command(
+    code, reply = two.command(
         capsys, *session, "--all-nodes", "--kill", "--yes", "--inherited", "--grace", "2"
     )
     assert code == 0
-    ended = [(row["node"], row["action"], row["outcome"]) for row in told["leftovers"]]
+    ended = [(row["node"], row["action"], row["outcome"]) for row in reply["leftovers"]]
     assert ended == [(two.far, "term", "gone")] * 2
-    assert [(row["node"], row["problem"]) for row in told["nodes"]] == [
+    assert [(row["node"], row["problem"]) for row in reply["nodes"]] == [
         (two.near, ""),
         (two.far, ""),
     ]
@@ -193,14 +193,14 @@ def test_leftovers_of_another_node_are_found_and_ended_there(
 def test_a_task_on_another_node_is_cancelled_there(
     two: Two, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = two.command(capsys, "cancel", "waiter", "--yes", "--grace", "1")
+    code, reply = two.command(capsys, "cancel", "waiter", "--yes", "--grace", "1")
     assert code == 0
-    assert told["ended"]
-    assert told["steps"][-1]["outcome"] == "ended"
-    taken = {step["step"]: step["outcome"] for step in told["steps"]}
+    assert reply["ended"]
+    assert reply["steps"][-1]["outcome"] == "ended"
+    taken = {step["step"]: step["outcome"] for step in reply["steps"]}
     assert taken["interrupt"] != "skipped", "only its own machine can do that"
-    assert [each["command"] for each in told["subprocesses"]] == ["sleep 7300003"]
-    assert told["leftovers"] == []
+    assert [each["command"] for each in reply["subprocesses"]] == ["sleep 7300003"]
+    assert reply["leftovers"] == []
     two.ray.wait_for("DONE ")
     assert sleeping(7300003, 7300003) == set()
 
@@ -212,7 +212,7 @@ def responded(function: str, request: Any, room: int = 2000) -> tuple[dict[str, 
     return json.loads(about), data
 
 
-def test_what_is_too_large_is_told_and_not_cut() -> None:
+def test_what_is_too_large_is_reported_and_not_cut() -> None:
     about, data = responded("json:loads", json.dumps("x" * 100_000))
     assert (about, json.loads(zlib.decompress(data))) == ({}, "x" * 100_000)
     about, data = responded("json:loads", json.dumps(list(range(1000))), 1100)
@@ -229,7 +229,7 @@ def test_what_the_user_can_mend_keeps_its_hint(monkeypatch: pytest.MonkeyPatch) 
     assert about == {"problem": "no", "hint": "Do this."}
 
 
-def test_a_cluster_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_there_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(there, "CONNECT_S", 1.0)
     nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", owner=os.geteuid())
     began = clock()
@@ -298,7 +298,7 @@ def test_which_nodes_are_meant(
         assert "222222222222 at 10.0.0.2" in error.value.hint
 
 
-def test_a_cluster_that_does_not_tell_its_nodes() -> None:
+def test_a_cluster_that_does_not_report_its_nodes() -> None:
     with pytest.raises(RaydoctorError, match="no cluster runs"):
         sweep_nodes.choose(Cluster(), ())
     nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")

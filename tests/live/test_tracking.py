@@ -356,7 +356,7 @@ print("all done")
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[dict[str, Any]]:
+def reply() -> Iterator[dict[str, Any]]:
     """What happened on a real Ray."""
     with real_ray() as ray:
         ray.start(dashboard=False, lean=True)
@@ -368,56 +368,56 @@ def told() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.ray
 @pytest.mark.parametrize("how", HOW[1:])
-def test_all_that_a_task_has_started_ends_with_it(how: str, told: dict[str, Any]) -> None:
-    assert [KINDS.get(k, k) for k in told["trials"][how]["left"]] == []
-    assert (told["trials"][how]["seconds"] or 0.0) < 8.0
+def test_all_that_a_task_has_started_ends_with_it(how: str, reply: dict[str, Any]) -> None:
+    assert [KINDS.get(k, k) for k in reply["trials"][how]["left"]] == []
+    assert (reply["trials"][how]["seconds"] or 0.0) < 8.0
 
 
 @pytest.mark.ray
-def test_a_task_that_returns_keeps_what_it_started(told: dict[str, Any]) -> None:
-    assert told["trials"]["returns"]["left"] == [*KINDS, 50]
+def test_a_task_that_returns_keeps_what_it_started(reply: dict[str, Any]) -> None:
+    assert reply["trials"]["returns"]["left"] == [*KINDS, 50]
 
 
 @pytest.mark.ray
 @pytest.mark.parametrize("kind", ["threads", "async"])
 def test_tasks_of_one_worker_leave_each_others_processes_alone(
-    kind: str, told: dict[str, Any]
+    kind: str, reply: dict[str, Any]
 ) -> None:
-    assert told[kind]["bad"] != "well"
-    assert told[kind]["seen by the good"] == [42, 43, 44]  # 44 is of a method that is not tracked
-    assert told[kind]["left"] == [42, 43, 44]
+    assert reply[kind]["bad"] != "well"
+    assert reply[kind]["seen by the good"] == [42, 43, 44]  # 44 is of a method that is not tracked
+    assert reply[kind]["left"] == [42, 43, 44]
 
 
 @pytest.mark.ray
-def test_who_stands_by_is_not_touched(told: dict[str, Any]) -> None:
-    assert told["bystander"] is None
+def test_who_stands_by_is_not_touched(reply: dict[str, Any]) -> None:
+    assert reply["bystander"] is None
 
 
 @pytest.mark.ray
-def test_it_costs_little(told: dict[str, Any]) -> None:
-    before, within, watcher = told["cost"]
+def test_it_costs_little(reply: dict[str, Any]) -> None:
+    before, within, watcher = reply["cost"]
     assert within - before < 0.001
     assert watcher < 16_000  # kB; 11 MB with CPython 3.11
 
 
 @pytest.mark.ray
-def test_a_forked_child_that_fails_ends_nothing(told: dict[str, Any]) -> None:
-    assert told["forked child"] == [1]
+def test_a_forked_child_that_fails_ends_nothing(reply: dict[str, Any]) -> None:
+    assert reply["forked child"] == [1]
 
 
 @pytest.mark.ray
-def test_what_native_code_starts_is_known_by_its_mark(told: dict[str, Any]) -> None:
-    assert told["killed in system"] == []
+def test_what_native_code_starts_is_known_by_its_mark(reply: dict[str, Any]) -> None:
+    assert reply["killed in system"] == []
 
 
 @pytest.mark.ray
-def test_a_daemon_is_known_that_is_the_first_thing_a_task_starts(told: dict[str, Any]) -> None:
-    assert told["only a daemon"] == []
+def test_a_daemon_is_known_that_is_the_first_thing_a_task_starts(reply: dict[str, Any]) -> None:
+    assert reply["only a daemon"] == []
 
 
 @pytest.mark.ray
-def test_a_generator_is_still_one(told: dict[str, Any]) -> None:
-    assert told["stream"] == 1
+def test_a_generator_is_still_one(reply: dict[str, Any]) -> None:
+    assert reply["stream"] == 1
 
 
 # ------------------------------------------------------------------ outside Ray
@@ -523,7 +523,7 @@ def test_a_folder_that_others_can_write_to_is_refused(
         registry.path_of(StartedProcess(5, 1.0))
 
 
-def test_what_nobody_needs_is_removed() -> None:
+def test_what_is_not_needed_is_removed() -> None:
     gone = [StartedProcess(4194304 + number, 1.0) for number in range(4)]  # above any pid
     child = subprocess.Popen(["sleep", "60"])
     living = family.started_process(child.pid)
@@ -614,7 +614,7 @@ def test_a_session_of_that_number_that_another_made_is_not(monkeypatch: pytest.M
     assert members(monkeypatch, older, StartedProcess(60, 200.0, "gs")) == []
 
 
-def test_the_present_is_told_on_the_clock_of_starts() -> None:
+def test_the_present_is_reported_on_the_clock_of_starts() -> None:
     before = family.now()
     time.sleep(0.02)
     child = subprocess.Popen(["sleep", "10"])

@@ -104,8 +104,8 @@ def _port_of_its_own(ground: Ground, session: Path) -> int:
 def _script(path: str, *words: str) -> Callable[[Ground, Path], int]:
     def start(ground: Ground, session: Path) -> int:
         program = ground.program("python3")
-        told = [f"--logs-dir={session}/logs", "--port=667", "--host=127.0.0.1", *words]
-        return ground.run(MALLORY, program, told, script=path)
+        reply = [f"--logs-dir={session}/logs", "--port=667", "--host=127.0.0.1", *words]
+        return ground.run(MALLORY, program, reply, script=path)
 
     return start
 
@@ -204,11 +204,11 @@ def test_a_process_of_another_user_is_no_daemon(place: Ground, attack: str, vict
             "gaps": [f"{p.what} {p.why} {p.hint}" for p in pieces if isinstance(p, Gap)],
         }
 
-    told = as_user(victim, look)
-    assert told["cluster"] == [str(folder), "127.0.0.1:7001", "127.0.0.1:7002", victim]
-    assert told["pids"] == [real] != [pid]
-    assert not [gap for gap in told["gaps"] if "\x1b" in gap or "\n" in gap]
-    assert told["cost"] < 1
+    reply = as_user(victim, look)
+    assert reply["cluster"] == [str(folder), "127.0.0.1:7001", "127.0.0.1:7002", victim]
+    assert reply["pids"] == [real] != [pid]
+    assert not [gap for gap in reply["gaps"] if "\x1b" in gap or "\n" in gap]
+    assert reply["cost"] < 1
 
 
 @VICTIMS
@@ -325,9 +325,9 @@ def test_a_listener_of_another_user_gets_no_token(place: Ground, host: str, vict
     """It has the port of the dashboard, which is dead."""
     thief = place.listener(MALLORY, host.partition(" ")[0])
     address = f"{HOSTS[host]}:{thief.port}"
-    told = as_user(victim, lambda: dashboard.knock(address, Access(SECRET, (victim,)))[0][0])
-    assert told[2] == "error"
-    assert f"{REFUSED} uid {MALLORY}" in told[4]
+    reply = as_user(victim, lambda: dashboard.knock(address, Access(SECRET, (victim,)))[0][0])
+    assert reply[2] == "error"
+    assert f"{REFUSED} uid {MALLORY}" in reply[4]
     assert thief.received in (b"", b"CONNECTED\n")
 
 
@@ -540,8 +540,8 @@ def test_a_root_process_that_a_user_cannot_verify_names_no_other_machine(place: 
     """A user cannot see which program root runs: a set-uid one has the name and words that Mallory gave it."""
     folder = place.session(1, 0)
     raylet(place, 0, folder, host="192.0.2.1")
-    told = as_user(ALICE, lambda: live.find()[0].access(True)._asdict())
-    assert told["elsewhere"] is False
+    reply = as_user(ALICE, lambda: live.find()[0].access(True)._asdict())
+    assert reply["elsewhere"] is False
     with pytest.raises(OSError, match="another machine"):
         peers.verify(_Far(), "192.0.2.1:9", Access(SECRET, (0,), (), False))  # type: ignore[arg-type]
     assert live.find()[0].access(True).elsewhere, "root sees the program"
@@ -609,10 +609,10 @@ def test_another_users_ray_current_cluster_is_not_followed(
             f"{g.what} {g.why}" for g in found if isinstance(g, Gap) and str(place.folder) in g.what
         ]
 
-    told = as_user(victim, look)
-    assert len(told) == 1
+    reply = as_user(victim, look)
+    assert len(reply) == 1
     if how in ("address", "huge"):
-        assert f"belongs to user {MALLORY}" in told[0]
+        assert f"belongs to user {MALLORY}" in reply[0]
     assert thief.received == b""
 
 

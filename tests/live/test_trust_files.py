@@ -100,9 +100,9 @@ def test_the_output_of_a_job_leads_root_nowhere(place: Ground, plant: Plant) -> 
     plant(output, place.folder / "secret")
     of(MALLORY, output)
     began = clock()
-    told, missing = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
-    assert SECRET not in told
-    assert "PATH=" not in told
+    reply, missing = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
+    assert SECRET not in reply
+    assert "PATH=" not in reply
     assert str(output) in missing
     assert clock() - began < 5
 
@@ -112,8 +112,8 @@ def test_a_job_of_mallory_names_a_file_of_another_user(place: Ground, owner: int
     output = place.folder / "slurm-1.out"
     output.write_text(RECORD)
     of(owner, output)
-    told, missing = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
-    assert SECRET not in told
+    reply, missing = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
+    assert SECRET not in reply
     assert missing[0] == str(output)
 
 
@@ -127,10 +127,10 @@ def test_the_session_that_an_output_names_leads_root_nowhere(place: Ground, plan
     output = place.folder / "slurm-1.out"
     output.write_text(f"View the logs in {theirs}\n")
     of(MALLORY, output)
-    told, _ = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
-    assert f"View the logs in {theirs}" in told
-    assert SECRET not in told
-    assert "PATH=" not in told
+    reply, _ = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
+    assert f"View the logs in {theirs}" in reply
+    assert SECRET not in reply
+    assert "PATH=" not in reply
 
 
 def test_the_session_of_the_job_s_user_is_read(place: Ground) -> None:
@@ -140,8 +140,8 @@ def test_the_session_of_the_job_s_user_is_read(place: Ground) -> None:
     output = place.folder / "slurm-1.out"
     output.write_text(f"View the logs in {theirs}\n")
     of(MALLORY, output)
-    told, _ = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
-    assert SECRET in told
+    reply, _ = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
+    assert SECRET in reply
 
 
 @pytest.mark.parametrize("owner", [ALICE, 0])
@@ -151,8 +151,8 @@ def test_the_session_that_an_output_names_is_its_user_s_own(place: Ground, owner
     output = place.folder / "slurm-1.out"
     output.write_text(f"View the logs in {folder}\n")
     of(MALLORY, output)
-    told, missing = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
-    assert SECRET not in told
+    reply, missing = gathered([slurm._Output(str(output), "slurm-1.out", MALLORY)])
+    assert SECRET not in reply
     assert "Ray's logs" in missing
 
 
@@ -163,8 +163,8 @@ def kept(folder: Path, about: int, log: int) -> Path:
     """A run of the session `folder / "s"`; its files belong to these users."""
     run = folder / "runs" / "1"
     run.mkdir(parents=True)
-    told = {"sessions": [str(folder / "s")], "pids": [7]}
-    (run / driver_output.ABOUT).write_text(json.dumps(told))
+    reply = {"sessions": [str(folder / "s")], "pids": [7]}
+    (run / driver_output.ABOUT).write_text(json.dumps(reply))
     (run / "driver.log").write_text(RECORD)
     of(about, run / driver_output.ABOUT)
     of(log, run / "driver.log")
@@ -217,9 +217,9 @@ def test_a_log_of_a_named_session_leads_root_nowhere(place: Ground, plant: Plant
     plant(log, place.folder / "secret")
     of(MALLORY, log)
     with open_capture(str(theirs.parent), session=theirs.name) as capture:
-        told = render(engine.run(capture))
-    assert SECRET not in told
-    assert "PATH=" not in told
+        reply = render(engine.run(capture))
+    assert SECRET not in reply
+    assert "PATH=" not in reply
 
 
 def test_the_sessions_of_a_folder_do_not_include_links(place: Ground) -> None:

@@ -235,7 +235,7 @@ def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
 
 
 @pytest.mark.ray
-def test_rounds_tell_of_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -> None:
+def test_rounds_show_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -> None:
     codes = []
     for number in (signal.SIGTERM, signal.SIGINT):
         watch = started(ray, "--no-diagnose")
@@ -314,8 +314,8 @@ def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_u
         ("memory", 0.95, True),
         ("disk", 0.95, True),
     ]
-    (told,) = levels([], [unknown[0]._replace(used=unknown[0].limit)])
-    assert "the node's own setting is unknown" in told.text
+    (reply,) = levels([], [unknown[0]._replace(used=unknown[0].limit)])
+    assert "the node's own setting is unknown" in reply.text
 
 
 @pytest.mark.ray
@@ -323,13 +323,13 @@ def test_a_child_looks_at_a_cluster_and_at_the_stacks_of_suspects(ray: RealRay) 
     request = {"address": ray.address, "report": False, "suspects": 2, "age_s": 1.0}
     child = BackgroundProcess()
     assert child.start(request) == ""
-    told, end = None, time.monotonic() + PATIENCE
-    while told is None and time.monotonic() < end:
+    reply, end = None, time.monotonic() + PATIENCE
+    while reply is None and time.monotonic() < end:
         time.sleep(0.05)
-        told = child.poll()
-    assert told is not None
-    assert told.keys() == {"hung"}
-    assert isinstance(told["hung"], list)
+        reply = child.poll()
+    assert reply is not None
+    assert reply.keys() == {"hung"}
+    assert isinstance(reply["hung"], list)
     assert 0 < child.cost == child.spent
 
 
@@ -531,7 +531,7 @@ def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.Mon
 
 
 @pytest.mark.ray
-def test_a_cluster_that_dies_is_told_and_asked_again(ray: RealRay) -> None:
+def test_a_cluster_that_dies_is_reported_and_asked_again(ray: RealRay) -> None:
     """The last one of this cluster: it ends it, and starts another one in its place."""
     watch = started(ray, "--no-diagnose")
     with ending(watch):
@@ -551,8 +551,8 @@ def test_a_cluster_that_dies_is_told_and_asked_again(ray: RealRay) -> None:
 
 def test_a_cluster_that_died_is_diagnosed_by_its_logs() -> None:
     session = capture_of(FIXTURES / "gcs-killed--ray-2.60.0--1-node")
-    told = inspect({"session": str(session), "report": True})
-    assert [(each["rule"], each["tier"]) for each in told["diagnoses"]] == [("gcs-died", "root")]
+    reply = inspect({"session": str(session), "report": True})
+    assert [(each["rule"], each["tier"]) for each in reply["diagnoses"]] == [("gcs-died", "root")]
 
 
 def test_what_uses_a_processor_is_at_work() -> None:
@@ -644,7 +644,7 @@ def test_each_attempt_is_ended_once() -> None:
     assert done == [TASK]
 
 
-def test_a_retry_that_nobody_saw_is_not_ended_for_its_elder() -> None:
+def test_an_unseen_retry_is_not_ended_for_its_earlier_attempt() -> None:
     guard, clocks, done, ask = guarded(
         GuardLimits(10.0, "force"), attempt(0, 50.0), attempt(1, 105.0)
     )
@@ -672,7 +672,7 @@ def test_who_is_meant(name: str, limits: GuardLimits, is_so: bool) -> None:
     assert is_meant(clocks.running()[0], limits) is is_so
 
 
-def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
+def test_a_task_without_a_known_name_is_only_reported() -> None:
     guard, clocks, done, _ = guarded(GuardLimits(10.0, "force"))
     clocks.see(seen(120.0, RUN))
     (event,) = guard.check(Cluster(), clocks, lambda tasks: {}, 120.0)
@@ -741,12 +741,12 @@ def test_a_look_that_fails_says_why(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     child = BackgroundProcess("broken_look")
     assert child.start({}) == ""
-    told, end = None, time.monotonic() + PATIENCE
-    while told is None and time.monotonic() < end:
+    reply, end = None, time.monotonic() + PATIENCE
+    while reply is None and time.monotonic() < end:
         time.sleep(0.02)
-        told = child.poll()
-    assert told is not None
-    assert words in told["problem"]
+        reply = child.poll()
+    assert reply is not None
+    assert words in reply["problem"]
     assert not child.is_running
 
 
@@ -759,7 +759,7 @@ def test_a_look_that_failed_is_a_problem_until_one_succeeds(
         Cluster(gcs_address="127.0.0.1:1"), WatchOptions(), WatchBudget(share=2.0)
     )
     inspections._child.program = "a_look"
-    told = []
+    reply = []
     for text in ("1 / 0", 'print(\'{"diagnoses": [{"rule": "disk-full", "severity": "error"}]}\')'):
         program.write_text(text)
         inspections._paces[0]._last = None  # it is time again
@@ -768,8 +768,8 @@ def test_a_look_that_failed_is_a_problem_until_one_succeeds(
         while inspections._child.is_running and time.monotonic() < end:
             time.sleep(0.02)
             events += inspections.turn(view, {}, False)
-        told.append(([each.why for each in inspections.problems], [each.event for each in events]))
-    assert told == [(["failed: ZeroDivisionError: division by zero"], []), ([], ["diagnosis"])]
+        reply.append(([each.why for each in inspections.problems], [each.event for each in events]))
+    assert reply == [(["failed: ZeroDivisionError: division by zero"], []), ([], ["diagnosis"])]
 
 
 @pytest.mark.parametrize(("rested", "events"), [(30.0, []), (70.0, ["task-hung"])])
@@ -793,15 +793,15 @@ def test_a_task_that_does_not_run_is_sampled_at_once_though_the_budget_is_spent(
     )
     inspections._child.program = "a_look"
     processes = {12: Process(12, "ray::f", "S", 1, 12, 12, 1000.0, 0.0, 0)}
-    told, end = list(inspections.turn(view, processes, False)), time.monotonic() + PATIENCE
+    reply, end = list(inspections.turn(view, processes, False)), time.monotonic() + PATIENCE
     while inspections._child.is_running and time.monotonic() < end:
         time.sleep(0.02)
-        told += inspections.turn(view, processes, False)
-    assert [each.event for each in told] == events
+        reply += inspections.turn(view, processes, False)
+    assert [each.event for each in reply] == events
     assert not inspections._child.is_running
 
 
-def test_a_reader_that_stands_still_holds_nobody_up() -> None:
+def test_a_reader_that_stops_delays_no_other() -> None:
     reader, writer = os.pipe()
     try:
         with LineWriter(writer) as lines:
@@ -814,8 +814,8 @@ def test_a_reader_that_stands_still_holds_nobody_up() -> None:
             while b"99\n" not in read:
                 with suppress(BlockingIOError):
                     read += os.read(reader, 1 << 20)
-        told = [int(line) for line in read.split() if line.isdigit()]
-        assert told == list(range(100))
+        reply = [int(line) for line in read.split() if line.isdigit()]
+        assert reply == list(range(100))
         os.close(reader)
         with pytest.raises(BrokenPipeError):
             put_until_it_fails(writer)
@@ -831,16 +831,16 @@ def put_until_it_fails(writer: int) -> None:
             time.sleep(0.001)
 
 
-def test_what_could_not_be_found_out_is_told_once_for_each_reason() -> None:
+def test_what_could_not_be_found_out_is_reported_once_for_each_reason() -> None:
     problem = WatchProblem("the diagnosis", "took too long", "By hand: raydoctor diagnose")
-    (told,) = problems([], [problem])
-    assert told.event == "look-failed"
-    assert told.text == "the diagnosis: took too long. By hand: raydoctor diagnose"
+    (reply,) = problems([], [problem])
+    assert reply.event == "look-failed"
+    assert reply.text == "the diagnosis: took too long. By hand: raydoctor diagnose"
     assert list(problems([problem], [problem])) == []
     assert len(list(problems([problem], [problem._replace(why="was ended by SIGKILL")]))) == 1
 
 
-def test_gauges_and_diagnoses_are_told_when_they_change() -> None:
+def test_gauges_and_diagnoses_are_reported_when_they_change() -> None:
     ok = Gauge("n", "", "disk", "/", 50, 100, 0.95)
     near, over = ok._replace(used=90), ok._replace(used=96)
     assert [e.level for e in levels([], [ok])] == []

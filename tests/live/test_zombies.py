@@ -258,7 +258,7 @@ def orphan(session: Path) -> Iterator[psutil.Process]:
     end(process)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def reply(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     code = cli.execute(["zombies", *arguments])
     return code, capsys.readouterr().out
 
@@ -267,7 +267,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
 def test_dry_run_then_kill(
     orphan: psutil.Process, session: Path, own_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = told(capsys, "--json", "--session", session.name)
+    code, out = reply(capsys, "--json", "--session", session.name)
     assert code == 1
     document = json.loads(out)
     assert faults(document) == []
@@ -280,16 +280,16 @@ def test_dry_run_then_kill(
     assert row["why"] == "raylet pid 4999999 is gone (it inherited RAY_RAYLET_PID=4999999)"
     assert orphan.is_running()
     assert not own_state.exists()
-    assert told(capsys, "--kill", "--dry-run", "--session", session.name)[0] == 1
+    assert reply(capsys, "--kill", "--dry-run", "--session", session.name)[0] == 1
     assert orphan.is_running()
-    code, out = told(capsys, "--kill", "--yes", "--json", "--session", str(session), "--inherited")
+    code, out = reply(capsys, "--kill", "--yes", "--json", "--session", str(session), "--inherited")
     assert code == 0
     (row,) = json.loads(out)["leftovers"]
     assert (row["action"], row["outcome"]) == ("term", "gone")
     assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
     line = json.loads(own_state.read_text())
     assert (line["pid"], line["signal"], line["session"]) == (orphan.pid, "SIGTERM", str(session))
-    assert told(capsys, "--session", session.name)[1] == "Nothing is left over on this machine.\n"
+    assert reply(capsys, "--session", session.name)[1] == "Nothing is left over on this machine.\n"
 
 
 @linux
@@ -297,7 +297,7 @@ def test_what_only_inherited_the_environment_needs_an_answer_of_its_own(
     orphan: psutil.Process, session: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tmux server that was started from a job looks exactly like this one."""
-    code, out = told(capsys, "--kill", "--yes", "--json", "--session", session.name)
+    code, out = reply(capsys, "--kill", "--yes", "--json", "--session", session.name)
     assert code == 1, "it is still there"
     (row,) = json.loads(out)["leftovers"]
     assert (row["inherited_only"], row["action"], row["outcome"]) == (True, "none", "running")
@@ -315,7 +315,7 @@ def test_the_mark_of_raydoctor_run_ties_nothing_to_a_worker(
     """Unlike a tracked task's, it is in the environment of all that its driver starts."""
     process = leave(**{name: "x:4999998:1.00:1"})
     try:
-        (row,) = json.loads(told(capsys, "--json", "--session", session.name)[1])["leftovers"]
+        (row,) = json.loads(reply(capsys, "--json", "--session", session.name)[1])["leftovers"]
         assert row["inherited_only"] == is_inherited_only
     finally:
         end(process)
@@ -333,7 +333,7 @@ def test_what_keeps_the_output_of_its_worker_needs_no_second_answer(
     process = psutil.Process(int(printed.stdout))
     until(lambda: process.cmdline()[:1] == ["sleep"])
     try:
-        code, said = told(capsys, "--kill", "--yes", "--json", "--session", session.name)
+        code, said = reply(capsys, "--kill", "--yes", "--json", "--session", session.name)
         (row,) = json.loads(said)["leftovers"]
         assert (code, row["inherited_only"], row["outcome"]) == (0, False, "gone")
     finally:
@@ -382,7 +382,7 @@ def test_a_process_that_only_reads_a_log_of_a_dead_worker_is_not_its_child(
     process = psutil.Process(int(printed.stdout))
     until(lambda: str(log) in proc.files(process.pid).values())
     try:
-        code, said = told(
+        code, said = reply(
             capsys, "--kill", "--yes", "--json", "--inherited", "--session", session.name
         )
         assert (code, json.loads(said)["leftovers"]) == (0, [])
@@ -403,7 +403,7 @@ def test_what_cannot_be_looked_at_is_said(
 
 
 @linux
-def test_nobody_is_asked_without_a_terminal(
+def test_no_question_without_a_terminal(
     orphan: psutil.Process,
     session: Path,
     capsys: pytest.CaptureFixture[str],
@@ -577,9 +577,9 @@ def test_a_cgroup_is_killed_only_where_it_holds_nothing_else() -> None:
     if os.geteuid() != 0 or subprocess.call(probe, stderr=subprocess.DEVNULL):
         pytest.skip("needs namespaces and cgroups of its own")
     name = f"/tmp/c/raydoctor-test-{os.getpid()}"
-    told = [sys.executable, "-c", CGROUP, name]
+    reply = [sys.executable, "-c", CGROUP, name]
     done = subprocess.run(
-        [*inside, "bash", "-c", f'{ground} && "$0" "$@"', *told],
+        [*inside, "bash", "-c", f'{ground} && "$0" "$@"', *reply],
         check=False,
         capture_output=True,
         text=True,
@@ -688,7 +688,7 @@ def test_clean_removes_what_is_dead_and_quiet(
     (found,) = clean.find(options)
     assert (found.path, found.what, found.reason) == (str(session), "session", "")
     assert found.bytes > 100_000
-    code, out = told(capsys, "--clean", "--yes", "--json", "--session", session.name)
+    code, out = reply(capsys, "--clean", "--yes", "--json", "--session", session.name)
     assert code == 0
     (row,) = json.loads(out)["stale_sessions"]
     assert row["removed"] is True
@@ -718,7 +718,7 @@ def test_others_sessions_are_kept(session: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @linux
-def test_shared_memory_that_nobody_has_open(
+def test_shared_memory_that_no_process_has_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("plasmaAbC123", "plasma_of_mine.bin", "sem.objxyz", "torch_1_2"):
@@ -738,12 +738,12 @@ def test_shared_memory_that_nobody_has_open(
 # ------------------------------------------------------------------ the page
 
 
-def leftover(pid: int, kind: classify.Kind, **told: object) -> Leftover:
+def leftover(pid: int, kind: classify.Kind, **reply: object) -> Leftover:
     made = Leftover(
         Identity(pid, 1000.0), kind, "its raylet is gone", "raylet pid 1 (gone)", f"sleep {pid}",
         "/tmp/ray/session_2026", "ray", os.getuid(), 30_000_000, 10_000_000,
     )  # fmt: skip
-    return made._replace(**told)
+    return made._replace(**reply)
 
 
 def here(view: SweepReport) -> SweptMachine:

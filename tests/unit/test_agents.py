@@ -144,7 +144,7 @@ def test_errors_are_replies_with_the_next_step(tmp_path: Path) -> None:
     with_client(use)
 
 
-def test_an_agent_reaches_no_address_that_nobody_named() -> None:
+def test_an_agent_reaches_no_address_that_no_user_named() -> None:
     async def use(client: Client) -> None:
         for tool, more in (
             ("diagnose", {}),

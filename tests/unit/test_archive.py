@@ -72,11 +72,11 @@ def test_every_kind_is_read(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_bytes(FORMS[name]())
     assert rules_of(file) == ["worker-vanished"]
-    told: list[tuple[int, int]] = []
-    open_capture(str(file), report=lambda *at: told.append(at)).close()
+    reply: list[tuple[int, int]] = []
+    open_capture(str(file), report=lambda *at: reply.append(at)).close()
     size = file.stat().st_size
-    assert {total for _, total in told} == {size}
-    assert 0 < max(done for done, _ in told) <= size
+    assert {total for _, total in reply} == {size}
+    assert 0 < max(done for done, _ in reply) <= size
 
 
 def test_an_archive_beside_texts_is_named(tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ def test_what_stands_late_in_a_long_line_is_found(tmp_path: Path) -> None:
     (tmp_path / "raylet.out").write_text(f"{line}\n{HEADER}late 8\n")
     wanted = [signal("early", "early", "early"), signal("late", "late ", r"late (?P<n>\d+)")]
     found = scanned(tmp_path / "raylet.out", wanted)
-    told = sorted((d.signal.kind, d.line, d.count, d.fields.get("n")) for d in found.drafts)
-    assert told == [("early", 1, 1, None), ("late", 1, 1, "7"), ("late", 2, 1, "8")]
+    reply = sorted((d.signal.kind, d.line, d.count, d.fields.get("n")) for d in found.drafts)
+    assert reply == [("early", 1, 1, None), ("late", 1, 1, "7"), ("late", 2, 1, "8")]
 
 
 def test_a_recognized_line_counts_once(tmp_path: Path) -> None:

@@ -274,10 +274,10 @@ def test_mixed_tracebacks_are_sorted() -> None:
     assert rewritten("\n".join(mixed)) == [f"(f pid={p}) {line}" for p in (1, 2) for line in lines]
 
 
-def test_a_daemons_records_are_told_by_their_content() -> None:
+def test_a_daemons_records_are_recognized_by_their_content() -> None:
     text = f"$ cat raylet.out\n{RAYLET}\nits second line\n{WARNING}\n[   12.345678] oom-kill: x"
-    told = [(role, number) for role, number, _ in Rewriter(ROLES).rewrite(text.split("\n"))]
-    assert told == [("", 1), ("raylet-out", 2), ("raylet-out", 3), ("", 4), ("kernel", 5)]
+    reply = [(role, number) for role, number, _ in Rewriter(ROLES).rewrite(text.split("\n"))]
+    assert reply == [("", 1), ("raylet-out", 2), ("raylet-out", 3), ("", 4), ("kernel", 5)]
     for kernel in ("Nov 21 07:35:03 h7 kernel: oom", "2026-11-21T07:35:03Z h7 kernel: oom"):
         assert Rewriter(ROLES).rewrite([kernel]) == [("kernel", 1, kernel)]
 

@@ -46,7 +46,7 @@ def read(folder: Path, **files: str) -> Case:
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_two_equal_tables_tell_how_long_nothing_moved(tmp_path: Path, old: bool) -> None:
+def test_two_equal_tables_show_how_long_nothing_moved(tmp_path: Path, old: bool) -> None:
     server = row("CoreWorkerService.grpc_server.PushTask", 4, 2, old=old)
     client = row("CoreWorkerService.grpc_client.PushTask", 1, 1, old=old)
     handler = row("CoreWorker.HandlePushTaskActor", 3, 2, running=1)
@@ -67,7 +67,7 @@ def test_tables_that_differ_prove_nothing(tmp_path: Path) -> None:
     assert worker.unmoved == 0.0
 
 
-def test_an_idle_worker_and_one_for_whom_nobody_waits_are_left_out(tmp_path: Path) -> None:
+def test_an_idle_worker_and_one_that_no_task_waits_for_are_left_out(tmp_path: Path) -> None:
     idle = table("10:42:54", row("CoreWorkerService.grpc_server.PushTask", 3, 0))
     busy = table("10:42:54", row("CoreWorkerService.grpc_server.PushTask", 3, 1))
     assert not calls.busy(read(tmp_path, core=idle, driver=GAVE_UP))
@@ -83,7 +83,7 @@ def test_tables_of_a_rotated_log_belong_together(tmp_path: Path) -> None:
     assert worker.unmoved == 60.0
 
 
-def test_without_a_driver_to_tell_the_workers_are_asked(tmp_path: Path) -> None:
+def test_without_a_driver_the_workers_are_queried(tmp_path: Path) -> None:
     core = table("10:42:54", row("CoreWorkerService.grpc_server.PushTask", 3, 1))
     assert calls.busy(read(tmp_path, core=core, raylet=""))
 
@@ -136,7 +136,7 @@ Thread 472 (idle): "MainThread"
 """
 
 
-def test_stacks_are_told_apart_by_process(tmp_path: Path) -> None:
+def test_stacks_are_distinguished_by_process(tmp_path: Path) -> None:
     first, second = stacks.dumps(read(tmp_path, stack=STACK))
     assert (first.pid, first.name, first.is_worker) == (471, "train", True)
     assert first.main is not None

@@ -405,8 +405,8 @@ def test_code_that_expects_damaged_json_expects_deep_json() -> None:
                 caught = [ast.unparse(each.context_expr) for each in node.items]
             else:
                 continue
-            told = " ".join(caught)
+            reply = " ".join(caught)
             body = " ".join(map(ast.unparse, node.body))
-            if "json.load" in body and "ValueError" in told and "RecursionError" not in told:
-                bad.append(f"{file.relative_to(PACKAGE)}:{node.lineno} {told}")
+            if "json.load" in body and "ValueError" in reply and "RecursionError" not in reply:
+                bad.append(f"{file.relative_to(PACKAGE)}:{node.lineno} {reply}")
     assert bad == []

@@ -327,11 +327,11 @@ def test_a_gcs_is_understood_by_the_version_that_it_states(version: str) -> None
     with serving(_gcs_of(version)) as address:
         child = gcs.Child()
         try:
-            (told,) = child.ask(address, Access(), ["placement-groups"], 20.0)
+            (received,) = child.ask(address, Access(), ["placement-groups"], 20.0)
         finally:
             child.end()
     assert child.about == {"ray_version": version, "python_version": "3.11.7"}
-    assert [row["state"] for row in told.rows] == ["CREATED"]
+    assert [row["state"] for row in received.rows] == ["CREATED"]
 
 
 def test_a_ray_that_is_newer_than_the_messages_is_a_gap() -> None:
@@ -358,11 +358,11 @@ def test_a_version_that_is_missing_or_damaged_is_the_newest(stored: bytes) -> No
     with serving(_gcs_of(newest, stored)) as address:
         child = gcs.Child()
         try:
-            (told,) = child.ask(address, Access(), ["placement-groups"], 20.0)
+            (received,) = child.ask(address, Access(), ["placement-groups"], 20.0)
         finally:
             child.end()
     assert child.about == {}
-    assert [row["state"] for row in told.rows] == ["CREATED"]
+    assert [row["state"] for row in received.rows] == ["CREATED"]
 
 
 # ------------------------------------------------------------------ code of others

@@ -49,7 +49,7 @@ def test_a_lowered_threshold_is_not_answered_with_more_memory() -> None:
     assert not any("more memory" in title for title in titles)
 
 
-def test_survivors_of_a_kill_tell_how_large_a_task_grows() -> None:
+def test_survivors_of_a_kill_show_how_large_a_task_grows() -> None:
     """The last report has the largest process: every sentence has its size."""
     first, last = _report([0.7] * 4, 0.4, 3.2), _report([1.3] * 2, 0.4, 3.2)
     title = remedies([first, last], _NODE)[0].title

@@ -57,9 +57,9 @@ def test_a_machine_without_time_is_waited_for(
     assert run.usual_timeout() == pytest.approx(seconds)
 
 
-def test_where_nobody_tells_the_load_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def untold() -> tuple[float, float, float]:
+def test_an_unknown_load_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreported() -> tuple[float, float, float]:
         raise OSError("Load averages are unobtainable")
 
-    monkeypatch.setattr(os, "getloadavg", untold)
+    monkeypatch.setattr(os, "getloadavg", unreported)
     assert run.usual_timeout() == run.TIMEOUT

@@ -158,7 +158,7 @@ def test_a_part_that_is_quoted_already_stays_as_it_is() -> None:
     assert python("f({x})", x=part) == 'f("A=\\u0027b c\\u0027")'
 
 
-def test_a_line_is_copied_and_quoted_anew() -> None:
+def test_a_line_is_copied_and_quoted_again() -> None:
     line = shell("a {x} {y}", x="it's", y=[shell("{z:path}", z="b'")])
     assert pickle.loads(pickle.dumps(line)) == copy.deepcopy(line) == line
     changed = line.changed(str.upper)

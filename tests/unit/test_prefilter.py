@@ -40,12 +40,12 @@ def occurrences(data: bytes, literals: Iterable[str]) -> set[tuple[int, int, str
 
 def check(data: bytes, hits: list[Hit], literals: Iterable[str] = LITERALS) -> None:
     """Each hit is true and told once, in order; what is not told overlaps with what is."""
-    told = [(h.line, h.offset, h.literal) for h in hits]
-    assert [t[1] for t in told] == sorted({t[1] for t in told})
+    reply = [(h.line, h.offset, h.literal) for h in hits]
+    assert [t[1] for t in reply] == sorted({t[1] for t in reply})
     true = occurrences(data, literals)
-    assert set(told) <= true
-    ends = [(offset, offset + len(literal.encode())) for _, offset, literal in told]
-    for _, offset, literal in true - set(told):
+    assert set(reply) <= true
+    ends = [(offset, offset + len(literal.encode())) for _, offset, literal in reply]
+    for _, offset, literal in true - set(reply):
         end = offset + len(literal.encode())
         assert any(a < end and offset < b for a, b in ends)
 

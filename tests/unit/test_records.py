@@ -135,7 +135,7 @@ def test_a_json_record_of_python() -> None:
 
 
 @pytest.mark.parametrize("stamp", [1795246490, "1795246490"])
-def test_an_event_file_tells_the_epoch_as_number_or_text(stamp: object) -> None:
+def test_an_event_file_has_the_epoch_as_number_or_text(stamp: object) -> None:
     line = parse_line(
         json.dumps({"message": "m", "severity": "ERROR", "pid": "9", "timestamp": stamp})
     )

@@ -217,7 +217,7 @@ def test_a_root_rule_that_begins_with_the_same_record_is_a_part_not_a_consequenc
     assert "Part of it" not in text_of(reported(diagnosis(consequences=("d2",)), owner_died("d2")))
 
 
-def test_graver_incidents_are_told_in_full_and_others_in_a_line() -> None:
+def test_graver_incidents_are_reported_in_full_and_others_in_a_line() -> None:
     grave = [diagnosis(f"d{n}", headline=f"grave {n}") for n in range(6)]
     mild = diagnosis("d9", severity="warning", rule="spill-heavy", headline="spilling a lot")
     text = text_of(reported(*grave, mild))
@@ -230,13 +230,13 @@ def test_graver_incidents_are_told_in_full_and_others_in_a_line() -> None:
 
 
 def test_of_a_traceback_the_exception_is_quoted() -> None:
-    told = (
+    reply = (
         "Traceback (most recent call last):\n"
         '  File "train.py", line 3, in <module>\n    main()\n'
         "ray.exceptions.OwnerDiedError: Failed to retrieve object\n\n"
         "The object's owner has exited."
     )
-    assert report.gist(event(told)).startswith("ray.exceptions.OwnerDiedError: Failed")
+    assert report.gist(event(reply)).startswith("ray.exceptions.OwnerDiedError: Failed")
     assert report.gist(event("\n  first\nsecond")) == "first"
     assert report.gist(event("")) == ""
 
@@ -281,14 +281,14 @@ def test_verbose_shows_records_sightings_hints_and_cost() -> None:
     gap = Gap("gcs_server.out", "missing", "Copy it from the head.")
     shown = reported(diagnosis(chain=chain, first_at=AT), gaps=(gap,))
     short, full = text_of(shown), text_of(shown, verbose=True)
-    for told in (
+    for reply in (
         "badly\\x1b[31m",
         "also in logs/raylet.err:9",
         "Copy it from the head.",
         "71 rules",
     ):
-        assert told not in short
-        assert told in full
+        assert reply not in short
+        assert reply in full
 
 
 def test_the_line_that_raised_stands_below_its_record() -> None:
@@ -306,7 +306,7 @@ def test_the_line_that_raised_stands_below_its_record() -> None:
     assert line.index("/") == marks.index("^")
 
 
-def test_the_same_advice_is_told_once() -> None:
+def test_the_same_advice_is_reported_once() -> None:
     text = text_of(reported(diagnosis("d1"), diagnosis("d2", headline="another")))
     assert text.count("@ray.remote(num_cpus=2)") == 1
     assert "Give train less to do (as above)" in text
@@ -503,10 +503,10 @@ def test_json_is_printable_and_json(shown: Report) -> None:
 
 @fuzzed
 @given(STORIES, st.one_of(st.none(), st.integers(40, 200)), st.booleans())
-def test_stories_are_printable(told: Story, width: int | None, verbose: bool) -> None:
-    assert_shows(page.plain(story.render(told, width, verbose)))
-    assert_shows(page.plain(story.unknown(told, 80)))
-    json.loads(story.to_json(told))
+def test_stories_are_printable(reply: Story, width: int | None, verbose: bool) -> None:
+    assert_shows(page.plain(story.render(reply, width, verbose)))
+    assert_shows(page.plain(story.unknown(reply, 80)))
+    json.loads(story.to_json(reply))
 
 
 @fuzzed
@@ -648,7 +648,7 @@ def test_durations(seconds: float, shown: str) -> None:
     assert _text.duration(seconds) == shown
 
 
-def test_short_ids_still_tell_who() -> None:
+def test_short_ids_still_identify_a_process() -> None:
     assert _text.short_ids(f"worker {WORKER} of 01000000") == "worker cd09fc46… of 01000000"
     assert _text.short_id("f" * 16 + WORKER[:32]) == "f" * 16 + "cd09fc46"
     assert _text.short_id("01000000") == "01000000"

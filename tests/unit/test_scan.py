@@ -46,7 +46,7 @@ def scanned(folder: Path, files: dict[str, str | bytes], wanted: list[Signal]) -
     return scan(sources, wanted)
 
 
-def told(result: Scan) -> Counter[str]:
+def reply(result: Scan) -> Counter[str]:
     """Records by kind."""
     counts: Counter[str] = Counter()
     for draft in result.drafts:
@@ -98,7 +98,7 @@ def test_a_line_is_one_event_however_often_it_says_it(tmp_path: Path) -> None:
 def test_repeated_lines_count_as_often_as_they_say(tmp_path: Path) -> None:
     echoed = Signal("x", "oops", "^oops", ("worker-echo",), "oops")
     content = "(train pid=1) oops [repeated 7x across cluster]\n" * 3
-    assert told(scanned(tmp_path, {"driver.log": content}, [echoed])) == {"x": 21}
+    assert reply(scanned(tmp_path, {"driver.log": content}, [echoed])) == {"x": 21}
 
 
 def test_records_are_read_to_their_end(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_counts_are_true(
         patch.setattr(Keeper, "__init__", few)
         patch.setattr(keep, "KEPT_PER_SIGNAL", 8)
         result = scanned(tmp_path_factory.mktemp("storm"), {"raylet.out": content}, wanted)
-    assert told(result) == plainly(content, wanted)
+    assert reply(result) == plainly(content, wanted)
     assert all(sum(d.signal is each for d in result.drafts) <= 8 for each in wanted)
 
 
@@ -255,7 +255,7 @@ def test_many_files_with_a_storm_each_stay_few_events(tmp_path: Path) -> None:
     content = "".join(f"{HEADER}Task failed: a task={n:08x}\n" for n in range(300))
     files: dict[str, str | bytes] = {f"n{n}/raylet.out": content for n in range(40)}
     result = scanned(tmp_path, files, [FAILED])
-    assert told(result) == {"failed": 12_000}
+    assert reply(result) == {"failed": 12_000}
     assert len(result.drafts) <= keep.KEPT_PER_SIGNAL
     assert len({d.source.path for d in result.drafts}) == 40
 
@@ -263,7 +263,7 @@ def test_many_files_with_a_storm_each_stay_few_events(tmp_path: Path) -> None:
 def test_too_many_different_failures_are_folded_into_one_run(tmp_path: Path) -> None:
     content = "".join(f"{HEADER}Task failed: why{n} task={n:08x}\n" for n in range(3000))
     result = scanned(tmp_path, {"raylet.out": content}, [FAILED])
-    assert told(result) == {"failed": 3000}
+    assert reply(result) == {"failed": 3000}
     assert len(result.drafts) <= keep.KEPT_PER_SIGNAL
 
 

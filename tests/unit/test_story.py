@@ -75,25 +75,25 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def teller(folder: Path) -> Callable[..., Story]:
-    def told(what: str, everything: bool = False) -> Story:
+    def reply(what: str, everything: bool = False) -> Story:
         with open_capture(str(folder)) as capture:
             return story_of(capture, what, everything)
 
-    return told
+    return reply
 
 
-def places(told: Story) -> list[str]:
-    return [f"{e.source.path.rpartition('/')[2][:17]}:{e.line}" for e in told.entries]
+def places(reply: Story) -> list[str]:
+    return [f"{e.source.path.rpartition('/')[2][:17]}:{e.line}" for e in reply.entries]
 
 
 Tell = Callable[..., Story]
 
 
 def test_a_worker_in_time_order_with_its_pid_and_own_logs(story: Tell) -> None:
-    told = story(WORKER)
-    assert told.subject == Entity("worker", WORKER)
-    assert [alias.entity for alias in told.aliases] == [Entity("process", "/503")]
-    assert places(told) == [
+    reply = story(WORKER)
+    assert reply.subject == Entity("worker", WORKER)
+    assert [alias.entity for alias in reply.aliases] == [Entity("process", "/503")]
+    assert places(reply) == [
         "raylet.out:1",
         "gcs_server.out:1",
         "python-core-worke:2",
@@ -105,13 +105,13 @@ def test_a_worker_in_time_order_with_its_pid_and_own_logs(story: Tell) -> None:
         f"worker-{WORKER[:10]}:2",
         f"worker-{WORKER[:10]}:3",
     ]
-    assert list(told.omitted.values()) == [1], "the routine line of its own log"
+    assert list(reply.omitted.values()) == [1], "the routine line of its own log"
 
 
 def test_everything_means_routine_lines_too(story: Tell) -> None:
-    told = story(WORKER, everything=True)
-    assert not told.omitted
-    assert "python-core-worke:1" in places(told)
+    reply = story(WORKER, everything=True)
+    assert not reply.omitted
+    assert "python-core-worke:1" in places(reply)
 
 
 def test_a_record_s_further_lines_have_its_time_and_its_twin_is_left_out(story: Tell) -> None:
@@ -137,10 +137,10 @@ def test_ways_to_name_a_worker(story: Tell, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["503", "pid:503", "pid:/503"])
 def test_ways_to_name_a_process(story: Tell, what: str) -> None:
-    told = story(what)
-    assert told.subject == Entity("process", "/503")
-    assert [alias.entity for alias in told.aliases] == [Entity("worker", WORKER)]
-    assert {entry.message for entry in told.entries} == {e.message for e in story(WORKER).entries}
+    reply = story(what)
+    assert reply.subject == Entity("process", "/503")
+    assert [alias.entity for alias in reply.aliases] == [Entity("worker", WORKER)]
+    assert {entry.message for entry in reply.entries} == {e.message for e in story(WORKER).entries}
 
 
 def test_a_pid_is_not_the_beginning_of_another(story: Tell) -> None:
@@ -148,18 +148,18 @@ def test_a_pid_is_not_the_beginning_of_another(story: Tell) -> None:
 
 
 def test_an_actor_with_its_worker(story: Tell) -> None:
-    told = story(ACTOR[:8])
-    assert told.subject == Entity("actor", ACTOR)
-    assert [alias.entity for alias in told.aliases] == [Entity("worker", WORKER)]
-    assert {"raylet.out:1", "gcs_server.out:2", "gcs_server.out:3"} <= set(places(told))
+    reply = story(ACTOR[:8])
+    assert reply.subject == Entity("actor", ACTOR)
+    assert [alias.entity for alias in reply.aliases] == [Entity("worker", WORKER)]
+    assert {"raylet.out:1", "gcs_server.out:2", "gcs_server.out:3"} <= set(places(reply))
 
 
 def test_an_object_with_its_creator(story: Tell) -> None:
-    told = story(OBJECT)
-    assert told.subject == Entity("object", OBJECT)
-    assert [a.entity for a in told.aliases] == [Entity("task", TASK)]
-    assert "returned it (value 1)" in told.aliases[0].why
-    assert places(told) == ["gcs_server.out:2", "gcs_server.out:3"]
+    reply = story(OBJECT)
+    assert reply.subject == Entity("object", OBJECT)
+    assert [a.entity for a in reply.aliases] == [Entity("task", TASK)]
+    assert "returned it (value 1)" in reply.aliases[0].why
+    assert places(reply) == ["gcs_server.out:2", "gcs_server.out:3"]
 
 
 def test_a_task_s_objects_do_not_make_it_ambiguous(story: Tell) -> None:
@@ -167,25 +167,25 @@ def test_a_task_s_objects_do_not_make_it_ambiguous(story: Tell) -> None:
 
 
 def test_a_lease_with_its_submitter(story: Tell) -> None:
-    told = story(LEASE)
-    assert told.subject.kind == "lease"
-    assert [alias.entity for alias in told.aliases] == [Entity("worker", WORKER)]
+    reply = story(LEASE)
+    assert reply.subject.kind == "lease"
+    assert [alias.entity for alias in reply.aliases] == [Entity("worker", WORKER)]
 
 
 def test_a_job_stands_alone_and_brings_its_driver(story: Tell) -> None:
-    told = story(JOB)
-    assert told.subject == Entity("job", JOB)
-    assert [alias.entity for alias in told.aliases] == [Entity("worker", DRIVER)]
-    assert "gcs_server.out:5" in places(told)
-    assert "gcs_server.out:2" not in places(told), "an id that ends with the job's"
-    assert "python-core-drive:1" in places(told)
+    reply = story(JOB)
+    assert reply.subject == Entity("job", JOB)
+    assert [alias.entity for alias in reply.aliases] == [Entity("worker", DRIVER)]
+    assert "gcs_server.out:5" in places(reply)
+    assert "gcs_server.out:2" not in places(reply), "an id that ends with the job's"
+    assert "python-core-drive:1" in places(reply)
 
 
 @pytest.mark.parametrize("what", ["name:Mesh", "Mesh"])
 def test_a_name(story: Tell, what: str) -> None:
-    told = story(what)
-    assert told.subject == Entity("name", "Mesh")
-    assert places(told) == ["driver.log:1", f"worker-{WORKER[:10]}:2"]
+    reply = story(what)
+    assert reply.subject == Entity("name", "Mesh")
+    assert places(reply) == ["driver.log:1", f"worker-{WORKER[:10]}:2"]
 
 
 def test_what_else_the_lines_name(story: Tell) -> None:
@@ -194,30 +194,30 @@ def test_what_else_the_lines_name(story: Tell) -> None:
 
 def test_an_ambiguous_prefix_names_the_candidates(tmp_path: Path) -> None:
     twin = WORKER[:7] + "0" * 49
-    told = teller(write(tmp_path, {**FILES, "driver.log": f"worker_id={twin}\n"}))
+    reply = teller(write(tmp_path, {**FILES, "driver.log": f"worker_id={twin}\n"}))
     with pytest.raises(RaydoctorError, match="ambiguous: 2 ids") as refused:
-        told(WORKER[:7])
+        reply(WORKER[:7])
     assert refused.value.hint == f"Give more digits: worker {twin}, worker {WORKER}"
-    assert told(WORKER[:8]).subject == Entity("worker", WORKER)
+    assert reply(WORKER[:8]).subject == Entity("worker", WORKER)
 
 
 def test_a_pid_on_two_nodes_is_ambiguous(tmp_path: Path) -> None:
     second = OTHER.replace("f", "a")
     write(tmp_path / "a", FILES)
     write(tmp_path / "b", {f"logs/worker-{second}-ffffffff-503.out": "hello\n"})
-    told = teller(tmp_path)
+    reply = teller(tmp_path)
     with pytest.raises(RaydoctorError, match="2 nodes") as refused:
-        told("503")
+        reply("503")
     assert refused.value.hint == "Name one: pid:a/503, pid:b/503"
-    assert [e.message for e in told("pid:b/503").entries] == ["hello"]
-    assert told("pid:b/503").subject == Entity("process", "b/503")
+    assert [e.message for e in reply("pid:b/503").entries] == ["hello"]
+    assert reply("pid:b/503").subject == Entity("process", "b/503")
 
 
 def test_the_unknown_lists_what_there_is(story: Tell) -> None:
-    told = story("abcdef12")
-    assert not told.entries
-    assert (Entity("worker", WORKER), "pid 503") in told.known
-    assert (Entity("actor", ACTOR), "") in told.known
+    reply = story("abcdef12")
+    assert not reply.entries
+    assert (Entity("worker", WORKER), "pid 503") in reply.known
+    assert (Entity("actor", ACTOR), "") in reply.known
 
 
 def test_times_go_by_the_zone_that_the_logs_show(tmp_path: Path) -> None:
@@ -229,8 +229,8 @@ def test_times_go_by_the_zone_that_the_logs_show(tmp_path: Path) -> None:
         + record(5, signals.WORKER_EXIT.sample, "W"),
         "logs/events/event_RAYLET.log": json.dumps(seen) + "\n",
     }
-    told = teller(write(tmp_path, files))(WORKER)
-    assert next(e.at for e in told.entries if e.source.role == "gcs-out") == 1795214044.0
+    reply = teller(write(tmp_path, files))(WORKER)
+    assert next(e.at for e in reply.entries if e.source.role == "gcs-out") == 1795214044.0
 
 
 # ---------------------------------------------------------------- as the user sees it

@@ -61,7 +61,7 @@ def test_every_expected_skip_is_one_of_a_test() -> None:
         ("no luck", [], pytest.ExitCode.OK),
     ],
 )
-def test_a_skip_that_nobody_expects_fails_ci(
+def test_an_unexpected_skip_fails_ci(
     tmp_path: Path, reason: str, options: list[str], code: pytest.ExitCode
 ) -> None:
     """Wherever it is: in a decorator, in a test, or at the top of a module."""

@@ -72,7 +72,7 @@ def test_a_long_chain() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(STANDING, GRAPHS)
-def test_everybody_stuck_is_in_exactly_one_group(
+def test_every_stuck_task_is_in_exactly_one_group(
     standing: set[str], found: dict[str, Needs]
 ) -> None:
     members = [
