@@ -367,7 +367,7 @@ def _remedies(case: Case, failure: _Failure) -> tuple[Remedy, ...]:
         return (known,)
     place = raised.place if raised else None
     where = f" at {place.file}:{place.line}" if place else ""
-    fix = f"Fix the code, or its input, that makes __init__ raise {raised.name if raised else 'the exception'}{where}"
+    fix = f"Fix the code or the input that makes __init__ raise {raised.name if raised else 'the exception'}{where}"
     if ended.is_of_library(name):
         return (Remedy(fix, doc=_DOC),)
     return (

@@ -82,7 +82,7 @@ def _finding(case: Case, name: str, printed: list[Event], in_tasks: list[Printed
     links = [Link(events[0], f"the creation of an actor named '{name}' raised an exception")]
     if holder:
         links.append(Link(holder, f"the actor that has the name: {_described(holder)}"))
-    who = _described(holder) if holder else "an actor of an earlier run or of this one"
+    who = _described(holder) if holder else "an actor of this run or an earlier one"
     often = f" ({evidence.total(events)} times)" if evidence.total(events) > 1 else ""
     return Finding(
         f"The name '{name}' of a new actor is already taken{often} in its namespace by {who}",

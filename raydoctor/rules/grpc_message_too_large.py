@@ -146,7 +146,7 @@ def _consequence(exits: list[WorkerExit]) -> str:
     if not exits:
         return ""
     count = evidence.deaths(exits)
-    return f", and Ray recorded it as the death of {evidence.many(count, 'healthy worker')}"
+    return f", so Ray treated {evidence.many(count, 'healthy worker')} as dead"
 
 
 def _repeated(reports: list[Event]) -> str:

@@ -82,7 +82,8 @@ def _finding(
     wanted = resources.describe(needs)
     short = resources.short_of([each.holds for each in types], needs)
     return Finding(
-        f"The autoscaler has no node type that can hold {wanted}: its types are {evidence.join_names(str(t) for t in types)}",
+        f"The autoscaler has no node type that can hold {wanted}: {'its only type is' if len(types) == 1 else 'its types are'} "
+        f"{evidence.join_names(str(t) for t in types)}",
         (
             Link(shown[0], f"no node type can hold {wanted}"),
             *(Link(e, "the autoscaler reports it again") for e in shown[-1:] if len(shown) > 1),

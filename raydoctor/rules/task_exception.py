@@ -496,7 +496,7 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
         )
     if len(own) > 1:
         yield Link(
-            own[-1].event, f"the last of {len(own)} records of this failure: {_how(own[-1])}"
+            own[-1].event, f"the last of {len(own)} records of this failure ({_how(own[-1])})"
         )
     for seen in group.passed_on[:2]:
         path = " and ".join(seen.failure.path)
