@@ -355,13 +355,13 @@ def test_a_child_that_changed_its_user_is_still_left_over(
     until(lambda: process.cmdline()[:1] == ["sleep"])
     words = ("--kill", "--yes", "--json", "--session", session.name)
     try:
-        code, said = told(capsys, *words)
+        code, said = reply(capsys, *words)
         (row,) = json.loads(said)["leftovers"]
         assert (code, row["outcome"]) == (1, "running")
         assert "--all-users includes it" in row["reason"]
         os.chown(session, 65534, 65534)  # the whole cluster belongs to that user
-        assert told(capsys, *words)[0] == 0
-        code, said = told(capsys, *words, "--all-users")
+        assert reply(capsys, *words)[0] == 0
+        code, said = reply(capsys, *words, "--all-users")
         (row,) = json.loads(said)["leftovers"]
         assert (code, row["outcome"]) == (0, "gone")
     finally:
