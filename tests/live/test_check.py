@@ -396,7 +396,7 @@ def test_a_cluster_in_good_health(ray: RealRay, monkeypatch: pytest.MonkeyPatch)
     assert checks["token"].found == "RAY_AUTH_TOKEN, accepted"
     assert all("in the cluster" in checks[name].found for name in ("ray", "python"))
     clock = checks["clock"].found  # the kernel of a virtual machine may not know
-    assert "1 node agrees" in clock or "not synchronised" in clock
+    assert "1 node agrees" in clock or "not synchronized" in clock
     assert "95.4 MiB" in checks["shared memory"].found
     assert checks["disk"].found.startswith(str(ray.folder))
     assert TOKEN not in repr(checks)

@@ -615,6 +615,17 @@ def test_every_request_says_who_asks() -> None:
     assert SECRET.encode() not in b"".join(requests)
 
 
+def test_a_status_that_the_reply_repeats_is_named_once() -> None:
+    def refuse(peer: socket.socket, request: bytes) -> None:
+        body = b"503: Health check failed"
+        head = f"HTTP/1.1 503 x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        peer.sendall(head + body)
+
+    with server(refuse) as address:
+        reply = dashboard.get(address, "/api/gcs_healthz", 5.0, Access(SECRET))
+    assert reply.detail == "HTTP 503: Health check failed"
+
+
 def test_without_grpc_the_gap_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "grpc.py").write_text("raise ImportError('no module named grpc')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

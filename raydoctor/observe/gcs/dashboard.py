@@ -108,8 +108,8 @@ def request(method: str, address: str, path: str, timeout: float, access: Access
     if reply.status in (401, 403):
         return DashboardReply("unauthenticated", reply.status, body)
     if reply.status >= 400:
-        detail = f"HTTP {reply.status}: {body[:200].decode('utf-8', 'replace')}"
-        return DashboardReply("error", reply.status, body, detail)
+        words = body[:200].decode("utf-8", "replace").removeprefix(f"{reply.status}: ")
+        return DashboardReply("error", reply.status, body, f"HTTP {reply.status}: {words}")
     return DashboardReply("ok", reply.status, body)
 
 

@@ -626,15 +626,15 @@ def clock(found: Clock) -> Check:
     nodes = len(found.offsets)
     agree = f"; {text.plural(nodes, 'node agrees', 'nodes agree')}" if nodes else ""
     if found.synchronised is None:
-        return Check(name, "n/a", f"the kernel does not report whether it is synchronised{agree}")
+        return Check(name, "n/a", f"the kernel does not report whether it is synchronized{agree}")
     if not found.synchronised:
         # So in many containers and virtual machines; only a difference between nodes does harm.
         return Check(
             name,
             "ok" if nodes else "n/a",
-            f"not synchronised, according to the kernel{agree or '; this matters for several nodes'}",
+            f"not synchronized, according to the kernel{agree or '; this matters for several nodes'}",
         )
-    return Check(name, "ok", f"synchronised within {text.duration(found.error_s)}{agree}")
+    return Check(name, "ok", f"synchronized within {text.duration(found.error_s)}{agree}")
 
 
 # ---------------------------------------------------------------- process 1
