@@ -46,7 +46,7 @@ description: {description}
 
 # Diagnose Ray with raydoctor {version}
 
-raydoctor reads the logs of a Ray session, or asks a running cluster, and reports the root cause with its
+raydoctor reads the logs of a Ray session, or queries a running cluster, and reports the root cause with its
 evidence and its fix. The commands in the first table change nothing.
 
 ## Which command for which question

@@ -46,8 +46,8 @@ def driver_log_option(command: _Command) -> _Command:
         "--driver-log",
         metavar="FILE",
         shell_complete=complete_path,
-        help="A file with the driver's output; - reads standard input. Without PATH, or the "
-        "address of a cluster, only this file is read.",
+        help="A file with the driver's output; - reads standard input. If no PATH (or cluster) is "
+        "given, only this file is read.",
     )(command)
 
 

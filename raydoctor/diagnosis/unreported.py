@@ -1,6 +1,6 @@
 """Failures of tasks that Ray recorded and the program's output does not mention: pure.
 
-A program that catches an exception and goes on ends well, possibly with a wrong result.
+A program that catches an exception and continues exits with 0, possibly with a wrong result.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ one go on by itself (ptrace(2), PTRACE_SEIZE).
 
     interrupt_main.py PID
 
-It prints `stopped` once the thread stands still. On `go` from standard input it prints `sent`; on anything
+It prints `stopped` once the thread is stopped. On `go` from standard input it prints `sent`; on anything
 else, or an end, it lets the thread go on. If it cannot, it prints `failed ERRNO MESSAGE`.
 
 Nothing runs inside the process but its own handler. Ray's workers have Python's handler of SIGINT and block
@@ -29,9 +29,9 @@ _WALL = 0x40000000
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 _MASK_BYTES = 8
 _STOP = 1.0
-"""Seconds that a thread may take to stand still: one that waits for a disk does not."""
+"""Seconds that a thread may take to stop: one that waits for a disk does not."""
 _HANDLED = 0.05
-"""Seconds until its handler has begun: the mask that the handler's end restores is then the one to mend."""
+"""Seconds until its handler has begun: the mask that the handler's end restores is then the one to fix."""
 _BIT = 1 << (signal.SIGINT - 1)
 
 
@@ -106,7 +106,7 @@ def _raise() -> None:
 
 
 def interrupt(thread: TracedThread) -> None:
-    """Have a thread that stands still handle one SIGINT."""
+    """Have a stopped thread handle one SIGINT."""
     before = thread.mask
     thread.mask = before & ~_BIT
     thread.signal(signal.SIGINT)
