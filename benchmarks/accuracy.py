@@ -56,7 +56,7 @@ LESS_DEEP = {
     "gcs-unreachable": {"gcs-died"},
     "driver-vanished": {"raylet-died"},
 }
-"""Rules that tell part of the same truth where what would tell the rest is gone."""
+"""Rules that report a part of the same cause where the evidence for the rest is gone."""
 
 
 class Case(NamedTuple):
@@ -134,7 +134,7 @@ def _still_there(cause: Diagnosis, before: Files, files: Files) -> bool:
 
 
 def _line_of(event: Event, files: Files) -> bytes:
-    """The end of an event's first line; a row of a table is told in other words than it is written."""
+    """The end of an event's first line; a row of a table is shown in other words than it is written."""
     if event.source.role == "live":
         return files[event.source.path].split(b"\n")[event.line - 1]
     return event.text.partition("\n")[0].encode("utf-8", "replace")[-120:]
@@ -255,7 +255,7 @@ def main() -> int:
         if run.outcome in ("wrong", "missed") or (reply.verbose and run.outcome == "less"):
             print(
                 f"{run.outcome:<6} {run.fixture}: {run.perturbation}: "
-                f"wanted {run.rule}, told {run.reply}"
+                f"wanted {run.rule}, got {run.reply}"
             )
     table("rule", sorted(runs, key=lambda r: r.rule), "rule")
     table("Ray", sorted(runs, key=lambda r: [*map(int, r.ray.split("."))]), "ray")

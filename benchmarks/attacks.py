@@ -1,7 +1,7 @@
 """Texts that make a regular expression slow, derived from the expression itself.
 
 A backtracking matcher is slow where two parts of a pattern can take the same characters, or where a
-search begins anew at every repetition of the pattern's head. So each attack repeats what one of the
+search begins again at every repetition of the pattern's head. So each attack repeats what one of the
 pattern's repetitions takes, what precedes it, or almost all of a match, and never completes the match.
 """
 
@@ -165,7 +165,7 @@ def _is_member(code: Any, value: Any, char: str) -> bool:
 
 
 def _example(tree: Any) -> str:
-    """A text that the pattern takes, as far as that is told without trying."""
+    """A text that the pattern takes, as far as that is known without trying."""
     return "".join(_one(code, value) for code, value in tree)
 
 

@@ -1,4 +1,4 @@
-"""What happens to logs before somebody reads them: rotated, mixed, shifted, cut, lost. Seeded.
+"""What happens to logs before they are read: rotated, mixed, shifted, cut, lost. Seeded.
 
 A capture is a mapping from path to bytes; each perturbation is a function of one and a `Random`.
 """

@@ -6,7 +6,7 @@
 
 CHECKOUT is a checkout of Ray, whose tests are not part of this project. `ray_tests.toml` has their addresses
 and the roots that a reader of each test accepts. Each test runs in processes, network, `/tmp` and
-`/dev/shm` of its own (`unshare`; needs root), so its `ray stop` and its fixed ports harm nobody. FOLDER keeps
+`/dev/shm` of its own (`unshare`; needs root), so its `ray stop` and ports harm no other. FOLDER keeps
 the console and the sessions of each test. A test in it is not run again, so several programs can share it.
 `--again` only diagnoses what it holds. `--live N` also diagnoses every Nth test's cluster, before the test's
 tear-down.

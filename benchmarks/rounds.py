@@ -8,7 +8,7 @@ leftovers. In each round drivers of either cluster start tasks and actors with s
 these are ended in one of the ways that tasks end in: SIGKILL of a worker or a driver, SIGINT or SIGTERM of a
 driver, the end of an actor or a task, a cancel. Then what `raydoctor zombies --leaked` finds is ended, at
 once, and again when Ray has done its part. Afterwards everything that lives must still be there, by pid and
-start, and of what was to end nothing but what nobody can know: a process without environment, session and
+start, and of what was to end only what cannot be attributed: a process without environment, session and
 files of its worker's (`hidden`), and one that left its session and its parents while another worker of the
 same job runs, so that it may be that one's (`unclear`).
 
@@ -125,7 +125,7 @@ class Work:
 
 @dataclass(slots=True)
 class Program:
-    """A driver that does as it is told."""
+    """A driver that follows orders."""
 
     process: subprocess.Popen[str]
     said: Path

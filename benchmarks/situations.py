@@ -1,4 +1,4 @@
-"""What a new user is told: small programs that fail, wait or are well, on a real cluster.
+"""What is reported to a new user: small programs that fail, wait or are well, on a real cluster.
 
     python -m benchmarks.situations                       # all, about two minutes each
     python -m benchmarks.situations --only queue -v

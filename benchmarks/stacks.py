@@ -4,7 +4,7 @@
     python -m benchmarks.stacks --workers 10
 
 `ray stack` calls `sudo py-spy` for each worker, one after the other. It gets its best case: a `sudo` that
-only starts the command, for whoever runs this must be root or own the workers anyway. It looks at every
+only starts the command, as its user must be root or own the workers anyway. It looks at every
 `ray::` process of the machine: run this where no other Ray runs, or in a pid namespace of its own:
 
     unshare -p -m -f --mount-proc --kill-child python -m benchmarks.stacks

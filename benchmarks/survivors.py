@@ -262,7 +262,7 @@ def _zombies(folder: Path, leaked: bool) -> dict[str, Any]:
 
 _INIT = 'ip link set lo up; mount -t tmpfs tmpfs /dev/shm; "$@"; code=$?; exit $code'
 _NO_INIT = 'ip link set lo up; mount -t tmpfs tmpfs /dev/shm; exec "$@"'
-"""The program itself is PID 1, and waits for nobody's children: as in a container without an init."""
+"""The program itself is PID 1, and reaps no children: as in a container without an init."""
 
 
 def run(event: str, python: str, settings: list[str]) -> dict[str, Any]:

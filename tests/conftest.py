@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Every worker and every program that a test starts would compile all modules anew.
+# Every worker and every program that a test starts would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -145,7 +145,7 @@ def _rank(name: str, first: tuple[str, ...]) -> int:
 
 
 class Skips:
-    """Reports the skips that nobody expects; with `--fail-on-skip`, they fail the run."""
+    """Reports unexpected skips; with `--fail-on-skip`, they fail the run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.is_strict = config.getoption("--fail-on-skip") and not hasattr(config, "workerinput")

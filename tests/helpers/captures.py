@@ -51,7 +51,7 @@ def _diagnosed(fixture: Path) -> tuple[Report, rulecheck.Found]:
 
 
 def report_of(fixture: Path) -> Report:
-    """The report on the capture of a fixture, as all rules give it; a value that nobody can change."""
+    """The report on the capture of a fixture, as all rules give it; an immutable value."""
     return _diagnosed(fixture)[0]
 
 

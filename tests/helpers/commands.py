@@ -1,4 +1,4 @@
-"""Commands of the MCP server that run in this process: a child would import raydoctor and all rules anew."""
+"""Commands of the MCP server that run in this process: a child would import raydoctor and all rules again."""
 
 from __future__ import annotations
 

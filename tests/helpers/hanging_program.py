@@ -271,7 +271,7 @@ def at_breakpoint() -> None:
 
 
 def serve() -> int:
-    """A listener that accepts nobody: the kernel connects all the same."""
+    """A listener that accepts no connection: the kernel connects all the same."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=8)
     SERVERS.append(listener)
     return int(listener.getsockname()[1])

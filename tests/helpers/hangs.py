@@ -36,7 +36,7 @@ class Hang(NamedTuple):
     """One way to hang."""
 
     name: str
-    """The task's, as Ray tells it: a function, or `Actor.method`."""
+    """The task's name, as Ray reports it: a function, or `Actor.method`."""
     kind: str | None
     """`raydoctor.waits.kinds.catalog.Kind`; None where nothing of it hangs."""
 

@@ -133,7 +133,7 @@ class Cluster:
             f"--logs-dir={logs}",
         )
         self.driver = ground.run("python", f"{bin_}/server -c '{HOLD}' & {HOLD}", "train.py")
-        # A driver is told by its own log, which has its pid in the name.
+        # A driver is recognized by its own log, which has its pid in the name.
         self.own_driver = ground.run(
             "python",
             f"exec 7>>{logs}/python-core-driver-01000000ff_$$.log; {bin_}/server -c '{HOLD}' & {HOLD}",
@@ -165,7 +165,7 @@ class Round:
         self.alive: list[int] = []
 
     def gone(self) -> int:
-        """A pid that nobody has."""
+        """A pid that no process has."""
         while os.path.exists(f"/proc/{(pid := self.dice.randint(20000, 30000))}"):
             pass
         return pid
@@ -238,7 +238,7 @@ class Round:
         self.note(StartedProcess(self.gone(), 1.0), pid)
 
     def seen_below_a_dead_worker(self) -> None:
-        """It has nothing of its worker's either; somebody had looked at what is below that one."""
+        """It has nothing of its worker's either; another process had inspected its children."""
         pid = self.ground.run("server", HOLD, detached=True)
         self.left.append(pid)
         self.note(StartedProcess(self.gone(), 1.0), pid, is_tracked=False)
@@ -328,7 +328,7 @@ while True:
 
 
 def servers_of_dead_sessions(ground: Ground) -> tuple[int, int]:
-    """Two GCSs whose raylets are gone: nobody is connected to the first, something is to the second."""
+    """Two GCSs whose raylets are gone: no process is connected to the first, something is to the second."""
     with socket.socket() as any_socket:  # a network of our own has its loopback down
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
     pids = []

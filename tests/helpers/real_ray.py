@@ -46,7 +46,7 @@ REMEMBER_EVERY = 2.0
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has just now."""
+    """A port of loopback that no process uses just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -233,7 +233,7 @@ class RealRay:
         return sorted(found, key=lambda p: p.create_time())
 
     def remember(self) -> None:
-        """Note this cluster's processes while they can be told from others."""
+        """Note this cluster's processes while they can be distinguished from others."""
         for started in (*self.nodes, *self.drivers):
             with suppress(psutil.Error):
                 process = psutil.Process(started.pid)

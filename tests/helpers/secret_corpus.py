@@ -322,7 +322,7 @@ def runtime_env(secret: Secret, *, variable: str = "SETTINGS") -> dict[str, obje
 
 
 def _local(secret: Secret) -> dict[str, str]:
-    """As py-spy tells a frame's locals: name and repr."""
+    """As py-spy prints a frame's locals: name and repr."""
     if secret.name:
         return {
             "config": f"{{'lr': 0.1, '{secret.name}': {secret.value!r}, 'n': 3}}",

@@ -35,7 +35,7 @@ EXPECTED = (
     Skip("needs namespaces and cgroups of its own", "containers with read-only cgroups"),
     Skip("Linux only", "machines with macOS"),
     Skip("this machine has a GPU", "the test is for machines without one"),
-    Skip("everybody may read it here, or nobody", "depends on kernel.dmesg_restrict"),
+    Skip("every user may read it here, or none", "depends on kernel.dmesg_restrict"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Processes that are armed ahead: they let a debugger in where nobody may use ptrace(2)."""
+"""Processes that are armed ahead: they let a debugger in where no user may use ptrace(2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ except attach.NotAttachedError as error:
 
 
 def attached_without_ptrace(pid: int) -> list[str]:
-    """What comes of it for somebody whom the system does not let trace that process."""
+    """What comes of it for a user who may not trace that process."""
     reply = subprocess.run(
         [sys.executable, "-c", ATTACH, str(pid), "without", ATTACH],
         stdout=subprocess.PIPE, timeout=2 * PATIENCE, check=True,

@@ -1,4 +1,4 @@
-"""What runs a cluster's code runs as the user to whom the cluster belongs, never as root."""
+"""What runs a cluster's code runs as the user who owns the cluster, never as root."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REQUEST = {"nodes": ["1" * 56], "seconds": 20.0}
 
 
 def frames(cluster: Cluster) -> list[Frame]:
-    """All that the child tells."""
+    """All that the child reports."""
     reply: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     found = []
     with fan_out.asking(cluster, REQUEST, 20.0, reply.put):

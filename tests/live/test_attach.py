@@ -1,4 +1,4 @@
-"""A debugger in processes that nobody prepared; and processes that never notice that one was tried."""
+"""A debugger in processes that were not prepared; and processes that never notice that one was tried."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
         assert is_as_it_was(process.pid)
 
 
-# ------------------------------------------------------------------ what is told before
+# ------------------------------------------------------------------ what is reported before
 
 
 def test_a_process_that_is_stopped_stays_so(audit: Audit) -> None:

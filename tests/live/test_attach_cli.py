@@ -345,7 +345,7 @@ def test_another_node_is_asked(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What it answers is told as if it were here, with the way to its port."""
+    """Its answer is printed as if it were here, with the way to its port."""
     asked: list[Any] = []
 
     def ask(*given: Any) -> Iterator[RemoteReply]:

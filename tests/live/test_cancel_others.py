@@ -400,7 +400,7 @@ def test_the_children_of_an_ended_task_are_unknown_if_they_cannot_be_listed() ->
 
 
 def test_an_owner_that_answers_is_enough_while_the_gcs_does_not() -> None:
-    """The worker was killed: whether it lives, only the GCS can tell."""
+    """The worker was killed: only the GCS knows whether it still runs."""
 
     def roles(task: str, worker: str = "", owned: bool = True) -> list[Row] | AskError:
         done = [{"is": "owns", "state": "FAILED"}]

@@ -352,7 +352,7 @@ def test_the_disk_of_a_folder_that_is_not_there_yet(
 def test_a_cluster_that_is_elsewhere_is_asked_over_http(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RAY_ADDRESS=http://… names a dashboard; where nobody listens nothing is claimed."""
+    """RAY_ADDRESS=http://… names a dashboard; where no process listens nothing is claimed."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         monkeypatch.setenv("RAY_ADDRESS", f"http://127.0.0.1:{probe.getsockname()[1]}")

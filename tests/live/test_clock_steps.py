@@ -104,7 +104,7 @@ def test_a_watcher_that_starts_after_the_clock_was_set_ends_nothing(
     path = _registry.path_of(worker)
     _registry.replace(path, _registry.lines_of([task]))
     command = _watcher._command(path, worker)
-    # The real program, whose kernel tells another boot time.
+    # The real program, whose kernel reports another boot time.
     code = (
         "import runpy, sys; sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[1])\n"
         "from raydoctor.act import private; from raydoctor.observe.processes import proc\n"
@@ -208,7 +208,7 @@ def test_no_task_gets_older_in_a_watch_when_the_clock_is_set(step: float) -> Non
     clocks.learn([watching.Attempt(TASK, "f", "f", 0, "RUNNING", WORKER, "", 10_001.0)])
     (running,) = clocks.see(seen_at(10_062.0 + step, 162.0, RUN))
     assert running.age(10_062.0 + step) == 61.0
-    # What the GCS tells in the time of before the step does not make it older.
+    # What the GCS reports in the time of before the step does not make it older.
     late = running.run._replace(task=TASK.replace("c8", "c9"))
     clocks.see(seen_at(10_064.0 + step, 164.0, RUN, late))
     clocks.learn([watching.Attempt(late.task, "f", "f", 0, "RUNNING", WORKER, "", 10_063.0)])

@@ -126,7 +126,7 @@ def rounds(debuggee: Debuggee) -> int:
 
 
 def test_frames_and_threads_are_chosen_by_name(debuggee: Debuggee) -> None:
-    """A function names its thread, too; what is not there is told."""
+    """A function names its thread, too; what is missing is reported."""
     assert done(debuggee, evaluate="word", frame="beside").evaluated["value"] == "'waits'"
     assert (
         done(debuggee, evaluate="word", thread="beside", frame="2").evaluated["value"] == "'waits'"
@@ -238,7 +238,7 @@ def test_statements(debuggee: Debuggee) -> None:
     assert "NameError" in done(debuggee, execute="nothing").executed["error"]
     assert done(debuggee, execute="stop = True").executed["how"] == "halted"
     assert debuggee.said() == "gave True"
-    # The thread's own number tells that it is the one: an RLock is its owner's alone.
+    # The thread's own number shows that it is the one: an RLock is its owner's alone.
     done(
         debuggee,
         execute="got.append(__import__('threading').current_thread().name); lock.acquire()",
@@ -289,7 +289,7 @@ def test_a_process_that_is_stopped_is_not_waited_for(debuggee: Debuggee) -> None
 
 @contextlib.contextmanager
 def serving(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that does this to whoever comes first."""
+    """A server that does this to the first client."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

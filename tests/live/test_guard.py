@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pi
 DRIVER = """
 import os, subprocess, sys, time
 subprocess.Popen(["sleep", "86131"], start_new_session=True)
-if os.fork() == 0:  # a daemon: nobody's child, in a session of its own
+if os.fork() == 0:  # a daemon: no other process's child, in a session of its own
     os.setsid()
     if os.fork() == 0:
         os.closerange(0, 3)

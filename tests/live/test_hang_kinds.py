@@ -40,7 +40,7 @@ of_each = pytest.mark.parametrize(
 
 
 SELECTS = {"sleep", "select_socket"}
-"""Python 3.10 sleeps in `select`: only native frames tell it from a wait for sockets."""
+"""Python 3.10 sleeps in `select`: only native frames distinguish it from a wait for sockets."""
 
 
 def check(hang: Hang, process: SampledProcess) -> Verdict | None:
@@ -56,7 +56,7 @@ def check(hang: Hang, process: SampledProcess) -> Verdict | None:
 
 
 def open_to_doubt(hang: Hang, process: SampledProcess) -> bool:
-    """Whether no look at a process can tell in what it hangs."""
+    """Whether no sample of a process can show where it hangs."""
     main = next(t for t in process.last.threads if t.name == "MainThread")
     has_native = any(f.whose == "native" or f.file.endswith((".so", ".so.6")) for f in main.frames)
     old = not any(f.function == "Worker.main_loop" for f in main.frames)
@@ -147,7 +147,7 @@ ARM = {
 @of_each
 @pytest.mark.parametrize("numbers", [{}, ARM], ids=["x86_64", "aarch64"])
 def test_the_number_of_the_call_is_enough(file: Path, numbers: dict[int, int]) -> None:
-    """Where the kernel does not tell its own function."""
+    """Where the kernel does not report its own function."""
 
     def numbered(thread: SampledThread) -> SampledThread:
         number = thread.syscall
@@ -169,7 +169,7 @@ def test_without_any_stack_nothing_wrong_is_said(file: Path) -> None:
         verdict = kind_of(changed(process, lambda thread: thread._replace(frames=())))
         assert verdict is not None
         if hang.name == "gil_sleep" and verdict.kind == "sleep":
-            continue  # who has the interpreter's lock, py-spy alone can tell
+            continue  # who has the interpreter's lock, only py-spy can show
         assert verdict.kind in (hang.kind, "unknown"), (hang.name, verdict)
         if verdict.kind != "unknown":
             sure.add(verdict.kind)
@@ -192,7 +192,7 @@ def test_a_dump_as_text_shows_what_a_text_can(file: Path) -> None:
         if hang.kind in ("async-blocked", None):
             assert thread is None
         elif hang.kind not in ("stopped", "native-gil") and hang.name not in (
-            *("traced", "starts_child", "fifo_read"),  # the kernel alone tells
+            *("traced", "starts_child", "fifo_read"),  # only the kernel reports it
         ):
             assert thread is not None
             kinds = {hang.kind, "unknown"} if is_mute(thread) else {hang.kind}

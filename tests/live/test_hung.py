@@ -1,4 +1,4 @@
-"""Who hangs and for whom the others wait: by tables written here, and by those of a real cluster."""
+"""Which tasks hang and which wait for them: by tables written here, and by those of a real cluster."""
 
 from __future__ import annotations
 
@@ -560,7 +560,7 @@ def test_of_several_coroutines_it_is_unknown_which_awaits_the_one_call(read: Rea
 
 
 def test_a_wait_for_an_item_of_a_queue_is_reported_and_is_no_hang(read: Read) -> None:
-    """Whether somebody is going to put one, nobody can tell."""
+    """Whether a task is going to put one is unknown."""
     get = sample.call(5, "_QueueActor.get", sample.actor(3, "_QueueActor", {}), **OLD)
     found = read(
         **together({"tasks": [get, TRAINS[0]], "samples": resting(get)}, waits(TRAINS[0], get))
@@ -811,7 +811,7 @@ def test_who_makes_an_actor_that_needs_what_he_holds(read: Read) -> None:
 
 
 def test_threads_of_one_actor_in_one_method(read: Read) -> None:
-    """Which thread runs which call nobody tells: each may wait for what any of them awaits."""
+    """It is unknown which thread runs which call: each may wait for what any of them awaits."""
     pool = sample.actor(1, "Pool", {})
     takes = [sample.call(n, "Pool.take", pool, worker_pid=850, **OLD) for n in (2, 3)]
     frames = [("Worker.get_objects", "ray/_private/worker.py", 1007, "ray"), ("Pool.take", "pool.py", 4, "user")]  # fmt: skip
@@ -962,7 +962,7 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
 
 
 def looked_at(**rows: Sequence[sample.Row]) -> list[str]:
-    """The titles of those whom `hung` looks at."""
+    """The titles of the processes that `hung` samples."""
     pieces = {path: text.encode() for path, text in sample.tables(**rows).items()}
     found = suspects(pieces, Sampling(min_age_s=5))
     return sorted(each.title for those in found.elsewhere.values() for each in those)

@@ -1,6 +1,6 @@
 """A live cluster, whole or broken, as a user meets it: `raydoctor diagnose` and `collect` as commands.
 
-Every situation must be told in 15 seconds with the right root, what could not be had must be named, and
+Every situation must be reported in 15 seconds with the right root, what could not be had must be named, and
 nothing may be left behind in the cluster.
 """
 
@@ -69,7 +69,7 @@ time.sleep(3600)
 
 
 class Reply(NamedTuple):
-    """What a run of the command told."""
+    """What a run of the command reported."""
 
     report: dict[str, Any]
     seconds: float
@@ -229,7 +229,7 @@ def test_a_full_disk_and_a_needless_token_hinder_no_report(idle: RealRay, tmp_pa
 def test_the_kernel_log_may_be_forbidden(idle: RealRay) -> None:
     restricted = Path("/proc/sys/kernel/dmesg_restrict")
     if os.geteuid() != 0 or not restricted.exists() or restricted.read_text().strip() == "0":
-        pytest.skip("everybody may read it here, or nobody")
+        pytest.skip("every user may read it here, or none")
     done = subprocess.run(
         [RAYDOCTOR, "diagnose", "--address", idle.address, "--format", "json"],
         env=idle.environment, capture_output=True, text=True, check=False, preexec_fn=_without_capabilities,

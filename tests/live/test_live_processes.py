@@ -1,4 +1,4 @@
-"""The process table of a real cluster: who is what, and what outlived whom."""
+"""The process table of a real cluster: the kind of each process, and what outlived its parent."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_what_a_worker_of_no_job_started_is_not_one_s_that_was_started_for_a_job
     assert whom(known) == "", "that one was started before any job, too"
     known.variables[WORKER] = INHERITED
     known.variables[ORPHAN] = {"RAY_RAYLET_PID": str(RAYLET)}
-    assert whom(known) == "", "somebody has taken the job out of its environment"
+    assert whom(known) == "", "a program has removed the job from its environment"
 
 
 def test_the_raylet_s_pid_belongs_to_a_younger_raylet() -> None:

@@ -104,7 +104,7 @@ def test_values_that_are_not_copied(ray: RealRay) -> None:
 
 
 def _listens(step: str) -> bool:
-    """Whether somebody is at the address of the launch configuration."""
+    """Whether a process listens at the address of the launch configuration."""
     import socket
 
     where = json.loads(step)["connect"]

@@ -158,7 +158,7 @@ def seen(ray: RealRay) -> Seen:
 
 
 def settled(ray: RealRay, running: set[str], total: int) -> None:
-    """Workers tell the GCS of their tasks once a second."""
+    """Workers report their tasks to the GCS once a second."""
 
     def is_settled() -> bool:
         (tasks,) = child.ask(ray.address, access, ("tasks",), 20.0)
@@ -403,7 +403,7 @@ def test_a_stopped_worker_does_not_answer(ray: RealRay) -> None:
 
 @pytest.mark.ray
 def test_a_stopped_raylet_costs_nothing_else(ray: RealRay) -> None:
-    """`objects` of the dashboard hangs then; the workers still tell theirs."""
+    """`objects` of the dashboard hangs then; the workers still report theirs."""
     (raylet,) = ray.processes("raylet")
     with stopped(raylet):
         seen = Seen(cluster_of(ray))

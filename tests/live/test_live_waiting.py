@@ -23,7 +23,7 @@ from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import until
 
 SOON = {"RAY_metrics_report_interval_ms": "1000"}
-"""Workers tell their node's metrics port every ten seconds what they do, if not told otherwise."""
+"""Workers report to their node's metrics port every ten seconds, unless configured otherwise."""
 
 RESOURCES = '--resources={"seat": 2, "licence": 2, "desk": 2}'
 BUSY = """
@@ -221,7 +221,7 @@ def look(ray: RealRay, folder: Path) -> Report:
 
 @pytest.mark.ray
 def test_busy_is_no_failure(clinic: Clinic) -> None:
-    """A thousand tasks queued, actors with calls queued, an actor that does nothing: nobody waits in vain."""
+    """A thousand tasks queued, actors with calls queued, an actor that does nothing: no task waits in vain."""
     assert clinic.busy.diagnoses == ()
 
 
@@ -288,7 +288,7 @@ def test_actors_in_a_circle(clinic: Clinic) -> None:
 
 @pytest.mark.ray
 def test_nothing_else(clinic: Clinic) -> None:
-    """One finding each: none is told twice, and the busy program beside them is none."""
+    """One finding each: none is reported twice, and the busy program beside them is none."""
     assert Counter(d.rule for d in clinic.stuck.roots if d.severity == "error") == EXPECTED
 
 

@@ -316,7 +316,7 @@ time.sleep(600)
 """.replace("{token}", TOKEN)
 
 ACME = Signal("acme.license", "ACME license", r"ACME license is (?P<what>.*)", ("worker-out",), "")
-"""A signal of somebody's own rule: what it looks for is known here only."""
+"""A signal of a user's own rule: what it looks for is known here only."""
 
 
 @dataclass
@@ -428,7 +428,7 @@ def test_every_node_reports_while_all_cpus_are_taken(four: Nodes, collected: Col
     for data in (collected.pieces[path] for path in readings):
         kinds = [row["event"] for row in events_in(data)]
         assert "raylet.started" in kinds
-        assert kinds.count("acme.license") == 1, "each node tells its own, and no other's"
+        assert kinds.count("acme.license") == 1, "each node reports its own, and no other's"
         assert b"hunter2abc" not in data
         assert TOKEN.encode() not in data
     assert collected.steps[0] == (0, len(four.ids))
@@ -447,7 +447,7 @@ def test_events_of_all_nodes_are_one_diagnosis(
     gcs = f"{nodes.label(four.ids[0])}/logs/gcs_server.out"
     for death in deaths:
         assert death.headline.startswith("The worker of crash (pid "), (
-            "its name is told by its own node alone"
+            "only its own node reports its name"
         )
         assert death.chain[0].event.source.path == gcs, "its end by the GCS's"
 
@@ -472,7 +472,7 @@ def test_nothing_is_left_behind(four: Nodes, collected: Collected) -> None:
     assert our_processes() == []
     (job,) = [row for row in four.state("jobs") if row["job_id"] != "01000000"]
     assert job["status"] == "SUCCEEDED"
-    assert "raydoctor" in job["metadata"], "what tells it from the user's jobs"
+    assert "raydoctor" in job["metadata"], "what distinguishes it from the user's jobs"
     assert four.state("actors") == []
     assert four.state("placement_groups") == []
     tasks = four.state("tasks")

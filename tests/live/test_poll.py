@@ -670,7 +670,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(
         shown.show(2, 1)
         shown.close()
     drawn = ""
-    with suppress(OSError):  # EIO: nobody writes any more
+    with suppress(OSError):  # EIO: no process writes any more
         while piece := os.read(ours, 10_000):
             drawn += piece.decode(errors="replace")
     os.close(ours)

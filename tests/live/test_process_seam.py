@@ -46,7 +46,7 @@ class Life:
 
 
 class Machine:
-    """A kernel with pidfds, on which any process may end, and its pid be given anew, before every call."""
+    """A kernel with pidfds, on which any process may end, and its pid be reused, before every call."""
 
     is_exact = True
 
@@ -124,7 +124,7 @@ class Machine:
 
 
 def trial(dice: random.Random, audit: Audit) -> tuple[int, int, int]:
-    """Wrong signals, right ones, and targets told as gone that are not."""
+    """Wrong signals, right ones, and targets reported as gone that are not."""
     machine = Machine(dice, unrest=dice.choice((0.0, 0.05, 0.3)))
     for pid in (1, ME, SHELL):
         machine.start(pid)

@@ -1,4 +1,4 @@
-"""A function of raydoctor runs on the nodes that are asked, as a task that is in nobody's way."""
+"""A function of raydoctor runs on the nodes that are asked, as a task that delays no other."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def arguments(session: Path, gcs: int = 9, board: int = 9, host: str = "127.0.0.
 
 
 def raylet(ground: Ground, uid: int, folder: Path, **where: Any) -> int:
-    """A real one, as far as the kernel can tell."""
+    """A real one, as far as the kernel shows."""
     program = ground.program("raylet")
     return ground.run(uid, program, arguments(folder, **where), {"RAY_AUTH_MODE": "token"})
 
@@ -632,7 +632,7 @@ def linked(place: Ground, link: int, target: Path) -> None:
 
 
 def chosen(uid: int, env: dict[str, str] | None = None) -> tuple[str, str]:
-    """What is read without a path, and what the user is told."""
+    """What is read without a path, and what is reported to the user."""
 
     def look() -> tuple[str, str]:
         try:

@@ -1,4 +1,4 @@
-"""`raydoctor watch` on a real cluster: what it tells, what its guard ends and leaves alone, and its screen."""
+"""`raydoctor watch` on a real cluster: what it reports, what its guard ends and does not touch, and its screen."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_metrics_and_notifications_of_a_watch(ray: RealRay, tmp_path: Path) -> N
 def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_unknown(
     ray: RealRay,
 ) -> None:
-    """This node, taken for another one: it tells of itself over its metrics port alone."""
+    """This node, taken for another one: it reports only over its metrics port."""
     cluster, _ = live.find(ray.address)
     watcher = Watcher(cluster)
     try:

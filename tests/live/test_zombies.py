@@ -127,7 +127,7 @@ else:
 time.sleep(1000)
 """
 _SCRUBBED = 8
-"""Has neither environment, files, group nor session of its worker's: nobody can know it afterwards."""
+"""Has neither environment, files, group nor session of its worker's: its ownership cannot be established afterwards."""
 
 
 def sleeping(base: int) -> dict[int, psutil.Process]:
@@ -185,7 +185,7 @@ def _wait_for_ray(ray: RealRay, base: int) -> None:
 
 
 def _clear_and_look(base: int, options: SweepOptions) -> None:
-    """All that can be known is found, told with its worker or raylet, and gone within three seconds."""
+    """All that can be known is found, reported with its worker or raylet, and gone within three seconds."""
     found: dict[int, Leftover] = {}
     left: dict[int, psutil.Process] = {}
 
@@ -220,7 +220,7 @@ def _lives(identity: tuple[int, float]) -> bool:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A dead session of this test's own; its raylet had a pid that nobody has."""
+    """A dead session of this test's own; its raylet had a pid that no process has."""
     base = Path(tempfile.mkdtemp(prefix="z-", dir="/tmp"))  # paths of sockets are short
     monkeypatch.setenv("RAY_TMPDIR", str(base))
     path = base / "ray" / "session_2026-11-01_09-00-00_000000_7"
@@ -550,7 +550,7 @@ def owned(pids, table):
 assert owned(both, table) == ["", "below"], cgroup.owned(both, table)
 assert owned({first.pid}, table) == [], "another process is in one below it"
 assert owned({second.pid}, table) == ["below"]
-assert owned({stranger.pid}, table) == [], "the root is nobody's"
+assert owned({stranger.pid}, table) == [], "no process owns the root"
 time.sleep(0.02)
 young = start(top)
 assert owned(both, table) == ["", "below"], "started since: by one of them"
@@ -605,7 +605,7 @@ def test_who_is_connected_to_a_server() -> None:
             connection, _ = server.accept()
             with connection:
                 assert holdings.clients(me, [me, client.pid]) == {client.pid}
-                assert holdings.clients(me, [me]) is None, "somebody who is not seen"
+                assert holdings.clients(me, [me]) is None, "a client that cannot be seen"
         finally:
             client.kill()
             client.communicate()
@@ -684,7 +684,7 @@ def test_clean_removes_what_is_dead_and_quiet(
     assert clean.find(options) == [], "written a moment ago"
     age(session, 5000)
     with (session / "logs" / "worker.out").open():
-        assert clean.find(options) == [], "somebody reads in it"
+        assert clean.find(options) == [], "a process reads in it"
     (found,) = clean.find(options)
     assert (found.path, found.what, found.reason) == (str(session), "session", "")
     assert found.bytes > 100_000

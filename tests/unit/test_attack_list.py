@@ -17,7 +17,7 @@ from tests.helpers import ROOT
 
 LEAST = 40
 NOT_MEANS = frozenset({"victim", "owner"})
-"""Parameters that say against whom an attack is, and not how."""
+"""Parameters that name the target of an attack, and not its method."""
 
 ATTACKS = {
     "foreign code is run": (

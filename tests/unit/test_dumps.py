@@ -1,4 +1,4 @@
-"""What raylets and workers last said of themselves, and stacks that somebody took."""
+"""What raylets and workers last said of themselves, and stacks that a user took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of nodes that the session never had are somebody else's; without the GCS's word all count."""
+"""Errors of nodes that the session never had belong to another cluster; without the GCS's word all count."""
 
 from __future__ import annotations
 

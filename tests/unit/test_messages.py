@@ -121,7 +121,7 @@ ROWS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _empty(reply: Any) -> Any:
-    """A worker, for what is told of its stats."""
+    """A worker, for what is read of its stats."""
     del reply
     return Messages().rpc.WorkerTableData()
 

@@ -274,7 +274,7 @@ def test_the_rows_of_a_pipeline_stay_apart(tmp_path: Path) -> None:
     assert sorted(call.words for call in calls) == sorted([(n, value) for n in "abc"] * 20)
 
 
-# ------------------------------------------------------------------ nobody forgets
+# ------------------------------------------------------------------ no hint is forgotten
 
 
 PACKAGE = Path(rules.__file__).parent.parent

@@ -39,7 +39,7 @@ def occurrences(data: bytes, literals: Iterable[str]) -> set[tuple[int, int, str
 
 
 def check(data: bytes, hits: list[Hit], literals: Iterable[str] = LITERALS) -> None:
-    """Each hit is true and told once, in order; what is not told overlaps with what is."""
+    """Each hit is true and reported once, in order; what is not reported overlaps with what is."""
     reply = [(h.line, h.offset, h.literal) for h in hits]
     assert [t[1] for t in reply] == sorted({t[1] for t in reply})
     true = occurrences(data, literals)

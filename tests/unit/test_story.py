@@ -221,7 +221,7 @@ def test_the_unknown_lists_what_there_is(story: Tell) -> None:
 
 
 def test_times_go_by_the_zone_that_the_logs_show(tmp_path: Path) -> None:
-    """An event file tells the epoch of an end that the GCS logs in local time, nine hours off."""
+    """An event file has the epoch of an end that the GCS logs in local time, nine hours off."""
     seen = {"timestamp": 1795214045, "message": signals.WORKER_DIED.sample, "source_type": "RAYLET"}
     files = {
         **FILES,

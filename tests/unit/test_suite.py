@@ -1,4 +1,4 @@
-"""The suite itself: its tiers, its helpers, and that a skip which nobody expects fails CI."""
+"""The suite itself: its tiers, its helpers, and that an unexpected skip fails CI."""
 
 from __future__ import annotations
 

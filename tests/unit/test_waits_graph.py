@@ -1,4 +1,4 @@
-"""The wait-for graph: nobody who can go on is called stuck, everybody stuck is in one group, order is nothing."""
+"""The wait-for graph: no task that can continue is called stuck, every stuck task is in one group, order does not matter."""
 
 from __future__ import annotations
 
