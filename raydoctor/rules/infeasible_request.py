@@ -448,9 +448,7 @@ def _remedies(
     needs = request.needs
     if seen and request.live and request.live.selectors and not short:
         return _label_remedies(request.live, seen)
-    spelling = [*_spelling(short or list(needs), nodes, needs)]
-    if any(name.startswith(resources.NODES_OWN) for name in needs):
-        spelling.insert(0, _ADDRESS)
+    spelling = [*waiting.addresses(needs), *_spelling(short or list(needs), nodes, needs)]
     # Without a node to compare with, the request itself is all that is known.
     less = [_less(waiter, _given(needs, nodes), "Or " if spelling else "")] if nodes else []
     # The supervisor of a submitted job: that program does not start Ray.
@@ -473,13 +471,6 @@ def _remedies(
 
 
 _SUPERVISOR = {"JobSupervisor"}
-_ADDRESS = Remedy(
-    "Ask for an address under which a node of the cluster is registered",
-    (
-        "ray list nodes   # the addresses of the nodes",
-        "export VLLM_HOST_IP=NODE_IP   # vLLM: on each node, the address that Ray shows for it",
-    ),
-)
 
 
 class _Waiter(NamedTuple):
@@ -842,6 +833,16 @@ EXAMPLES: tuple[Example, ...] = (
         "vLLM asks for a GPU on its own address, which is not the address of a node",
         _autoscaler(32, "{'node:10.0.0.9': 0.001, 'GPU': 1.0}"),
         says=("1 GPU and the node 10.0.0.9", "VLLM_HOST_IP"),
+        severity="warning",
+    ),
+    console(
+        "the same, and `ray status` below it still lists the request",
+        _autoscaler(32, "{'node:10.0.0.9': 0.001, 'GPU': 1.0}")
+        + f"{waiting.STATUS.sample}\n".replace(
+            "{'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups",
+            "{'node:10.0.0.9': 0.001, 'GPU': 1.0}: 1+ pending tasks/actors",
+        ),
+        says=("1 GPU and the node 10.0.0.9",),
         severity="warning",
     ),
     console(

@@ -324,13 +324,24 @@ def _of_status(case: Case) -> Iterator[Finding]:
     table = waiting.status(case)
     if table is None or table.event is not case.of("cluster.status")[-1]:
         return
-    if case.of("request.no_node_type"):
-        return  # `infeasible-request` reports it
+    reports = case.of("request.no_node_type")
+    refused = {
+        resources.key(needs)
+        for e in reports
+        if not (e["combined"] or e["gang"]) and e.source is table.event.source
+        for needs in resources.python_amounts(e["asked"])
+    }
     for group in waiting.pending_groups(case):
         if group.event.source is not table.event.source or group.event.line < table.event.line:
             continue
         bundles = _each(group)
         every = live_groups.total(bundles)
+        if reports:
+            pinned = (dict(one) for one, _ in group.bundles if one in refused)
+            lacking = next((one for one in pinned if waiting.addresses(one)), None)
+            if lacking:
+                yield _refused_bundle(group, lacking, reports)
+            continue  # `infeasible-request` reports the others
         reason = (
             live_groups.misfit(group.strategy, bundles, [table.total]) if table.nodes == 1 else ""
         )
@@ -357,6 +368,28 @@ def _of_status(case: Case) -> Iterator[Finding]:
                 _Room([table.total], [table.total]) if table.nodes == 1 else _Room((), ()),
             ),
         )
+
+
+def _refused_bundle(
+    group: waiting.ListedGroup, bundle: resources.Needs, reports: list[Event]
+) -> Finding:
+    """A group with a bundle that names a node by its address, if no node has this address with the rest."""
+    shape = ", ".join((group.strategy, _bundles(group)))
+    reason = f"no node can hold its bundle with {resources.describe(bundle)}"
+    return Finding(
+        f"A placement group ({shape}) is pending: {reason}",
+        (
+            Link(reports[0], "the autoscaler finds no node type that fits"),
+            Link(group.event, "ray status lists the group as pending, and no node is starting"),
+        ),
+        explains=(Entity("pg", shape), Entity("waiting", "cluster")),
+        severity="warning",
+        remedies=(
+            *waiting.addresses(bundle),
+            *_remedies(group.strategy, _Lack(reason, infeasible=True), (), _Room((), ())),
+        ),
+        covers=tuple(reports),
+    )
 
 
 def _is_listed_before(case: Case, group: waiting.ListedGroup, table: waiting.ClusterStatus) -> bool:
@@ -595,6 +628,10 @@ _CUT_OFF = (
     "    ] = self.core_worker.get_objects(\n"
 )
 
+_OF_ADDRESS = (
+    "(autoscaler +34s) Error: No available node types can fulfill resource request {'node:10.0.0.9': 0.001, 'GPU': 1.0}. "
+    "Add suitable node types to this cluster to resolve this issue.\n"
+)
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "two bundles of 4 CPUs that must share a node of 4 CPUs",
@@ -734,6 +771,23 @@ EXAMPLES: tuple[Example, ...] = (
         "a console with one report of a merged group, and the output of `ray status` below it",
         f"{_NO_TYPE.format(5)}{waiting.STATUS.sample}\n".replace("/112.0 CPU", "/4.0 CPU"),
         says=("8 CPUs on one node",),
+    ),
+    console(
+        "a bundle asks for a GPU on an address that no node has",
+        f"{_OF_ADDRESS}{waiting.STATUS.sample}\n".replace("/1.0 GPU", "/8.0 GPU").replace(
+            "{'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK)",
+            "{'node:10.0.0.9': 0.001, 'GPU': 1.0} * 1, {'GPU': 1.0} * 1 (PACK)",
+        ),
+        says=("no node can hold its bundle with 1 GPU and the node 10.0.0.9", "VLLM_HOST_IP"),
+        severity="warning",
+    ),
+    console(
+        "the same report, and no group is pending any more",
+        f"{_OF_ADDRESS}{waiting.STATUS.sample}\n".replace("/1.0 GPU", "/8.0 GPU").replace(
+            " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups",
+            " (no resource demands)",
+        )
+        + "trained 3\n",
     ),
     console(
         "a paste that ends in the wait for a group",

@@ -215,7 +215,12 @@ def free(table: ClusterStatus, needs: resources.Needs) -> resources.Needs | None
 
 
 def _listed(needs: resources.Needs) -> resources.Needs:
-    return {name: amount for name, amount in needs.items() if name not in _NOT_IN_STATUS}
+    """The resources that `ray status` lists: not those that only one node has."""
+    return {
+        name: amount
+        for name, amount in needs.items()
+        if name not in _NOT_IN_STATUS and not name.startswith(resources.NODES_OWN)
+    }
 
 
 _DEMAND = pattern(r"^ (?P<asked>\{[^{}\n]{1,2000}\}): \d+\+ pending tasks/actors", re.MULTILINE)
@@ -244,9 +249,23 @@ def is_last_word(case: Case, reports: Iterable[Event]) -> bool:
     return any(
         event.source.is_excerpt
         and not _OWN_RESOURCE.search(event.message)
-        and (case.is_last_of_console(event) or _is_monitors_last(case, event))
+        and (
+            case.is_last_of_console(event)
+            or _is_monitors_last(case, event)
+            or _is_still_asked(case, event)
+        )
         for event in reports
     )
+
+
+def _is_still_asked(case: Case, event: Event) -> bool:
+    """Whether the console ends with a table of `ray status` that lists the request of a report above it."""
+    table = status(case)
+    if table is None or table.event.source is not event.source or table.event.line < event.line:
+        return False
+    end = case.endings.get(event.source)
+    is_last = end is None or end.line <= table.event.line + table.event.text.count("\n")
+    return is_last and bool(event["asked"]) and event["asked"] in table.event["table"]
 
 
 def _is_monitors_last(case: Case, event: Event) -> bool:
@@ -313,6 +332,20 @@ def pending_groups(case: Case) -> list[ListedGroup]:
             event["strategy"], bundles, event
         )
     return list(found.values())
+
+
+_ADDRESS = Remedy(
+    "Ask for an address under which a node of the cluster is registered",
+    (
+        "ray list nodes   # the addresses of the nodes",
+        "export VLLM_HOST_IP=NODE_IP   # vLLM: on each node, the address that Ray shows for it",
+    ),
+)
+
+
+def addresses(needs: resources.Needs) -> tuple[Remedy, ...]:
+    """What to do if a request names a node by its address."""
+    return (_ADDRESS,) if any(name.startswith(resources.NODES_OWN) for name in needs) else ()
 
 
 def group_bundles(case: Case) -> set[frozenset[tuple[str, float]]]:
