@@ -40,6 +40,7 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
+    CORE,
     DRIVER,
     RAY_EXCEPTION,
     RAYLET,
@@ -115,6 +116,19 @@ QUOTED = Signal(
 )
 """In a message of a library that logs the error of a call: RLlib's `utils/actor_manager.py`, 2.2 to 2.60."""
 
+EXITS = Signal(
+    "actor.init_exit",
+    "Worker exits because there was an exception in the initialization method",
+    r"^Exit signal received, .{0,200}?exit_type=USER_ERROR, detail=Worker exits because there was an exception in the initialization "
+    r"method \(e\.g\., __init__\)\.(?P<what>.*)",
+    (*DRIVER, *CORE),
+    "Exit signal received, this process will exit after all outstanding tasks have finished, exit_type=USER_ERROR, detail=Worker exits "
+    "because there was an exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to "
+    f"resolve the issue. Exception raised from an actor init method. Traceback: {_TEXT}",
+    extent="record",
+)
+"""In the log of the actor's own process (`core_worker.cc`, 2.9 to 2.40), for a paste of this log alone."""
+
 UNPICKLED = Signal(
     "actor.not_unpickled",
     "Failed to unpickle actor class '",
@@ -164,6 +178,7 @@ class _Failure:
         PRINTED,
         QUOTED,
         UNPICKLED,
+        EXITS,
         TRACEBACK,
     ),
 )
@@ -210,6 +225,11 @@ def _failures(case: Case) -> list[_Failure]:
             found.append(by_actor[actor])
         by_actor[actor].events.append(event)
         _complete(by_actor[actor], text)
+    for event in () if found or not evidence.is_console(case) else case.of(EXITS.kind):
+        if event.level:
+            failure = _Failure(pid=event.pid, events=[event])
+            _complete(failure, event["what"])
+            found.append(failure)
     for event in case.of(UNPICKLED.kind):
         below = (
             e
@@ -444,6 +464,20 @@ EXAMPLES: tuple[Example, ...] = (
             "failed. See root cause above. Failed core proc(s): {}\n",
         ),
         says=("a process that it started raised KeyError: 'mlp.w1', in build (engine.py:8)",),
+    ),
+    console(
+        "a paste of the actor's own log, cut off within the error",
+        f"[2026-11-21 07:44:22,071 I 463 463] core_worker.cc:878: {EXITS.sample.partition('k, ray::')[0]}\n",
+        says=("An actor (pid 463) could not be created",),
+    ),
+    console(
+        "a paste of the actor's own log",
+        f"[2026-11-21 07:44:22,071 I 463 463] core_worker.cc:878: {EXITS.sample}\n",
+        says=("Actor ModelServer (pid 463)", "read_header (serve.py:25)"),
+    ),
+    console(
+        "a program prints the same words",
+        f"{EXITS.sample.partition('Traceback')[0]}\nstep 1\n",
     ),
     Example(
         "a constructor raises in a nested call, and the driver sees the error inside a task's error",
