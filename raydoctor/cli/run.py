@@ -393,7 +393,9 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) 
         catalogue = _catalogue(run_options.folder)
         report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
     if not report.diagnoses:
-        report = replace(report, gaps=(gap, *report.gaps))
+        # The gap says how the driver ended.
+        others = (each for each in report.gaps if each.about != "end")
+        report = replace(report, gaps=(gap, *others))
     _emit(report, run_options)
 
 

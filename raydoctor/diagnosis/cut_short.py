@@ -46,7 +46,7 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         frame = callers.caller(case, interrupted[-1])
         where = f" {callers.at(frame)}" if frame else ""
         ended = f"Ctrl-C (KeyboardInterrupt) ended the program{where}{unfinished}"
-        yield _gap(interrupted[-1], f"{ended}; {unknown}")
+        yield _gap(interrupted[-1], f"{ended}; {unknown}", about="driver")
     elif terminated:
         ended = f"SIGTERM, for example of a time limit, ended the program{unfinished}"
         yield _gap(terminated[-1], f"{ended}; {unknown}")
@@ -55,9 +55,9 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         yield _gap(left[-1], f"{ended}; whether it gave up waiting is not in the logs")
 
 
-def _gap(event: Event, why: str) -> Gap:
+def _gap(event: Event, why: str, about: str = "end") -> Gap:
     where = f"{event.source.path}:{event.line}"
-    return Gap(where, why, "Next time, before it ends: raydoctor hung", about="driver")
+    return Gap(where, why, "Next time, before it ends: raydoctor hung", about=about)
 
 
 def _left_running(case: Case) -> list[Event]:

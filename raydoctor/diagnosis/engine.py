@@ -135,7 +135,7 @@ def run(  # noqa: PLR0913 - each has a default
     roots = [root for root in incidents if _within(case, root, since, until)]
     diagnoses = with_callers(case, _number(roots, case.version))
     if not diagnoses:
-        gaps += [*cut_short.gaps(case, now, since), *_early_waits(case)]
+        gaps += [*_early_waits(case), *cut_short.gaps(case, now, since)]
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     gaps += unexplained.gaps_of(left)

@@ -116,6 +116,7 @@ def _task(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
         "worker": _hex(updates.get("worker_id")),
         "node": _hex(updates.get("node_id")),
         "attempt": str(data.get("attempt_number", 0)),
+        "func_or_class_name": str((data.get("task_info") or {}).get("func_or_class_name", "")),
         "error": str(error.get("error_type", "")),
         "what": _message(error.get("error_message")).removeprefix("User exception:\n"),
     }

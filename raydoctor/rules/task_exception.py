@@ -707,6 +707,15 @@ def _failed(name: str, text: str) -> live_examples.Row:
     )  # fmt: skip
 
 
+_EXPORTED = (
+    '{"event_data":{"attempt_number":0,"job_id":"AQAAAA==","state_updates":{"error_info":{"error_message":"User exception:\\n'
+    'request.py\\", line 4, in open\\n    call()\\n  File \\"/app/client.py\\", line 9, in do_open\\n    raise URLError(error)\\n'
+    'urllib.error.URLError: timed out","error_type":"TASK_EXECUTION_EXCEPTION"}},"task_id":"yO9FzNARJXH///////////////8BAAAA",'
+    '"task_info":{"func_or_class_name":"fetch"}},"event_id":"a7","source_type":"EXPORT_TASK","timestamp":1795525550}\n'
+)
+"""Python's part of the first frame is cut off."""
+
+
 def _of_rllib(*lines: str) -> str:
     head = "2026-11-21 10:49:20,676\tERROR actor_manager.py:187 -- "
     shown = (f"{head}{line}" if line.startswith("Worker ") else line for line in lines)
@@ -825,6 +834,15 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[_failed("Trainer.step", "pr=<a.Trainer object at 0x7f>)\n" + _FRAMES)]
         ),
         says=("Actor method Trainer.step raised KeyError: 'price', in column_mean (shards.py:40)",),
+        severity="warning",
+    ),
+    Example(
+        "an export event keeps only the end of a long message",
+        {
+            "logs/export_events/event_EXPORT_TASK_16.log": _EXPORTED,
+            **QUIET_LOGS,
+        },
+        says=("Task fetch raised URLError: timed out, in do_open (client.py:9)",),
         severity="warning",
     ),
     Example(

@@ -114,12 +114,14 @@ def _recorded(case: Case) -> Iterator[Printed]:
 
 
 def _of_row(event: Event) -> TaskFailure | None:
-    """The failure of a row, which names the task: Ray keeps only the end of a long message."""
-    text = event["error_message"].removeprefix("User exception:\n")
+    """The failure of a record that names the task: Ray keeps only the end of a long message."""
+    text = event["error_message"].removeprefix("User exception:\n") or event["what"]
     if failure := parse_failure(text):
         return failure
     name = event["func_or_class_name"] or event["name"]
-    head = f"ray::{name}() (pid={event.pid or 0}, ip=0.0.0.0)"
+    # The pid of an export event is that of the process that wrote it.
+    pid = (event.pid or 0) if event["error_message"] else 0
+    head = f"ray::{name}() (pid={pid}, ip=0.0.0.0)"
     return parse_failure(f"{head}\n{text.partition(chr(10))[2]}") if name and text else None
 
 

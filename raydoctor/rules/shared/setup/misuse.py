@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from raydoctor.case import Case
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
@@ -108,9 +110,11 @@ def _call(raised: Raised) -> Remedy | None:
     found = _DIRECT.search(raised.message) if raised.name == "TypeError" else None
     if found is None:
         return None
+    # Ray calls the handle of an actor `object`.
+    call = re.sub(r"^object\.", "actor.", found["call"])
     return Remedy(
         "Add .remote to the call, and fetch its result with ray.get",
-        (paste.python("result = ray.get({call:name}.remote(ARGUMENTS))", call=found["call"]),),
+        (paste.python("result = ray.get({call:name}.remote(ARGUMENTS))", call=call),),
         doc=_OBJECTS_DOC,
     )
 
