@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import contents, manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, ReportBytes, TooMuchError
-from raydoctor.capture.decode import BINARY, decode, form_of
+from raydoctor.capture.decode import BINARY, decode, form_of, text_of
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
@@ -182,6 +182,7 @@ def open_capture(
             source = _spooled(capture, _TEXT, BytesIO(data), copy)
             capture.files[source] = str(capture.temporary() / copy)
         _decode(capture)
+        _split_pastes(capture)
         _take_apart(capture, capture.files)
         _rewrite_consoles(capture, capture.files)
     except BaseException:
@@ -616,6 +617,34 @@ def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
     return {source: form for source, form in forms.items() if form}
 
 
+def _split_pastes(capture: Capture) -> None:
+    """Give a paste of logs and output of kubectl to the readers of both."""
+    texts = [s for s in capture.files if s.role in ("driver", "kubernetes")]
+    if len(texts) > _MOST_TEXTS:
+        return
+    from raydoctor.capture import mixed  # few captures of a session hold such a text
+
+    for source in texts:
+        if not 0 < source.size <= mixed.LIMIT:
+            continue
+        try:
+            data = Path(capture.files[source]).read_bytes()
+        except OSError:
+            continue  # reading it reports why
+        if not any(word in data for word in mixed.WORDS):
+            continue
+        parts = mixed.split(text_of(data), is_of_kubernetes=source.role == "kubernetes")
+        if parts is None:
+            continue
+        file = capture.files.pop(source)
+        capture.originals[source.path, source.pid] = (source, file)
+        for role, part in (("kubernetes", parts.objects), ("driver", parts.rest)):
+            target = capture.temporary() / f"part-{next(capture.numbers)}"
+            target.write_text(part, encoding="utf-8", errors="replace", newline="")
+            own = replace(source, role=role, size=target.stat().st_size)
+            capture.files[own] = str(target)
+
+
 def _take_apart(capture: Capture, sources: Iterable[Source]) -> None:
     """Replace the exports of log stores among the sources by the files in them."""
     wanted = {source for source in sources if source.role == "export"}
@@ -668,7 +697,8 @@ def _rewrite_consoles(capture: Capture, sources: Iterable[Source]) -> None:
             known, capture.temporary(), capture.numbers, capture.gaps, sources
         )
         replaced = known.keys() - capture.files.keys()
-        capture.originals.update(((s.path, s.pid), (s, known[s])) for s in replaced)
+        for source in replaced:
+            capture.originals.setdefault((source.path, source.pid), (source, known[source]))
     except (OSError, RaydoctorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         why = f"cannot be prepared for reading: {reason}"
