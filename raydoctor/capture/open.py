@@ -620,7 +620,7 @@ def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
 def _split_pastes(capture: Capture) -> None:
     """Give a paste of logs and output of kubectl to the readers of both."""
     texts = [s for s in capture.files if s.role in ("driver", "kubernetes")]
-    if len(texts) > _MOST_TEXTS:
+    if not 0 < len(texts) <= _MOST_TEXTS:
         return
     from raydoctor.capture import mixed  # few captures of a session hold such a text
 
