@@ -103,7 +103,7 @@ class Counter:
     count = 0
     def slow(self):
         self.count += 1
-        time.sleep(2.5)
+        time.sleep(5)
     def add(self):
         self.count += 1
         return self.count
@@ -176,7 +176,7 @@ def gentle():
          later=len(ray.wait([task], timeout=0)[0]), summary=str(polling.summary))
 
 def reported():
-    task = value.remote(1, 2)
+    task = value.remote(1, 5)
     told("reported", rows=rows(poll([task], timeout=1, on_timeout="report")), later=ray.get(task))
 
 def again():
