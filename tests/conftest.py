@@ -36,13 +36,18 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 LONGEST = (
-    "test_zombies",
     "test_watch",
-    "test_stack",
-    "test_hung",
-    "test_tracking",
-    "test_poll",
+    "test_live_sizes",
+    "test_demo",
+    "test_live_state",
     "test_nodes",
+    "test_live",
+    "test_hung",
+    "test_cancel",
+    "test_poll",
+    "test_agents_live",
+    "test_zombies",
+    "test_stack",
 )
 """Modules that begin first, so that no worker has a long one left at the end."""
 
