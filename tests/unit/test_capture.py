@@ -133,7 +133,7 @@ def test_when_a_session_began() -> None:
 def test_nothing_here_says_what_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "latest_in", lambda root: None)
+    monkeypatch.setattr(session, "_roots", lambda: [tmp_path / "ray"])  # not this machine's /tmp
     with pytest.raises(RaydoctorError, match="session_latest") as refused:
         session.this_machine()
     assert "raydoctor demo" in refused.value.hint

@@ -98,9 +98,8 @@ def test_nothing_given_and_nothing_there_offers_the_demo(
 ) -> None:
     from raydoctor.observe.processes import discover
 
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(discover, "clusters", list)
-    monkeypatch.setattr(session, "latest_in", lambda root: None)
+    monkeypatch.setattr(session, "_roots", lambda: [tmp_path / "ray"])  # not this machine's /tmp
     code, out, err = say(capsys)
     assert (code, out) == (2, "")
     assert err.startswith("raydoctor: no Ray session on this machine")
