@@ -296,6 +296,12 @@ _LINES: tuple[tuple[str, str, str, str], ...] = (
         r"\bfork: retry\b",
         "bash: fork: retry: Resource temporarily unavailable",
     ),
+    (
+        "log.error",
+        "Max retries exceeded with url: ",
+        r"ConnectionPool\(.{0,300}?\): Max retries exceeded with url: ",
+        "HTTPConnectionPool(host='127.0.0.1', port=5000): Max retries exceeded with url: /get_reward",
+    ),
     ("log.error", "t pickle ", r"\b(?:[Cc]an.t|[Cc]annot) pickle ", "cannot pickle a lock"),
     ("log.error", "died", rf"{_COMPONENT}.{{0,160}}?\bdied\b", "The actor died unexpectedly."),
     (

@@ -752,3 +752,15 @@ def test_a_quoted_report_of_this_program_is_no_evidence() -> None:
 )
 def test_what_resembles_a_report_stays(text: str) -> None:
     assert rewritten(text) == text.split("\n")
+
+
+def test_a_request_that_gave_up_is_listed() -> None:
+    """A program may log it at INFO: its own server does not answer."""
+    line = (
+        "(reward pid=98924) INFO 03-11 19:53:41 reward.py:24] Request error: HTTPConnectionPool(host='127.0.0.1', "
+        "port=5000): Max retries exceeded with url: /get_reward"
+    )
+    with open_capture(text=f"step 1\n{line}\nstep 2\n") as capture:
+        report = engine.run(capture, strict=True)
+    assert not report.diagnoses
+    assert ["Max retries exceeded" in event.text for event in report.unexplained] == [True]
