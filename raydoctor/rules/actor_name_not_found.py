@@ -160,7 +160,7 @@ def _place(failure: TaskFailure) -> str:
 
 def _freed_when(name: str, fate: _Fate) -> str:
     if fate.namespace:
-        return f"an actor named '{name}' lives in the namespace {fate.namespace}"
+        return f"the namespace {fate.namespace} now has an actor named '{name}'"
     if fate.kind == "ended":
         return f"the GCS frees the name '{name}' because its actor ended"
     return f"the GCS frees the name '{name}', so such an actor existed"
@@ -172,7 +172,7 @@ def _fate(case: Case, name: str) -> _Fate:
     if len(alive) == 1 and alive[0]["ray_namespace"]:
         namespace = alive[0]["ray_namespace"]
         return _Fate(
-            f"the actor of that name lives in another namespace, {namespace}",
+            f"the only actor of that name is now in the namespace {namespace}",
             alive[0],
             "elsewhere",
             namespace=namespace,
@@ -347,7 +347,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         says=(
-            "the actor of that name lives in another namespace, 920da363",
+            "the only actor of that name is now in the namespace 920da363",
             'ray.get_actor("metrics", namespace="920da363")',
         ),
     ),

@@ -1,6 +1,6 @@
-"""Page -> HTML for notebooks: one preformatted block on a ground of its own.
+"""Page -> HTML for notebooks: one preformatted block on a background of its own.
 
-No colour is readable on the ground of a light and of a dark notebook alike.
+No colour is readable on the background of both a light and a dark notebook.
 """
 
 from __future__ import annotations

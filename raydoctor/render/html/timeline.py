@@ -343,7 +343,7 @@ def _placed(spot: _Spot, x: float, most: float, others: Sequence[_Words]) -> _Wo
 
 
 def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
-    """Words above a mark, on a ground that hides the grid."""
+    """Words above a mark, on a background that hides the grid."""
     wide = _wide(words)
     left = x - wide if style.endswith("before") else x
     yield el(
