@@ -182,7 +182,14 @@ def _other_clusters(case: Case) -> Iterator[Gap]:
 
 
 def _early_waits(case: Case) -> Iterator[Gap]:
-    """The oldest wait that is still too short to count as a hang: nothing else may be wrong."""
+    """Methods that poll before queued calls, and the oldest wait that is too short to count as a hang."""
+    for each, behind in hangs.polling(case)[:1]:
+        yield Gap(
+            "whether the poll ends",
+            f"{each.work.label} {each.summary}, and {behind} of the same actor is queued behind it. "
+            "It never ends if it checks for what that call would set",
+            "If so, poll in the caller, or make the methods of the actor async.",
+        )
     for each in hangs.early_waits(case)[:1]:
         pid = "" if each.work.pid is None else f" (pid {each.work.pid})"
         yield Gap(

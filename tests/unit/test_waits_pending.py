@@ -202,6 +202,28 @@ def test_a_report_on_waits_of_some_seconds_is_no_all_clear(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_method_that_polls_before_a_queued_call_is_no_all_clear(
+    is_alone: bool, tmp_path: Path
+) -> None:
+    """Unless other work runs, which may give it what it checks for."""
+    queue = sample.actor(1, "Queue", {})
+    get = sample.call(1, "Queue.get", queue, **hang.since(83))
+    state = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+    put = sample.call(2, "Queue.put", queue, **hang.since(83, state))
+    other = sample.running(3, "produce", {}, **hang.since(5))
+    naps = hang.waiting(get, ("Queue.get", "q.py", 8), wchan="hrtimer_nanosleep", syscall=230)
+    for n, row in enumerate(naps):
+        row["threads"] = [{**row["threads"][0], "voluntary": 60 + 10 * n}]
+    tasks = [get, put] if is_alone else [get, put, other]
+    report(tmp_path, tasks=tasks, actors=[queue], samples=naps)
+    with open_capture(str(tmp_path)) as capture:
+        found = [gap for gap in engine.run(capture).gaps if gap.what == "whether the poll ends"]
+    assert ["Queue.put of the same actor is queued behind it" in gap.why for gap in found] == [
+        True
+    ] * is_alone
+
+
 def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path) -> None:
     """An actor holds its CPU until it ends, and its children of the same class are not started by the driver."""
     parent = sample.actor(1, "Node", {"CPU": 1}, pid=801)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from raydoctor.case import Case, evidence
 from raydoctor.cluster import ended
 from raydoctor.cluster import tables as live
+from raydoctor.cluster.calls import QUEUED
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import join_names
 from raydoctor.model.values import Finding, Link, Remedy, Severity
 
 if TYPE_CHECKING:
@@ -52,6 +54,25 @@ def early_waits(case: Case) -> tuple[Hung, ...]:
     """The waits that would count as hung if they were longer, the oldest first, unless they are usual."""
     report = _report(case)
     return report.early if report and not report.is_conclusive else ()
+
+
+def polling(case: Case) -> list[tuple[Hung, str]]:
+    """Methods that alone run, polling, while calls of the same actor are queued behind them, and these calls' names.
+
+    Such a method never ends if it checks for what the queued calls would set.
+    """
+    report = _report(case)
+    found = []
+    for each in report.working if report else ():
+        behind = [
+            row["name"]
+            for row in live.rows(case, "tasks")
+            if row["actor_id"] == each.work.actor and row["state"] in QUEUED
+        ]
+        if each.kind == "sleep" and each.work.kind == "method" and behind:
+            found.append((each, join_names(behind)))
+    running = [row for row in live.rows(case, "tasks") if row["state"] == "RUNNING"]
+    return found if len(found) == len(running) else []
 
 
 def blocks_its_loop(group: HungGroup) -> bool:
