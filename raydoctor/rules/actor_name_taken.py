@@ -104,10 +104,10 @@ def _holder(case: Case, name: str) -> Event | None:
 
 
 def _described(row: Event) -> str:
-    """`a detached Metrics of job 1`."""
-    kind = "a detached " if live.truth(row, "is_detached") else "a "
+    """`a detached actor Metrics of job 1`."""
+    kind = "a detached actor" if live.truth(row, "is_detached") else "an actor"
     job = f" of job {ids.job_number(row['job_id'])}" if row["job_id"] else ""
-    return f"{kind}{row['class_name'] or 'actor'}{job}"
+    return f"{kind} {row['class_name']}".rstrip() + job
 
 
 def _remedies(name: str, holder: Event | None) -> tuple[Remedy, ...]:
@@ -175,7 +175,7 @@ EXAMPLES: tuple[Example, ...] = (
                 ]
             ),
         },
-        says=("a detached Metrics", 'ray.get_actor("metrics", namespace="jobs")'),
+        says=("a detached actor Metrics", 'ray.get_actor("metrics", namespace="jobs")'),
         severity="error",
     ),
     console(

@@ -173,9 +173,9 @@ def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
         pid = case.job(job).driver_pid
         return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}, ended"
     if orphan.exit:
-        kind = "actor" if orphan.exit.actor else "worker"
-        kind = kind if orphan.exit.names else "the"
-        return f"{kind} {orphan.exit.label}, which created {it}, died"
+        kind = "actor " if orphan.exit.actor else "worker "
+        kind = kind if orphan.exit.names else ""
+        return f"{kind}{orphan.exit.noun}, which created {it}, died"
     name = (case.names.get(orphan.owner) or ("the process",))[-1]
     pid = case.ledger.pids.get(orphan.owner)
     owner = f"{name} (pid {pid})" if pid else name
@@ -316,7 +316,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("actor-owner-died",),
-        says=("Trainer 'trainer' (pid 383)", 'lifetime="detached"'),
+        says=(
+            "Trainer 'trainer' (pid 383) died because worker 4f059f01, which created it",
+            'lifetime="detached"',
+        ),
     ),
     Example(
         "up to 2.50 the message names references, and the raylet's log names the owner",

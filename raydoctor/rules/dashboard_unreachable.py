@@ -205,14 +205,14 @@ def _headline(last: Event, address: str, reasons: list[Event]) -> str:
         what = f" ({cut(clause(last['what']), _LONGEST)})" if last["what"] else ""
         return f"A proxy{at} answered the job client with status {last['code']}{what}: it did not reach Ray's dashboard"
     speaks = _OTHER_PORTS.get(address.rpartition(":")[2])
-    wrong = f"; this is the port of {speaks}, not of the dashboard" if speaks else ""
+    wrong = f" (the port of {speaks})" if speaks else ""
     return {
         _OF_OPERATOR.kind: f"KubeRay's operator could not reach the dashboard{at}{_why([last])}",
         _NO_API.kind: f"The dashboard did not accept a request of KubeRay's operator: {last['call']} failed with {last['why']}",
         _NOT_JSON.kind: "The dashboard did not answer KubeRay's operator with JSON: the reply is an error message or another server's",
         _NO_JSON.kind: "The server answered the job client with a page instead of JSON: it is a proxy or a login, not Ray's dashboard",
         _NO_VERSION.kind: "The server answered the job client's version check with 404: it is not the dashboard of Ray 1.9 or later",
-    }.get(last.kind, f"No dashboard answers{at}{_why(reasons)}{wrong}")
+    }.get(last.kind, f"No dashboard answers{at}{wrong}{_why(reasons)}")
 
 
 def _why(reasons: list[Event]) -> str:
@@ -269,7 +269,7 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
     host, _, port = address.rpartition(":")
     if last.kind in (_OF_OPERATOR.kind, _NO_API.kind, _NOT_JSON.kind):
         yield Remedy(
-            "Look whether the head runs, listens on 0.0.0.0, and has the Ray version that the manifest names",
+            "Check whether the head runs, listens on 0.0.0.0, and has the Ray version that the manifest names",
             (
                 "kubectl get pods,endpoints -n NAMESPACE -l ray.io/node-type=head",
                 "kubectl logs -n NAMESPACE HEAD_POD -c ray-head --tail=50",
@@ -291,7 +291,7 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
         )
         return
     yield Remedy(
-        "Ask the dashboard directly, from the same machine: it prints JSON with Ray's version",
+        "Query the dashboard directly, from the same machine: it prints JSON with Ray's version",
         (
             paste.shell("curl -sS http://{address:address}/api/version", address=address)
             if address
@@ -342,7 +342,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the port of the GCS",
         f"Traceback (most recent call last):\n{_CLIENT}    raise ConnectionError(\n"
         "ConnectionError: Failed to connect to Ray at address: http://10.0.0.9:6379.\n",
-        says=("the port of the GCS", "--address http://10.0.0.9:8265"),
+        says=("10.0.0.9:6379 (the port of the GCS)", "--address http://10.0.0.9:8265"),
     ),
     console(
         "a wrong port, beside the logs of a cluster that runs",

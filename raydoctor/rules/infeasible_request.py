@@ -376,6 +376,10 @@ def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> 
         return f"none of {evidence.many(len(nodes), 'node')} has all of it"
     missing = [n for n in short if not any(t.get(n) for t in nodes)]
     largest = resources.describe({n: v for n, v in _largest(nodes, needs).items() if n in needs})
+    if own := [
+        n.removeprefix(resources.NODES_OWN) for n in missing if n.startswith(resources.NODES_OWN)
+    ]:
+        return f"no node has the address {' or '.join(own)}"
     if missing:
         has = f" (the largest has {largest})" if set(short) != set(missing) and largest else ""
         return f"no node has any {' or '.join(missing)}{has}"
@@ -842,7 +846,7 @@ EXAMPLES: tuple[Example, ...] = (
             "{'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups",
             "{'node:10.0.0.9': 0.001, 'GPU': 1.0}: 1+ pending tasks/actors",
         ),
-        says=("1 GPU and the node 10.0.0.9",),
+        says=("1 GPU and the node 10.0.0.9, but no node has the address 10.0.0.9",),
         severity="warning",
     ),
     console(
