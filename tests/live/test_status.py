@@ -44,6 +44,7 @@ pip = {"packages": ["acme"], "pip_install_options": ["--index-url", "http://ann:
 def dressed(): pass
 
 desk = Desk.remote()
+ray.get(desk.__ray_ready__.remote())  # before the tasks take all CPUs
 calls = [desk.write.remote(), desk.read.remote()]
 first = work.remote()
 refs = [work.remote(), work.remote(), work.options(name="after").remote(first), render.remote(), dressed.remote()]
