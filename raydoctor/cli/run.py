@@ -392,10 +392,9 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) 
         add_driver_log(capture, run_options.path)
         catalogue = _catalogue(run_options.folder)
         report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
-    if not report.diagnoses:
-        # The gap says how the driver ended.
-        others = (each for each in report.gaps if each.about != "end")
-        report = replace(report, gaps=(gap, *others))
+    # The driver's cluster is the one meant, and `gap` says how the driver ended.
+    others = tuple(each for each in report.gaps if each.about not in ("clusters", "end"))
+    report = replace(report, gaps=others if report.diagnoses else (gap, *others))
     _emit(report, run_options)
 
 

@@ -122,7 +122,6 @@ def run(  # noqa: PLR0913 - each has a default
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     now = time.time() if capture.kind == "live" else None
     gaps += driver_output.gaps_of(case, now, since, capture.path)
-    gaps += _other_clusters(case)
     candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
     kinds = {s.kind for s in looked_for if s.symptom}
     if any(c.is_claimed for c in candidates):
@@ -138,7 +137,7 @@ def run(  # noqa: PLR0913 - each has a default
         gaps += [*_early_waits(case), *cut_short.gaps(case, now, since)]
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
-    gaps += unexplained.gaps_of(left)
+    gaps += [*unexplained.gaps_of(left), *_other_clusters(case)]
     outside = len(incidents) - len(roots)
     seconds = capture.seconds + time.monotonic() - began
     stats = Stats(seconds, reading.hits, len(case.events), len(rules), outside)
@@ -178,6 +177,7 @@ def _other_clusters(case: Case) -> Iterator[Gap]:
                 "runs on this machine, and this report is not about it",
                 command,
                 optional=True,
+                about="clusters",
             )
 
 

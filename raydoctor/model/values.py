@@ -101,8 +101,8 @@ class Gap:
     incomplete; it counts if a diagnosis lists it."""
     about: str = ""
     """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early),
-    `driver` (output), `end` (of a driver), `kernel` (log), `raylet-out`, `gcs-out`. A report lists each once.
-    `cause`: of a failure, dropped if the report shows it."""
+    `driver` (output), `end` (of a driver), `clusters` (others), `kernel` (log), `raylet-out`, `gcs-out`.
+    A report lists each part once. `cause`: of a failure, dropped if the report shows it."""
 
 
 @dataclass(frozen=True, slots=True)
