@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from raydoctor.act import private
+from raydoctor.act.attach import handshake
 from raydoctor.act.tracking import family
 from raydoctor.act.tracking import registry as _registry
 from raydoctor.act.tracking import watcher as _watcher
@@ -27,6 +29,7 @@ from raydoctor.act.zombies import leftovers, sweep, sweep_nodes
 from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.gcs.programs.gcs_wire import Wire
 from raydoctor.observe.processes import ownership, proc
+from raydoctor.observe.stacks import stacks
 from raydoctor.observe.watching import watching
 from raydoctor.observe.watching.clocks import Clocks
 from raydoctor.observe.watching.watching import ReportedTask
@@ -236,3 +239,53 @@ def test_no_task_gets_older_in_a_poll_when_the_clock_is_set(
     )
     started = cluster._started_at(event, {"RUNNING": began})
     assert time.monotonic() - started < 2 * _running.LAG + 1.0
+
+
+# ------------------------------------------------------------------ deadlines
+
+
+def test_stacks_are_sampled_in_time_when_the_clock_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times, slept = iter(range(100_000, 0, -3600)), []
+    monkeypatch.setattr(stacks.time, "time", lambda: float(next(times)))
+    monkeypatch.setattr(stacks.time, "sleep", slept.append)
+    list(stacks.samples([], stacks.SampleOptions(samples=3, interval=0.5)))
+    assert len(slept) == 2
+    assert max(slept) <= 1.0
+
+
+CLOCK = "import time; print(time.clock_gettime(time.CLOCK_MONOTONIC), flush=True); input()"
+
+
+@pytest.mark.parametrize("inside", [[], ["unshare", "--time", "--monotonic", "864000", "--fork"]])
+def test_a_request_to_a_process_expires_by_that_process_s_own_clock(
+    inside: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither a step of the time of day nor a time namespace makes it older, or keeps it valid."""
+    if inside and subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
+        pytest.skip("needs a time namespace of its own")
+    words = [*inside, sys.executable, "-c", CLOCK]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        its = float(program.stdout.readline())
+        pid = psutil.Process(program.pid).children()[0].pid if inside else program.pid
+        monkeypatch.setattr(private, "places", lambda user: ((str(tmp_path), "attach"),))
+        monkeypatch.setattr(time, "time", lambda: 5.0)
+        meeting = handshake.handshake(pid)
+        meeting.ask("127.0.0.1", 0, 30.0)
+        request = json.loads((tmp_path / "attach" / meeting.request).read_text())
+        assert its < request["until"] - 30.0 < its + 60.0
+        meeting.close()
+        program.communicate(b"\n")
+
+
+def test_the_kernel_log_is_dated_right_in_a_time_namespace() -> None:
+    inside = ["unshare", "--time", "--monotonic", "864000", "--fork"]
+    if subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
+        pytest.skip("needs a time namespace of its own")
+    code = "from raydoctor.observe.processes import proc; print(proc.kernel_clock())"
+    printed = subprocess.run(
+        [*inside, sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert abs(float(printed.stdout) - proc.kernel_clock()) < 60.0

@@ -142,7 +142,7 @@ def _answer(path: str) -> None:
         # Nothing was read before this check: another user may have created the folder or the file.
         request = json.loads(folder.read(name + ".taken"))
         folder.remove(name + ".taken")
-        if time.time() > request["until"]:  # raydoctor was killed
+        if time.clock_gettime(time.CLOCK_MONOTONIC) > request["until"]:  # raydoctor was killed
             _release_handler()
             return
         time.sleep(_PAUSE)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from raydoctor.act import private
 from raydoctor.act.attach import arm, enter
 from raydoctor.act.private import Folder
+from raydoctor.observe.processes import proc
 
 _INTERVAL = 0.02
 _LARGEST = 4096
@@ -102,7 +103,7 @@ class Handshake:
         request = {
             "host": host,
             "port": port,
-            "until": time.time() + seconds,
+            "until": proc.monotonic_of(self.pid) + seconds,
             "seconds": open_for,
             "debugpy": _linked(folder, debugpy) if debugpy else "",
         }

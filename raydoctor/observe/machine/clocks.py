@@ -71,10 +71,10 @@ def offsets(address: str, access: Access, timeout: float) -> Iterator[tuple[str,
     """
     if not address:
         return
-    began = time.time()
+    began, deadline = time.time(), time.monotonic() + timeout
     answer = dashboard.get(address, "/nodes?view=summary", timeout, access.without_token())
     if answer.status in (401, 403) and access.token:
-        left = max(0.05, began + timeout - time.time())
+        left = max(0.05, deadline - time.monotonic())
         answer = dashboard.get(address, "/nodes?view=summary", left, access)
     ended = time.time()
     for node in _nodes(answer.body):

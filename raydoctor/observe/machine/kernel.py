@@ -22,6 +22,7 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector import child
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, text
+from raydoctor.observe.processes import proc
 
 MOST = 2 << 20
 """Bytes of the log that are kept, from its end."""
@@ -104,7 +105,7 @@ def _reads(file: int) -> Iterator[str]:
 
 
 def _device_records(raw: Iterable[str]) -> Iterator[_Record]:
-    boot = time.time() - time.monotonic()
+    boot = time.time() - proc.kernel_clock()
     for record in raw:
         # Further lines are properties of the device: ` SUBSYSTEM=pci`.
         found = _KMSG_LINE.match(record.partition("\n")[0])
@@ -131,7 +132,7 @@ def _from_dmesg(since: float | None) -> list[str]:
 
 
 def _raw_records(printed: str) -> Iterator[_Record]:
-    boot = time.time() - time.monotonic()
+    boot = time.time() - proc.kernel_clock()
     for line in printed.splitlines():
         found = _RAW_LINE.match(line)
         if found and _is_kernels(found[1]):

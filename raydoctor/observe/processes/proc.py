@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -107,6 +108,25 @@ def place() -> str:
         with suppress(OSError):
             words.append(os.readlink(f"/proc/self/ns/{kind}").rpartition("[")[2].rstrip("]"))
     return "x".join(words)
+
+
+def kernel_clock() -> float:
+    """The monotonic clock of the kernel's own log, without the offset of our time namespace."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC) - _clock_offset("self")
+
+
+def monotonic_of(pid: int) -> float:
+    """The monotonic clock of a process, which a time namespace may offset against ours."""
+    return kernel_clock() + _clock_offset(str(pid))
+
+
+def _clock_offset(pid: str) -> float:
+    with suppress(OSError), open(f"/proc/{pid}/timens_offsets", encoding="ascii") as stream:
+        for line in stream:  # `monotonic  86400  0`: seconds and nanoseconds
+            if line.startswith("monotonic "):
+                _, seconds, nanoseconds = line.split()
+                return int(seconds) + int(nanoseconds) / 1e9
+    return 0.0  # Linux before 5.6, or another system
 
 
 def by_parent(processes: Mapping[int, Process]) -> dict[int, list[int]]:

@@ -58,13 +58,13 @@ def samples(
 
     It ends after `seconds` plus the pauses between samples; what would take longer is left out.
     """
-    at = time.time()
-    deadline = time.monotonic() + options.pauses + seconds
+    at, began = time.time(), time.monotonic()
+    deadline = began + options.pauses + seconds
     subjects = [SampledSubject(each) for each in processes if identify(each) is not None]
     last = options.samples - 1
     for number in range(options.samples):
         if number:
-            time.sleep(max(0.0, at + number * options.interval - time.time()))
+            time.sleep(max(0.0, began + number * options.interval - time.monotonic()))
         left = deadline - _FOR_CLUES * seconds - time.monotonic()
         if number and left <= 0:
             break
