@@ -17,7 +17,9 @@ from raydoctor.capture.temporary import done_if_ended
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import plural
 from raydoctor.observe.collector import child
+from raydoctor.read.kubernetes.documents import Document, documents
 
 _MOST_OBJECTS = 256 << 20
 """Bytes of the objects of one kind."""
@@ -40,7 +42,7 @@ def is_name(text: object) -> bool:
 
 
 class Listed(NamedTuple):
-    """The objects of one kind, or why there are none."""
+    """The objects of one kind, and why there are none or not all."""
 
     items: list[dict[str, Any]]
     problem: str = ""
@@ -78,16 +80,21 @@ class Kubectl:
         """The objects of a kind; `share` of the time that is left may be used."""
         out = io.BytesIO()
         done = self.stream(("get", kind, *words, "-o", "json"), out, _MOST_OBJECTS, share)
-        if problem := problem_of(done):
+        problem = problem_of(done)
+        if problem and not done.size:
             return Listed([], problem, any(text in done.errors for text in _NO_KIND))
         try:
             data = json.loads(out.getvalue())
         except (ValueError, RecursionError):
-            return Listed([], "kubectl printed damaged JSON")
+            part = _as_far_as_possible(out)
+            problem = problem or "kubectl printed damaged JSON"
+            if part:
+                problem += f"; only {plural(len(part), 'object')} could be read"
+            return Listed(part, problem)
         items = data.get("items") if isinstance(data, dict) else None
         if isinstance(data, dict) and items is None:
             items = [data]
-        return Listed([each for each in items or () if isinstance(each, dict)])
+        return Listed([each for each in items or () if isinstance(each, dict)], problem)
 
     def save(
         self, file: Path, words: Sequence[str], most: int, share: float = 1.0
@@ -103,6 +110,13 @@ class Kubectl:
     ) -> child.Streamed:
         """Copy the output of a command as it arrives, in a share of the time that is left."""
         return child.stream((self.program, *self.options, *words), self.left * share, out, most)
+
+
+def _as_far_as_possible(out: io.BytesIO) -> list[dict[str, Any]]:
+    """The complete objects of a list that is cut off."""
+    out.seek(0)
+    text = io.TextIOWrapper(out, "utf-8", "replace")
+    return [each.data for each in documents(text) if isinstance(each, Document)]
 
 
 def problem_of(done: child.Streamed, allowed: Sequence[int] = (0,)) -> str:

@@ -285,18 +285,20 @@ class _Steps:
         if not names:
             return []
         found = self._kubectl.get("nodes", *names)
+        if found.items:
+            _write(self._into, "nodes", found.items)
         if found.problem:
             return [Gap("nodes", found.problem, advice(found.problem), optional=True)]
-        _write(self._into, "nodes", found.items)
         return []
 
     def _submitter(self) -> list[Gap]:
         """The pods of the Kubernetes Job that submits a RayJob and prints its driver's output."""
         found = self._kubectl.get("pods", "-l", f"job-name={self._chosen.job}")
-        if found.problem:
-            return [Gap("the submitter of the RayJob", found.problem, advice(found.problem))]
-        _write(self._into, "submitters", found.items)
         gaps: list[Gap] = []
+        if found.problem:
+            gaps.append(Gap("the submitter of the RayJob", found.problem, advice(found.problem)))
+        if found.items or not gaps:
+            _write(self._into, "submitters", found.items)
         for pod in pods_of(found.items)[0][:_AT_ONCE]:
             gaps += self._saved(pod, ("driver.log",))
         return gaps
