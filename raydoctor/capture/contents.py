@@ -50,22 +50,22 @@ ABOVE = (
 No line matches two of them: a pattern that repeats them would try all combinations.
 """
 _JSON = pattern(
-    rf'(?:\s|{ABOVE})*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL
+    rf'\A(?:\s|{ABOVE})*[{{\[](?=.*"apiVersion"\s*:).*"kind"\s*:\s*"(?:List|{_KINDS})"', re.DOTALL
 )
 _YAML = pattern(
-    rf"(?:\s|{ABOVE}|#(?! ?kubectl )[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+[ \t\r]*\n"
+    rf"\A(?:\s|{ABOVE}|#(?! ?kubectl )[^\n]*\n|---[^\n]*\n)*(?:items:\s*\n)?(?:- )?apiVersion: \S+[ \t\r]*\n"
     rf"(?:.*\n)?? *-? *kind: ['\"]?(?:List|{_KINDS})\b"
     r"(?=.*^[ -]*(?:uid|creationTimestamp|status|involvedObject):)",
     re.DOTALL | re.MULTILINE,
 )
 """A manifest that was never applied has none of these fields: it is not evidence."""
 _DESCRIBED = pattern(
-    rf"(?:\s|{ABOVE})*Name:\s{{2,}}\S[^\n]*\n"
+    rf"\A(?:\s|{ABOVE})*Name:\s{{2,}}\S[^\n]*\n"
     r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",
     re.DOTALL | re.MULTILINE,
 )
 _TABLE = pattern(
-    rf"(?:\s|{ABOVE})*(?:NAMESPACE\s+)?"
+    rf"\A(?:\s|{ABOVE})*(?:NAMESPACE\s+)?"
     r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
 _HAPPENED = pattern(

@@ -88,7 +88,6 @@ def test_no_line_is_slow_for_a_signal() -> None:
 
 
 NOT_HOSTILE = {
-    "capture.contents._YAML": "tried at the beginning of a file only",
     "capture.console.shape._SRUN": "tried at the beginning of a line only",
     "model.target_names._PID": "tried on a whole name that the user typed",
     "observe/stacks/locks.py:175": "tried at the beginning of a line of the kernel",
