@@ -72,14 +72,14 @@ def pod_unhealthy(case: Case) -> Iterator[Finding]:
     for (namespace, name), events in evidence.grouped(
         failing, lambda e: (e["namespace"], e["name"])
     ).items():
-        told = [
+        records = [
             event
             for event in case.of("kube.event")
             if (event["namespace"], event["name"]) == (namespace, name)
             and (event["reason"] in _FAILED or _is_kill(event))
         ]
-        if any(_is_kill(event) for event in told) or _total(told) >= _FEW:
-            yield _finding(pods, events[-1], told)
+        if any(_is_kill(event) for event in records) or _total(records) >= _FEW:
+            yield _finding(pods, events[-1], records)
 
 
 def _is_kill(event: Event) -> bool:
@@ -100,10 +100,12 @@ def _finding(pods: Pods, pod: Event, events: list[Event]) -> Finding:
     is_serve = said == "success"
     times = _total(failed)
     counted = f" ({times} times)" if times > 1 else ""
-    killed = ", and Kubernetes restarts its container" if any(map(_is_kill, events)) else ""
+    is_killed = any(map(_is_kill, events))
+    fails = "failed" if is_killed else "fails"
+    killed = ", and Kubernetes restarted its container" if is_killed else ""
     name = f"{pod['namespace']}/{pod['pod']}"
     return Finding(
-        f"{kubernetes.capital(kubernetes.named([pod]))} fails its {kind} probe{counted}{killed}{_why(said)}",
+        f"{kubernetes.capital(kubernetes.named([pod]))} {fails} its {kind} probe{counted}{killed}{_why(said)}",
         (
             *(Link(event, "the probe failed") for event in failed[-1:]),
             *(Link(event, "the kubelet ends the container") for event in events if _is_kill(event)),
@@ -112,7 +114,11 @@ def _finding(pods: Pods, pod: Event, events: list[Event]) -> Finding:
         caused_by=(*pods.entities(pod), hosts.entity("head"), Entity("gcs", "gcs")),
         subjects=kubernetes.subjects([pod]),
         count=times,
-        severity="info" if is_serve and not killed else None if kind == "liveness" else "warning",
+        severity="info"
+        if is_serve and not is_killed
+        else None
+        if kind == "liveness"
+        else "warning",
         remedies=tuple(_remedies(pod, is_serve)),
         covers=tuple(events),
     )
@@ -186,7 +192,7 @@ EXAMPLES: tuple[Example, ...] = (
                 kubernetes.event("Killing", "Container ray-worker failed liveness probe, will be restarted", "train-gpu-worker-x1", type="Normal"),
             )
         },
-        says=("fails its liveness probe (9 times), and Kubernetes restarts its container: command timed out", "-c ray-worker"),
+        says=("failed its liveness probe (9 times), and Kubernetes restarted its container: command timed out", "-c ray-worker"),
     ),
     Example(
         "a worker that is not ready",

@@ -74,7 +74,7 @@ ATTACKS = {
         "live.test_private::test_a_planted_registry_ends_no_process",
         "live.test_process_seam::test_other_users",
         "live.test_cancel_others::test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task",
-        "live.test_cancel_others::test_a_worker_without_an_id_is_nobodys",
+        "live.test_cancel_others::test_a_worker_without_an_id_has_no_owner",
         "live.test_cancel_others::test_a_poll_ends_no_other_clusters_worker",
         "live.test_trust::test_a_defunct_raylet_does_not_get_the_session_of_another_users_worker",
         "live.test_attach::test_another_users_folder_is_not_used",

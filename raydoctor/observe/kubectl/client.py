@@ -23,6 +23,8 @@ from raydoctor.read.kubernetes.documents import Document, documents
 
 _MOST_OBJECTS = 256 << 20
 """Bytes of the objects of one kind."""
+GRACE = 2.0
+"""Seconds for a thread to notice that its process was ended."""
 LONGER = "Give it more time with --timeout."
 FORBIDDEN = "forbidden"
 """First word of the problem of a call that the user's rights do not permit."""
@@ -66,6 +68,11 @@ class Kubectl:
     def left(self) -> float:
         """Seconds that are left."""
         return max(0.1, self.began + self.timeout - time.monotonic())
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a thread that has not come back is given up."""
+        return max(0.0, self.began + self.timeout + GRACE - time.monotonic())
 
     def line(self, namespace: str, words: str, **values: str) -> str:
         """A line to paste that runs kubectl with the same options; `words` is a template."""

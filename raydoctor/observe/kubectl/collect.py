@@ -34,6 +34,7 @@ from raydoctor.observe.kubectl.choice import (
 )
 from raydoctor.observe.kubectl.client import (
     FORBIDDEN,
+    GRACE,
     LONGER,
     Kubectl,
     Listed,
@@ -54,8 +55,6 @@ _LISTING = 0.4
 """Share of the time in which objects are listed; the rest is for logs."""
 _COLLECTING = 0.7
 """Share of the rest for `raydoctor collect` in the head; with what is left, its logs are copied."""
-_GRACE = 2.0
-"""Seconds for a thread to notice that its process was ended."""
 _INCOMPLETE = 3
 """Exit code of `raydoctor collect` that wrote an archive with gaps."""
 _OPTIONAL = frozenset({"rayclusters", "rayservices"})
@@ -82,7 +81,7 @@ def find(kubectl: Kubectl, name: str | None) -> tuple[Chosen, list[Gap]]:
     }
     silent = Listed([], "kubectl did not answer in time")
     listed = dict.fromkeys(KINDS, silent)
-    for kind, result in parallel(calls, kubectl.left * _LISTING + _GRACE):
+    for kind, result in parallel(calls, kubectl.left * _LISTING + GRACE):
         listed[kind] = Listed([], str(result)) if isinstance(result, Exception) else result
     chosen = choose(listed, name)
     gaps = [
@@ -188,7 +187,7 @@ class _Steps:
     ) -> list[Gap]:
         """The gaps of all calls in their order: the same cluster yields the same report."""
         done: dict[str, list[Gap]] = {}
-        for name, result in parallel(calls, self._kubectl.left + _GRACE, _AT_ONCE):
+        for name, result in parallel(calls, self._kubectl.patience, _AT_ONCE):
             if isinstance(result, Exception):
                 result = [Gap(name, f"could not be read: {result}")]  # noqa: PLW2901
             done[name] = result
