@@ -214,6 +214,12 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
         notes = [_choice(cluster, [c for c in found if c is not cluster], wanted)]
     if cluster.owner is not None and cluster.owner not in owners.trusted():
         notes.insert(0, f"this cluster belongs to user {owners.user(cluster.owner)}")
+    if discover.has_other_pids(cluster):
+        notes.insert(
+            0,
+            "this cluster runs in a container: the pids of its workers are not those of this machine. "
+            "To act on a process, run raydoctor in the container",
+        )
     if not is_typed:
         cluster = replace(cluster, typed=())
     return replace(cluster, token=token.find(cluster)), notes

@@ -15,8 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from raydoctor.act.attach import target
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
 from raydoctor.model.values import Diagnosis
@@ -25,7 +27,7 @@ from raydoctor.observe.collector.cluster import Cluster, Daemon
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.processes import daemons, discover, proc, processes
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE, Program
+from tests.helpers.waiting import PATIENCE, Program, until
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -367,3 +369,32 @@ def test_a_live_report_names_a_newer_session_that_has_ended(
     assert live._newer_session(replace(running, session_dir=str(new))) == []
     monkeypatch.setattr(discover, "everything", lambda: [Cluster(session_dir=str(new))])
     assert live._newer_session(running) == []
+
+
+@linux
+def test_the_pids_of_a_container_are_not_those_of_this_machine() -> None:
+    """A worker whose recorded pid is that of some process here is not that process."""
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.geteuid() or subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
+        pytest.skip("needs a pid namespace of its own")
+    with subprocess.Popen([*inside, "sleep", "87"]) as outside:
+        try:
+            until(lambda: psutil.Process(outside.pid).children())
+            (contained,) = psutil.Process(outside.pid).children()
+            raylets = {
+                node: Daemon("raylet", pid, 0.0, "S", "/s", node)
+                for node, pid in (("near", os.getpid()), ("contained", contained.pid))
+            }
+            cluster = Cluster("/s", node_ids=tuple(raylets), daemons=tuple(raylets.values()))
+            assert not discover.has_other_pids(cluster)
+            is_same = {
+                node: target.is_here(
+                    cluster, target.FoundProcess("worker", "", "", "", os.getpid(), node=node)
+                )
+                for node in raylets
+            }
+            assert is_same == {"near": True, "contained": False}
+            alone = replace(cluster, daemons=(raylets["contained"],))
+            assert discover.has_other_pids(alone)
+        finally:
+            outside.kill()

@@ -20,7 +20,7 @@ from raydoctor.model.target_names import is_prefix, short_names
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.run import usual_timeout
 from raydoctor.observe.gcs import gcs
-from raydoctor.observe.processes import proc
+from raydoctor.observe.processes import discover, proc
 from raydoctor.observe.processes.redact import command_line, name_of_task
 
 Row = dict[str, Any]
@@ -115,9 +115,14 @@ def is_here(cluster: Cluster | None, found: FoundProcess) -> bool:
     if proc.read(found.pid) is None:
         return False
     # A worker has its log open, whose name contains its id; files of other users are not visible.
-    return found.node in cluster.node_ids or any(
+    return _has_our_pids(cluster, found.node) or any(
         found.worker in path for path in proc.logs(found.pid) if found.worker
     )
+
+
+def _has_our_pids(cluster: Cluster, node: str) -> bool:
+    """Whether a node runs on this machine and outside of a container, where pids mean other processes."""
+    return node in cluster.node_ids and not discover.has_other_pids(cluster, node)
 
 
 # ------------------------------------------------------------------ by pid
@@ -141,7 +146,7 @@ def _process(cluster: Cluster | None, pid: int, timeout: float) -> FoundProcess:
     for row in rows:
         if row.get("is_alive") and row.get("pid") == pid:
             worker = _of_worker(row, None)
-            if row.get("node_id") in cluster.node_ids:
+            if _has_our_pids(cluster, worker.node):
                 return replace(worker, name=name)
     return found
 

@@ -47,6 +47,12 @@ def is_usable(cluster: Cluster) -> bool:
     return os.geteuid() == 0 or cluster.owner in owners.trusted()
 
 
+def has_other_pids(cluster: Cluster, node: str = "") -> bool:
+    """Whether its daemons, or those of a node, run in a container: recorded pids are not this machine's."""
+    pids = [each.pid for each in cluster.daemons if node in ("", each.node_id)]
+    return bool(pids) and all(map(proc.has_other_pids, pids))
+
+
 def choose(
     found: Sequence[Cluster], address: str | None = None, session: str | None = None
 ) -> Cluster | None:

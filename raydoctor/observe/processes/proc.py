@@ -243,6 +243,13 @@ def same_pids(pid: int) -> bool:
         return False
 
 
+def has_other_pids(pid: int) -> bool:
+    """Whether it is known to be in another pid namespace, as in a container."""
+    with suppress(OSError):
+        return LINUX and os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid")
+    return False
+
+
 def owner(pid: int) -> int | None:
     """The user id that it runs as."""
     if not LINUX:
