@@ -71,7 +71,7 @@ def test_a_path_alone_is_diagnosed(capsys: pytest.CaptureFixture[str], logs: Pat
     code, out, _ = say(capsys, logs)
     assert code == 1
     assert "worker-vanished" in out
-    assert say(capsys, "diagnose", logs)[1].split("Input: ")[0] == out.split("Input: ")[0]
+    assert say(capsys, "diagnose", logs)[1].split("\nInput:")[0] == out.split("\nInput:")[0]
 
 
 def test_options_alone_are_a_diagnosis(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
