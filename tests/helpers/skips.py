@@ -31,6 +31,7 @@ EXPECTED = (
     Skip("the memory controller is not handed on", "containers without a delegated controller"),
     Skip("no right to mount", "containers without CAP_SYS_ADMIN"),
     Skip("needs a pid namespace of its own", "containers without CAP_SYS_ADMIN"),
+    Skip("needs a time namespace of its own", "containers without CAP_SYS_ADMIN"),
     Skip("other leftovers run on this machine", "containers without CAP_SYS_ADMIN"),
     Skip("needs namespaces and cgroups of its own", "containers with read-only cgroups"),
     Skip("Linux only", "machines with macOS"),
