@@ -41,6 +41,7 @@ from raydoctor.model.text import plural, size
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.hosts import kubernetes
 from raydoctor.rules.shared.oom.kills import OFFERED
+from raydoctor.rules.shared.oom.remedies import ADVISED
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _MORE = 1.5
@@ -161,7 +162,8 @@ def _remedies(end: Event, limit: float | None, planned: float) -> Iterator[Remed
         "Let Ray's memory monitor act earlier than the kernel",
         (
             paste.python(
-                'env: [{{name: RAY_memory_usage_threshold, value: "0.85"}}]   # {place}, container {container}. The default is 0.95',
+                'env: [{{name: RAY_memory_usage_threshold, value: "{advised}"}}]   # {place}, container {container}. The default is 0.95',
+                advised=ADVISED,
                 place=kubernetes.place(end),
                 container=end["container"] or "ray",
             ),

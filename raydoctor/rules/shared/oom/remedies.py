@@ -18,10 +18,16 @@ from raydoctor.model.values import Remedy
 from raydoctor.rules.shared.oom.kills import MemoryUser, OomReport
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_DEFAULT, ADVISED = 0.95, 0.85
+"""Ray's default threshold, and the one that leaves its monitor time to act before the kernel does."""
 MONITOR_FIRST = Remedy(
     "Let Ray's memory monitor act before the kernel does",
     (
-        "export RAY_memory_usage_threshold=0.85   # on every node, before ray start, or before your program if it starts Ray (default: 0.95)",
+        paste.shell(
+            "export RAY_memory_usage_threshold={advised}   # on every node, before ray start, or before your program if it starts Ray (default: {default})",
+            advised=ADVISED,
+            default=_DEFAULT,
+        ),
     ),
     risk="disruptive",
     doc=DOC,
@@ -31,8 +37,6 @@ _UNSET = (
 )
 _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
-_DEFAULT, _ADVISED = 0.95, 0.85
-"""Ray's default threshold, and the one that `MONITOR_FIRST` advises."""
 _GROWTH = 2
 """A killed worker was still growing, so its measured size is a lower bound: twice as much is left for each."""
 
@@ -283,7 +287,7 @@ def _threshold(worst: OomReport) -> tuple[Remedy, ...]:
 def _default_threshold(worst: OomReport) -> tuple[Remedy, ...]:
     """Ray's default threshold, where one somewhat below it was set, perhaps for a test."""
     gained = _DEFAULT * worst.limit_gb - worst.threshold_gb
-    is_lowered = worst.threshold_gb < (_ADVISED - 0.005) * worst.limit_gb
+    is_lowered = worst.threshold_gb < (ADVISED - 0.005) * worst.limit_gb
     if not is_lowered or _threshold(worst):
         return ()
     percent = 100 * worst.threshold_gb / worst.limit_gb
