@@ -48,8 +48,8 @@ Examples:
 
 \b
 Exit code:
-  0  the task has ended
-  1  the task is still running
+  0  the task has ended, and what it started
+  1  the task or something that it started is still running
   2  could not run, or the name matches no task or more than one
   3  unknown: the cluster stopped answering
 """
@@ -200,4 +200,4 @@ def _run(backend: CancelBackend, target: CancelTarget, as_json: bool) -> int:
         options.print_page(render.render(made, terminal.width_of(sys.stdout)))
     if made.silence:
         return UNKNOWN
-    return 0 if made.ended else NOT_ENDED
+    return 0 if made.ended and not (made.processes or made.tasks) else NOT_ENDED

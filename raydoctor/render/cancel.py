@@ -77,6 +77,16 @@ def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
 
 
 def _verdict(made: Cancellation) -> tuple[str, str]:
+    left = [
+        text.plural(len(each), *words)
+        for each, words in (
+            (made.processes, ("process", "processes")),
+            (made.tasks, ("task",)),
+        )
+        if each
+    ]
+    if made.ended and left:
+        return (f"Ended, but what it started is still running: {text.joined(left)}.", "error")
     if made.ended:
         return ("Ended.", "ok")
     if made.silence:
@@ -141,6 +151,7 @@ def to_json(made: Cancellation) -> str:
             "target": _target(made.target),
             "steps": [step._asdict() for step in made.steps],
             "ended": made.ended,
+            "complete": made.ended and not (made.silence or made.processes or made.tasks),
             "ended_by": made.by or None,
             "accepted": made.was_accepted,
             "leftovers": [*_processes(made, gone=False), *map(_target, made.children)],

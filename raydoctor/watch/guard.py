@@ -261,7 +261,7 @@ def _outcome(made: CancelResult) -> WatchEvent:
         )
         left = f"; {_text.plural(made.survivors, 'subprocess', 'subprocesses')} still running"
         text = f"{what} {how}{left if made.survivors else ''}"
-        return event("task-ended", "ok", text, **details)
+        return event("task-ended", "warning" if made.survivors else "ok", text, **details)
     return event(
         "task-not-ended", "error", f"{what} was not ended: {made.why}", **details, why=made.why
     )
@@ -310,7 +310,7 @@ def _of(
         why = f"it is unknown whether it has ended: the cluster stopped answering ({made.silence})"
     elif not made.ended:
         why = f"{why or 'no step had an effect'}{_more(running, limits)}"
-    left = sum(each.outcome != "gone" for each in made.survivors)
+    left = len(made.processes)
     steps = tuple(each._asdict() for each in made.steps)
     return CancelResult(running, made.ended, made.by, round(seconds, 2), why, steps, left)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import psutil
 import pytest
@@ -24,6 +24,7 @@ from raydoctor.act.cancel import target as targets
 from raydoctor.act.cancel.owner import AskError, Owners, Row
 from raydoctor.act.workers import running as poll
 from raydoctor.act.workers import worker as _worker
+from raydoctor.cli import cancel as cancel_command
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes import proc
@@ -170,7 +171,7 @@ def test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task(
 ) -> None:
     bystander = parent("notes.txt")
     kind = "method" if with_actor else "task"
-    assert processes.started_by(target(bystander.pid, kind=kind), with_actor) == []
+    assert not processes.started_by(target(bystander.pid, kind=kind), with_actor)
 
 
 def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
@@ -191,7 +192,7 @@ def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
 def test_a_worker_without_an_id_has_no_owner(parent: Callable[..., psutil.Process]) -> None:
     """Every path contains the empty string."""
     bystander = parent("notes.txt")
-    assert isinstance(steps.worker_here(target(bystander.pid, worker="")), str)
+    assert isinstance(processes.worker_here(target(bystander.pid, worker="")), str)
 
 
 def test_a_poll_ends_no_other_clusters_worker(parent: Callable[..., psutil.Process]) -> None:
@@ -326,6 +327,173 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
     made = guard.end_task(Cluster(), overdue, guard.GuardLimits(10.0, "force"))
     assert made.ended
     assert bool(ran) == is_cancelled
+
+
+# ------------------------------------------------------------------ what earlier tasks of its worker left
+
+STARTS = (
+    "import subprocess, sys\n"
+    "log = open(sys.argv[1], 'a')\n"
+    "for line in sys.stdin:\n"
+    "    words = ['sh', '-c', 'sleep 86153 & echo $!; read again; sleep 86154 & echo $!; read end']\n"
+    "    child = subprocess.Popen(words, start_new_session=True, stdin=subprocess.PIPE, text=True,"
+    " stdout=subprocess.PIPE)\n"
+    "    print(child.pid, child.stdout.readline(), end='', flush=True)\n"
+    "    if sys.stdin.readline() == 'again\\n':\n"
+    "        child.stdin.write('\\n'); child.stdin.flush()\n"
+    "        print(child.stdout.readline(), end='', flush=True)\n"
+)
+
+
+class WorkerOfTwo(NamedTuple):
+    """A worker with a server that an earlier task left, and the processes of the task that runs now."""
+
+    pid: int
+    launched_at: float
+    started_at: float
+    """Of the task that runs now."""
+    earlier: list[int]
+    """The server, its first child, and a child that it forked after the task had started."""
+    own: list[int]
+
+
+@pytest.fixture
+def worker_of_two(tmp_path: Any) -> Iterator[WorkerOfTwo]:
+    launched = time.time()
+    log = str(tmp_path / f"worker-{WORKER}-{JOB}-812.out")
+    words = [sys.executable, "-c", STARTS, log]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as worker:
+
+        def ask(line: str) -> list[int]:
+            assert worker.stdin
+            assert worker.stdout
+            worker.stdin.write(line)
+            return [int(each) for each in worker.stdout.readline().split()]
+
+        earlier = ask("start\n")
+        time.sleep(0.1)  # the clock of process starts has ticks of 0.01 s
+        started = time.time()
+        earlier += ask("again\n")
+        own = ask("start\n")
+        try:
+            yield WorkerOfTwo(worker.pid, launched, started, earlier, own)
+        finally:
+            worker.kill()
+            for pid in (*earlier, *own):
+                with suppress(psutil.NoSuchProcess):
+                    psutil.Process(pid).kill()
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and running(psutil.Process(pid))
+
+
+@pytest.mark.parametrize(
+    ("step", "is_before", "ended", "listed"),
+    [
+        (0.0, False, "own", ""),
+        (3600.0, False, "own", "earlier"),
+        (1.0, False, "own", "earlier"),
+        (3600.0, True, "", "own"),
+        (-3600.0, False, "", "own"),
+        (-3600.0, True, "own", "earlier"),
+    ],
+)
+def test_a_set_clock_gives_no_process_of_an_earlier_task_to_this_one(
+    worker_of_two: WorkerOfTwo, step: float, is_before: bool, ended: str, listed: str
+) -> None:
+    """`is_before`: the clock was set before the task started, not afterwards."""
+    pid, launched, started, *_ = worker_of_two
+    now = target(
+        pid, launched_at=launched - step, started_at=started if is_before else started - step
+    )
+    found = processes.started_by(now)
+    assert {each.pid for each in found.own} == set(getattr(worker_of_two, ended, []))
+    assert {each.pid for each in found.unplaced} == set(getattr(worker_of_two, listed, []))
+    assert all("the clock was set" in why for why in found.unplaced.values())
+
+
+@pytest.mark.parametrize("unknown", ["launched_at", "started_at"])
+def test_without_a_time_no_process_is_given_to_a_task(
+    worker_of_two: WorkerOfTwo, unknown: str
+) -> None:
+    pid, launched, started, earlier, own = worker_of_two
+    times = {"launched_at": launched, "started_at": started, unknown: None}
+    found = processes.started_by(target(pid, **times))
+    assert found.own == set()
+    assert {each.pid for each in found.unplaced} == {*earlier, *own}
+
+
+def cancelled_by_its_owner(worker: WorkerOfTwo, step: float) -> ladder.Cancellation:
+    """The clock was set after the task had started."""
+    sent: list[object] = []
+    asked = owners(
+        roles=lambda *a, **k: [] if sent else [RUNS],
+        cancel=lambda *a: sent.append(a) or [],
+        attempts=[],
+    )
+    times = {"launched_at": worker.launched_at - step, "started_at": worker.started_at - step}
+    return ladder.run(backend(asked), target(worker.pid, **times))
+
+
+def test_a_process_that_may_be_an_earlier_task_s_is_listed_and_not_ended(
+    worker_of_two: WorkerOfTwo,
+) -> None:
+    made = cancelled_by_its_owner(worker_of_two, 3600.0)
+    assert made.ended
+    assert all(map(alive, worker_of_two.earlier))
+    assert not any(map(alive, worker_of_two.own))
+    assert {each.identity.pid for each in made.processes} == set(worker_of_two.earlier)
+    document = json.loads(render.to_json(made))
+    assert faults(document) == []
+    assert (document["ended"], document["complete"]) == (True, False)
+    page = plain(render.render(made))
+    assert "Ended, but what it started is still running: 3 processes." in page
+    assert "the clock was set since its worker started" in page
+    assert f"-p {','.join(map(str, sorted(worker_of_two.earlier)))}" in page
+
+
+def test_a_kill_of_the_worker_spares_what_an_earlier_task_left(worker_of_two: WorkerOfTwo) -> None:
+    pid, launched, started, earlier, own = worker_of_two
+    now = target(pid, launched_at=launched, started_at=started)
+    assert steps._kill(backend(owners(roles=[RUNS])), now) == ""
+    assert not running(psutil.Process(pid))
+    assert not any(map(alive, own))
+    assert all(map(alive, earlier[1:]))  # the first one ends with its input
+
+
+REFUSED = processes.Survivor(processes.Identity(12, 1.0), "pg_ctl", "refused", "of another user")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"survivors": [REFUSED]}, 1),
+        ({"survivors": [REFUSED._replace(outcome="running")]}, 1),
+        ({"survivors": [REFUSED._replace(outcome="gone")]}, 0),
+        ({"children": [target(12)]}, 1),
+        ({"children": [target(12)], "is_recursive": False}, 0),
+        ({"children": [target(12)], "steps": []}, 0),  # it had ended before: nothing was done
+        ({"survivors": [REFUSED], "silence": "GCS"}, 3),
+    ],
+)
+def test_a_cancel_that_leaves_something_running_does_not_exit_with_0(
+    changes: dict[str, Any], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    made = ladder.Cancellation(
+        target(12), [ladder.Taken("cancel", "ended", 0.1, "", TASK)], ended=True
+    )
+    made = dataclasses.replace(made, **changes)
+    monkeypatch.setattr(elsewhere, "run_where_it_runs", lambda *a: made)
+    monkeypatch.setattr(targets, "settled", lambda *a: {})
+    for as_json in (False, True):
+        assert cancel_command._run(backend(owners()), target(12), as_json) == code
+    page, _, document = capsys.readouterr().out.partition("{")
+    assert ("Ended." in page) == (code == 0)
+    assert json.loads("{" + document)["complete"] == (code == 0)
 
 
 # ------------------------------------------------------------------ no answer is no end

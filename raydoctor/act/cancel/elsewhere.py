@@ -11,8 +11,8 @@ from dataclasses import asdict
 
 from raydoctor.act.cancel import ladder
 from raydoctor.act.cancel.owner import Row, connected
-from raydoctor.act.cancel.processes import Survivor
-from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, worker_here
+from raydoctor.act.cancel.processes import Survivor, worker_here
+from raydoctor.act.cancel.steps import CancelBackend, CancelOptions
 from raydoctor.act.cancel.target import CancelTarget, by_id
 from raydoctor.act.signals.process import Identity
 from raydoctor.observe import live
@@ -62,7 +62,8 @@ def respond(asked: Row) -> Row:
 
 def unpacked(reply: Row) -> ladder.Cancellation:
     """A `Cancellation` from the JSON of `respond`."""
-    plain = {key: reply[key] for key in ("ended", "was_accepted", "last", "problem", "silence")}
+    keys = ("ended", "was_accepted", "last", "is_recursive", "problem", "silence")
+    plain = {key: reply[key] for key in keys}
     return ladder.Cancellation(
         target=CancelTarget(**reply["target"]),
         steps=[ladder.Taken(*each) for each in reply["steps"]],

@@ -9,7 +9,13 @@ from typing import Literal, NamedTuple
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel.owner import AskError, Owners, Row
-from raydoctor.act.cancel.processes import Survivor, alive, end_survivors, left_alone, started_by
+from raydoctor.act.cancel.processes import (
+    Started,
+    Survivor,
+    end_survivors,
+    left_alone,
+    started_by,
+)
 from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, Step, plan
 from raydoctor.act.cancel.target import (
     CancelTarget,
@@ -19,7 +25,6 @@ from raydoctor.act.cancel.target import (
     refreshed,
     with_start,
 )
-from raydoctor.act.signals.process import Identity
 from raydoctor.observe.collector.cluster import Cluster
 
 Effect = Literal["ended", "no-effect", "retried", "skipped", "unknown"]
@@ -61,6 +66,8 @@ class Cancellation:
     """Submitted tasks that still run or wait."""
     last: Row = field(default_factory=dict)
     """Its last attempt as the GCS records it afterwards; empty unless the caller sets it."""
+    is_recursive: bool = True
+    """Whether the tasks that it submitted were to end with it."""
     problem: str = ""
     """Why some permitted steps could not be tried."""
     unknown: list[CancelTarget] = field(default_factory=list)
@@ -73,6 +80,16 @@ class Cancellation:
         """The step that ended it; empty if none did."""
         own = (each for each in self.steps if each.task == self.target.task)
         return next((each.step for each in own if each.outcome == "ended"), "")
+
+    @property
+    def processes(self) -> list[Survivor]:
+        """Processes that outlived it and still run."""
+        return [each for each in self.survivors if each.outcome != "gone"]
+
+    @property
+    def tasks(self) -> list[CancelTarget]:
+        """Tasks that were to end with it and still run or wait."""
+        return self.children if self.is_recursive and self.steps else []
 
 
 ReportProgress = Callable[[str], None]
@@ -91,8 +108,8 @@ def run(
     report_progress: ReportProgress = lambda doing: None,
 ) -> Cancellation:
     """Cancel it and verify the result."""
-    made = Cancellation(target)
-    started: set[Identity] = set()
+    made = Cancellation(target, is_recursive=backend.options.recursive)
+    started = Started()
     try:
         # It may have ended before the user confirmed: its worker may run another task by now.
         target = _with_start(backend, refreshed(backend.owners, target))
@@ -134,7 +151,7 @@ def _climb(
     backend: CancelBackend,
     target: CancelTarget,
     taken: list[Taken],
-    started: set[Identity],
+    started: Started,
     report_progress: ReportProgress,
 ) -> bool:
     """Take step after step, and add the task's processes to `started`. Returns whether the task has ended."""
@@ -144,7 +161,7 @@ def _climb(
         while step := _next(backend, target, done | futile):
             done.add(step.name)
             report_progress(f"{step.name} {target.name}")
-            started.update(_started(backend, step, target))
+            started.add(_started(backend, step, target))
             outcome = _take(backend, step, target, taken)
             if outcome == "ended":
                 return True
@@ -158,13 +175,13 @@ def _climb(
     return has_ended(backend.owners, target)
 
 
-def _started(backend: CancelBackend, step: Step, target: CancelTarget) -> list[Identity]:
+def _started(backend: CancelBackend, step: Step, target: CancelTarget) -> Started:
     """The processes that it has started so far."""
     if step.name == "kill-actor":
         return started_by(target, with_actor=True)
     found = started_by(target)
     # Checked afterwards: while its worker still runs it, no other task has started processes there.
-    return found if found and may_run(backend.owners, target) else []
+    return found if found and may_run(backend.owners, target) else Started()
 
 
 def _now(backend: CancelBackend, target: CancelTarget) -> CancelTarget:
@@ -222,7 +239,7 @@ def _cancel_children(
         left = [each for each in children(backend.owners, waiting.pop()) if each.task not in known]
         known.update(each.task for each in left)
         while left:
-            started: set[Identity] = set()
+            started = Started()
             try:
                 if not has_ended(backend.owners, left[0]):
                     waiting.append(left[0])
@@ -238,11 +255,11 @@ def _cancel_child(
     backend: CancelBackend,
     child: CancelTarget,
     made: Cancellation,
-    started: set[Identity],
+    started: Started,
     report_progress: ReportProgress,
 ) -> None:
     if _climb(backend, _with_start(backend, child), made.steps, started, report_progress):
         backend.ended.add(child.task)
-        made.survivors += end_survivors(alive(started), backend.audit, backend.options.all_users)
+        made.survivors += end_survivors(started, backend.audit, backend.options.all_users)
     else:
         made.children.append(child)

@@ -41,6 +41,11 @@ def _ended(made: Cancellation) -> Iterator[str]:
         yield lives
     elif by in ("force", "kill"):
         yield "Its worker has ended; Ray starts a new one when it needs one."
+    if running := [each.identity.pid for each in made.processes if each.outcome == "running"]:
+        yield (
+            "Check what they are before you end them: "
+            f"ps -o pid,user,lstart,args -p {','.join(map(str, running))}"
+        )
 
 
 def _unknown(made: Cancellation) -> Iterator[str]:

@@ -23,11 +23,10 @@ from typing import NamedTuple
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel import interrupt, job
 from raydoctor.act.cancel.owner import AskError, Owners
+from raydoctor.act.cancel.processes import started_by, worker_here
 from raydoctor.act.cancel.target import CancelTarget, may_run
-from raydoctor.act.signals.process import GRACE, Identity, end, identity_of
-from raydoctor.act.workers.worker import tree
+from raydoctor.act.signals.process import GRACE, end, identity_of
 from raydoctor.observe.collector.cluster import Cluster
-from raydoctor.observe.processes import proc
 
 _AFTER_TERM = 0.2
 """Seconds between SIGTERM and SIGKILL: the worker had its grace period already."""
@@ -128,16 +127,14 @@ def _kill(backend: CancelBackend, target: CancelTarget) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
-    below = tree(target.pid)
-    if below[:1] != [found]:
-        return "its worker has ended"
+    own = sorted(started_by(target).own)
     # Checked last: a worker that has finished it may run another task by now.
     if not may_run(backend.owners, target):
         return "its worker had started another task"
     outcomes = end(
-        below,
+        [found, *own],
         _AFTER_TERM,
-        more=lambda: tree(target.pid) if identity_of(target.pid) == found else (),
+        more=lambda: started_by(target).own if identity_of(target.pid) == found else (),
         all_users=backend.options.all_users,
         audit=backend.audit,
     )
@@ -156,17 +153,6 @@ def _job_stop(backend: CancelBackend, target: CancelTarget) -> str:
     return job.stop(
         backend.owners, backend.cluster, target.job, backend.audit, backend.options.all_users
     )
-
-
-def worker_here(target: CancelTarget) -> Identity | str:
-    """The identity of its worker's process, or why there is none on this machine."""
-    if not target.pid or not target.worker:
-        return "no worker reports that it runs the task"
-    found = identity_of(target.pid)
-    # Pids of other nodes and containers mean other processes here; a worker has its own log open.
-    if found is None or not any(target.worker in path for path in proc.logs(target.pid)):
-        return f"its worker (pid {target.pid}) is not on this machine: run raydoctor on {target.ip}"
-    return found
 
 
 # ------------------------------------------------------------------ the ladder

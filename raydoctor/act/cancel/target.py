@@ -60,6 +60,8 @@ class CancelTarget:
     job: str
     actor: str
     parent: str
+    launched_at: float | None = None
+    """When its worker was launched: epoch seconds of that time's clock."""
 
     @property
     def identity(self) -> str:
@@ -266,6 +268,7 @@ def _of(row: Row, running: list[Row], owner: list[Row]) -> CancelTarget:
         ids.job_of_task(task),
         row.get("actor_id") or ids.actor_of_task(task),
         row.get("parent_task_id") or "",
+        where.get("worker_launched_at"),
     )
 
 

@@ -83,6 +83,12 @@ def boot_time() -> float:
     return _boot_time() if LINUX else 0.0
 
 
+def origin() -> float:
+    """The boot in epoch seconds by the clock as it is set now, not rounded as `boot_time`; 0 on other systems
+    than Linux."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if LINUX else 0.0
+
+
 def since_boot(started_at: float) -> float:
     """A start time in seconds since boot, which does not depend on the clock."""
     return started_at - boot_time()

@@ -381,6 +381,7 @@ _BODIES: dict[str, _Schema] = {
     ),
     "cancel": _object(
         {
+            "complete": _FLAG,
             "ended_by": _TEXT_OR_NULL,
             "accepted": _FLAG,
             "subprocesses": _list(_ENDED_PROCESS),

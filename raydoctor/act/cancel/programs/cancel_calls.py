@@ -214,7 +214,14 @@ def _worker(message: Any) -> Row:
         "worker_pid": message.pid,
         "worker_ip": address.ip_address,
         "worker_node": gcs_rows.node_of(address),
+        "worker_launched_at": _launched_at(message),
     }
+
+
+def _launched_at(message: Any) -> float | None:
+    """When its raylet launched a worker, in epoch seconds; a driver has -1 as an unsigned number."""
+    stamp = int(message.worker_launch_time_ms)
+    return stamp / 1000 if 0 < stamp < 1 << 63 else None
 
 
 CALLS: dict[str, Callable[[CancelClient, Row], list[Row]]] = {
