@@ -28,6 +28,7 @@ A line of your own program is directly above `cannot pickle`: then your code pic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ from raydoctor.rules.shared.serialize import (
     CHECKED,
     CULPRIT,
     INSPECTED,
+    NOT_REBUILT,
     PICKLE_ERROR,
     REFUSED,
     is_about_pickling,
@@ -249,17 +251,39 @@ def _inspected(case: Case) -> Iterator[_RefusedPickle]:
             yield _RefusedPickle("an object", event["why"].strip(), (event,))
 
 
+_UNBUILT = pattern(
+    r"^(?:\w{1,60}\.){0,9}(?P<type>\w{1,60}(?:Error|Exception)): (?P<why>(?:(?P<class>\w{1,200})\.__init__\(\))?.*)$",
+    re.MULTILINE,
+)
+_NO_MODULE = pattern(r"No module named '(?P<module>[\w.]{1,200})'")
+
+
 def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
-    """Up to 2.49: an exception that the caller cannot rebuild. The original is lost."""
-    for event in case.of("driver.exception"):
-        if (
-            event["type"] == "RaySystemError"
-            and "Failed to unpickle serialized exception" in event["what"]
-        ):
-            raised = parse(event["what"].partition("traceback: ")[2])
-            why = raised.message if raised else ""
-            name = why.partition(".__init__()")[0] if ".__init__()" in why else "an exception"
-            yield _RefusedPickle(f"the exception {name}", why, (event,), name, is_exception=True)
+    """Up to 2.49: an exception that its receiver cannot rebuild. Ray logs it as well, and passes it on through tasks."""
+    events = [
+        event
+        for event in case.of("driver.exception", ERROR_TEXT.kind, TRACEBACK.kind)
+        if NOT_REBUILT in event.message
+    ]
+    reasons = {event: found for event in events if (found := _unbuilt(event))}
+    groups = evidence.grouped(reasons, lambda e: reasons[e]["why"])
+    cut_off = [event for event in events if event not in reasons]
+    for why, about in groups.items():
+        name = reasons[about[0]]["class"] or ""
+        described = f"the exception {name}" if name else "an exception of a task"
+        first = sorted(about, key=lambda e: e.kind != "driver.exception")
+        rest = cut_off if len(groups) == 1 else []
+        yield _RefusedPickle(described, why, (*first, *rest), name, is_exception=True)
+    if events and not groups:
+        yield _RefusedPickle("an exception of a task", "", tuple(events), is_exception=True)
+
+
+def _unbuilt(event: Event) -> re.Match[str] | None:
+    """The exception that ended the attempt to rebuild another one: the first of the chain."""
+    text = event.message
+    first = text.find("in from_ray_exception")
+    found = _UNBUILT.search(text, first) if first >= 0 else None
+    return found if found and NOT_REBUILT not in found["why"] else None
 
 
 def _plain(case: Case) -> Iterator[_RefusedPickle]:
@@ -364,7 +388,9 @@ def _is_rebuild(refusal: _RefusedPickle) -> bool:
 
 def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
     name = refusal.culprit[-1] if refusal.culprit else ""
-    if refusal.is_exception:
+    if refusal.is_exception and (missing := _NO_MODULE.search(refusal.why)):
+        yield _importable(missing["module"])
+    elif refusal.is_exception:
         yield _exception_remedy(refusal)
     elif "generator" in refusal.why:
         yield Remedy(
@@ -451,6 +477,23 @@ def _leave_out(holder: str, name: str) -> Remedy:
     )
 
 
+_BUILT_IN = "raise RuntimeError(str(error)) from None   # or, in the task: every process can rebuild a built-in exception"
+
+
+def _importable(module: str) -> Remedy:
+    return Remedy(
+        f"Make {module}, which defines the exception, importable in the process that received it, or raise another exception",
+        (
+            paste.shell(
+                "python -c {code}   # must succeed there: for the driver, in its own environment",
+                code=f"import {module}",
+            ),
+            _BUILT_IN,
+        ),
+        doc=f"{_DOC}#custom-serializers-for-exceptions",
+    )
+
+
 def _exception_remedy(refusal: _RefusedPickle) -> Remedy:
     name = refusal.holder if refusal.holder.isidentifier() else "TheError"
     return Remedy(
@@ -461,6 +504,7 @@ def _exception_remedy(refusal: _RefusedPickle) -> Remedy:
                 "    def __reduce__(self):\n        return ({name:name}, (self.args[0], self.limit))   # nothing that cannot be pickled",
                 name=name,
             ),
+            _BUILT_IN,
         ),
         doc=f"{_DOC}#custom-serializers-for-exceptions",
     )
@@ -514,6 +558,17 @@ _REBUILD = (
     "traceback: Traceback (most recent call last):\n"
     '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
     "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'\n"
+)
+_REBUILD_INSIDE = (
+    f"{_HEAD}ray.exceptions.RayTaskError(RaySystemError): ray::report() (pid=388, ip=127.0.0.1)\n"
+    '  File "/app/report.py", line 9, in report\n    return ray.get(check.remote())\n'
+    f"{_REBUILD.removeprefix(_HEAD)}\nThe above exception was the direct cause of the following exception:\n\n"
+    "ray::report() (pid=388, ip=127.0.0.1)\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 54, in from_ray_exception\n'
+    "    raise RuntimeError(msg) from e\nRuntimeError: Failed to unpickle serialized exception\n"
+    "(report pid=388) Failed to unpickle serialized exception\n(report pid=388) Traceback (most recent call last):\n"
+    '(report pid=388)   File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
+    "(report pid=388) TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'\n"
 )
 _MODULE = _HEAD.replace("in main", "in <module>")
 _OWN_PICKLE = _RESULT.replace(
@@ -575,6 +630,22 @@ EXAMPLES: tuple[Example, ...] = (
         "an exception whose class cannot be rebuilt",
         {**QUIET_LOGS, "driver.log": _REBUILD},
         says=("QuotaError", "__reduce__"),
+    ),
+    Example(
+        "a task passes on an exception that it cannot rebuild itself",
+        {**QUIET_LOGS, "driver.log": _REBUILD_INSIDE},
+        says=("The exception QuotaError could not be rebuilt", "return (QuotaError,"),
+    ),
+    Example(
+        "the driver lacks the module of an exception",
+        {
+            **QUIET_LOGS,
+            "driver.log": _REBUILD.replace(
+                "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'",
+                "ModuleNotFoundError: No module named 'billing'",
+            ),
+        },
+        says=("An exception of a task could not be rebuilt", "python -c 'import billing'"),
     ),
     Example(
         "the program pickles something itself",

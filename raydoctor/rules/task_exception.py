@@ -47,7 +47,7 @@ from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import METHOD_FAILED, failures, is_recorded, task_of
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.live import examples as live_examples
-from raydoctor.rules.shared.serialize import is_about_pickling
+from raydoctor.rules.shared.serialize import is_about_pickling, is_about_rebuilding
 from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import (
     MORE_FILES,
@@ -118,7 +118,9 @@ def task_exception(case: Case) -> Iterator[Finding]:
     cut: dict[str, list[Printed]] = {}
     for seen in failures(case):
         failure = seen.failure
-        if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
+        if failure.is_rays_own or _is_of_another_rule(failure):
+            continue
+        if is_about_pickling(failure.raised) or is_about_rebuilding(failure.raised):
             continue
         if failure.raised is None and (not _type(seen) or _type(seen) in LOST_WITH_CLUSTER):
             # Cut off before the exception: it may be one of Ray's own, unless Ray says that a result failed
@@ -644,9 +646,9 @@ def _left_behind(case: Case, function: str, failure: TaskFailure) -> Iterator[Re
 
 def _rebuild(kind: str, group: _SameError) -> Iterator[Remedy]:
     """Since 2.50 Ray reports when the driver cannot unpickle an exception, and prints the original."""
-    if any(s.event["type"] == "UnserializableException" for s in group.raised):
+    if any("UnserializableException" in (s.event["type"], s.event["inner"]) for s in group.raised):
         yield Remedy(
-            f"Make {kind} picklable, so that the caller gets the exception itself",
+            f"Make {kind} picklable, and its module importable for the caller, so that the caller gets the exception itself",
             (
                 paste.python(
                     "class {kind:name}(Exception):\n    def __reduce__(self):\n        return ({kind:name}, (...))   # all arguments of __init__",

@@ -103,6 +103,15 @@ def is_about_pickling(raised: Raised | None) -> bool:
     return pickled and not any(frame.is_user_code for frame in raised.frames)
 
 
+NOT_REBUILT = "Failed to unpickle serialized exception"
+"""Up to 2.49, for an exception of a task that its receiver cannot unpickle (`from_ray_exception`). The original is lost."""
+
+
+def is_about_rebuilding(raised: Raised | None) -> bool:
+    """Whether an exception reports only that another one could not be unpickled."""
+    return raised is not None and raised.message.endswith(NOT_REBUILT)
+
+
 _PICKLERS = ("ray/_private/serialization.py", "ray/serialization.py", "ray/cloudpickle/")
 
 

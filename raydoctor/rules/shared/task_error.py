@@ -73,6 +73,8 @@ _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _TYPE = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"
 _IMPORT_FAILED = "failed to import on the worker."
+_UNREADABLE = "UnserializableException"
+"""Since 2.50: the caller cannot rebuild an exception, so that Ray gives it as text."""
 _WRAPPERS = ("UserCodeException",)
 """Ray Data's wrapper around the exception of a user's function."""
 _TRAIN_WORKER = "_RayTrainWorker__execute."
@@ -185,7 +187,7 @@ def _is_of_a_task(event: Event, failure: TaskFailure) -> bool:
         return False
     return event.kind != "driver.exception" or event["type"] in (
         "RayTaskError",
-        "UnserializableException",
+        _UNREADABLE,
     )
 
 
@@ -211,6 +213,9 @@ def parse_failure(text: str) -> TaskFailure | None:
         length = _end_of(raised, segment)
         if _IMPORT_FAILED in raised.message and n + 1 < len(heads):
             continue  # the cause follows as another traceback of the same task
+        if raised.name == _UNREADABLE and n + 1 < len(heads):
+            path.append(function)  # the text of the task's exception follows
+            continue
         if not raised.is_rays_own and _goes_on(segment[length:]) and n + 1 < len(heads):
             cause = (function, raised)
             continue
