@@ -181,6 +181,20 @@ def healed(case: Case, exit_: WorkerExit) -> bool:
     return bool(attempts) and not any(e["task"] in case.ledger.tasks for e in attempts)
 
 
+def recovery(case: Case, exits: Sequence[WorkerExit]) -> str:
+    """For a headline: how Ray recovered from all of these exits; empty if it did not, or if no log shows it.
+
+    The logs record a final failure of a task, but not its success.
+    """
+    if not exits or not all(healed(case, e) for e in exits):
+        return ""
+    if all(e.actor for e in exits):
+        return f"; Ray restarted the actor{'s' if len({e.actor for e in exits}) > 1 else ''}"
+    actors = " and restarted the actors" if any(e.actor for e in exits) else ""
+    tasks = "task" if deaths(exits) == 1 else "tasks"
+    return f"; Ray retried the {tasks}{actors} without a final failure"
+
+
 def severity(case: Case, exits: Iterable[WorkerExit], normally: Severity = "error") -> Severity:
     """One step lower if a retry recovered from every one of these exits."""
     lower: dict[Severity, Severity] = {

@@ -33,8 +33,8 @@ _HELP = """Run a driver, and diagnose its cluster if the driver fails.
 raydoctor passes the driver's output through. If the driver fails, raydoctor ends the
 driver's own cluster, then reads its logs. If the driver is interrupted or reaches its
 time limit, raydoctor queries the cluster first. The report goes to standard error.
-If the driver succeeds, raydoctor reports exceptions of tasks that its output does not
-mention.
+If the driver succeeds, raydoctor reports the task exceptions that the driver's output
+does not show.
 
 In every case raydoctor ends everything that the driver started, including its own
 cluster. A cluster that the driver only joined keeps running; raydoctor ends only
@@ -373,7 +373,7 @@ def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
         output = log.read(_MOST_OUTPUT)
     found = unreported.unreported(report, output)
     if found:
-        options.note("the program ended well, but its output does not mention that tasks failed:")
+        options.note("the program succeeded, but its output does not show that tasks failed:")
         _emit(replace(report, diagnoses=found, unexplained=(), gaps=()), run_options)
 
 

@@ -37,13 +37,15 @@ happens to a task over its limit:
 \b
   report  report the task and change nothing (the default)
   cancel  ask its owner to cancel it, then raise KeyboardInterrupt in it; its worker keeps running
-  force   as cancel, then end its worker, finally with SIGKILL; an actor only with --kill-actor
+  force   like cancel, but then end its worker, with SIGKILL if necessary; actors are ended only
+          with --kill-actor
 
-Drivers and Ray's own actors (of Serve, supervisors of jobs) are never touched. Every action is
+Drivers and Ray's own actors (Serve's actors, job supervisors) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.
 
---serve offers the state to Prometheus, and --notify sends each new diagnosis, hung task, lost
-cluster and log silence, once, as JSON to a webhook or to a command's standard input.
+--serve exposes the state as Prometheus metrics. --notify sends one JSON event to a webhook or to
+a command's standard input for each new diagnosis, each hung task, each loss of the cluster, and
+each time the job's logs fall silent (--silence).
 
 \b
 Examples:
@@ -157,7 +159,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     type=_SPAN,
     default="10m",
     show_default=True,
-    help="Time without a matching line that is reported.",
+    help="How long no line may match before the silence is reported.",
 )
 @options.address_option()
 @options.format_option("text", "json", text="json writes JSON lines, even on a terminal.")

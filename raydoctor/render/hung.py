@@ -13,7 +13,7 @@ from raydoctor.model.version import __version__
 from raydoctor.render import json as plain_json
 from raydoctor.render import status
 from raydoctor.render.machine import prometheus
-from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
+from raydoctor.render.page import MAX_WIDTH, RISKS, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import UnfinishedTask
 from raydoctor.waits.edges import target
@@ -234,7 +234,7 @@ def _style(frame: SampledFrame) -> str:
 
 def _remedy(remedy: Remedy, number: int, width: int) -> Page:
     lead = f"{number}. "
-    risk = "" if remedy.risk == "safe" else f" [{remedy.risk}]"
+    risk = f" [{RISKS[remedy.risk]}]" if remedy.risk in RISKS else ""
     page = paragraph(f"{lead}{remedy.title}{risk}", width, indent=2, hang=len(lead))
     return [*page, *(line((step, "code"), indent=4 + len(lead)) for step in remedy.steps)]
 

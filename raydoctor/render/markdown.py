@@ -16,7 +16,7 @@ from raydoctor.model import text as _text
 from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Unexplained
 from raydoctor.model.version import __version__
 from raydoctor.render import status
-from raydoctor.render.page import MAX_WIDTH, plain
+from raydoctor.render.page import MAX_WIDTH, RISKS, plain
 from raydoctor.render.report import gaps_title, unlisted_gaps, zone_of
 
 _RECORD_LINES = 15
@@ -144,7 +144,7 @@ def remedies(fixes: Iterable[Remedy]) -> list[str]:
     """The section with the fixes; empty if there are none."""
     parts = []
     for remedy in fixes:
-        risk = "" if remedy.risk == "safe" else f" ({remedy.risk})"
+        risk = f" ({RISKS[remedy.risk]})" if remedy.risk in RISKS else ""
         parts.append(f"- {inline(remedy.title)}{risk}")
         for is_code, steps in groupby(remedy.steps, key=paste.is_code):
             if is_code:

@@ -13,6 +13,8 @@ from raydoctor.model.text import cells, cut, one_line, wrap
 
 MAX_WIDTH = 100
 MIN_WIDTH = 40
+RISKS = {"disruptive": "interrupts work", "destructive": "loses state or data"}
+"""What a page prints after a fix that is not safe."""
 
 
 class StyledText(NamedTuple):

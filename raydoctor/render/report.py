@@ -25,6 +25,7 @@ from raydoctor.model.values import (
 )
 from raydoctor.render.page import (
     MAX_WIDTH,
+    RISKS,
     Line,
     Page,
     StyledText,
@@ -73,7 +74,7 @@ def render(
     full, brief = _by_weight(roots, verbose)
     page: Page = []
     for number, root in enumerate(full, 1):
-        page += _incident(view, root, f"{number}/{len(roots)}" if len(roots) > 1 else "")
+        page += _incident(view, root, f"{number}/{len(full)}" if len(full) > 1 else "")
         page.append(())
     page += _brief(view, brief)
     page += _symptoms(view)
@@ -156,7 +157,7 @@ def _link(view: _View, link: Link, quoted: int = 1) -> Page:
         page = [(*head, *line(shows))]
     else:
         whole = paragraph(shows, view.width, indent=6)
-        page = [head, *(whole if view.verbose else shortened(whole, 2, view.width))]
+        page = [head, *(whole if view.verbose else shortened(whole, 3, view.width))]
     if view.verbose:
         return page + _record(event)
     code = [
@@ -270,8 +271,7 @@ def _branch(view: _View, group: list[Diagnosis], width: int, seen: set[str]) -> 
     first = group[0]
     count = sum(d.count for d in group)
     name = f"{first.rule} ×{count}" if count > 1 else first.rule
-    whole = paragraph(f"{name}  {first.headline}", width, hang=2)
-    begin, *rest = whole if view.verbose else shortened(whole, 2, width)
+    begin, *rest = paragraph(f"{name}  {first.headline}", width, hang=2)
     page = [_named(begin, name), *rest]
     if view.verbose:
         page += [part for link in first.chain for part in _link(view, link)]
@@ -340,7 +340,7 @@ def _borrowed(view: _View, root: Diagnosis) -> tuple[Remedy, ...]:
 
 def _remedy(view: _View, remedy: Remedy, number: int) -> Page:
     lead = f"{number}. " if number else ""
-    risk = "" if remedy.risk == "safe" else f" [{remedy.risk}]"
+    risk = f" [{RISKS[remedy.risk]}]" if remedy.risk in RISKS else ""
     again = " (as above)" if remedy in view.advised and remedy.steps else ""
     view.advised.add(remedy)
     page = paragraph(f"{lead}{remedy.title}{risk}{again}", view.width, indent=4, hang=len(lead))
@@ -389,7 +389,7 @@ def _brief(view: _View, roots: Sequence[Diagnosis]) -> Page:
     page = [line(("Also found", "strong"), ("  (in full with -v)", "dim"))]
     for root in roots:
         text = f"{root.rule}: {root.headline}"
-        headline = shortened(paragraph(text, view.width, indent=2, hang=2), 2, view.width)
+        headline = paragraph(text, view.width, indent=2, hang=2)
         where = place(root.chain[0].event.source.path, root.chain[0].event.line)
         page += [*headline, line((where, "path"), indent=4)]
     return [*page, ()]
@@ -433,7 +433,7 @@ def verdict(report: Report) -> tuple[str, str, str]:
         sentence = "Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?"
         return "NOTHING RECOGNIZED", "warning", sentence
     if report.complete:
-        return "NOTHING FOUND", "ok", "The evidence is complete and shows no failure."
+        return "NOTHING FOUND", "ok", "All required evidence was read, and it shows no failure."
     return "NOTHING FOUND", "warning", "Inconclusive: some evidence is missing, see below."
 
 

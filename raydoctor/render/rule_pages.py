@@ -25,7 +25,7 @@ _COMMON = 5
 _GENERIC = 40
 """A literal that more rules look for says nothing."""
 _SEARCHES = 6
-_EXAMPLE_LINES, _EXAMPLE_WIDTH = 10, 240
+_EXAMPLE_WIDTH = 240
 
 
 def pages(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
@@ -199,13 +199,14 @@ def _example(rule: Rule) -> list[str]:
         return []
     parts = ["## Example", f"{example.title[:1].upper()}{example.title[1:]}:"]
     for path, content in example.files.items():
-        lines = [
-            _text.short_ids(_text.printable(text)) for text in content.rstrip("\n").split("\n")
-        ]
+        lines = [_text.short_ids(_text.printable(text)) for text in render.excerpt(path, content)]
         shown = [text[:_EXAMPLE_WIDTH] + "…" * (len(text) > _EXAMPLE_WIDTH) for text in lines]
-        more = [f"… {_text.plural(len(lines) - _EXAMPLE_LINES, 'more line')}"] * (
-            len(lines) > _EXAMPLE_LINES
+        more = [f"… {_text.plural(len(lines) - render.EXAMPLE_LINES, 'more line')}"] * (
+            len(lines) > render.EXAMPLE_LINES
         )
         if content.strip():
-            parts += [f"`{path}`", markdown.fence("\n".join([*shown[:_EXAMPLE_LINES], *more]))]
+            parts += [
+                f"`{path}`",
+                markdown.fence("\n".join([*shown[: render.EXAMPLE_LINES], *more])),
+            ]
     return parts

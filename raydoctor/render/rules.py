@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 from raydoctor.capture.layout import DRIVER_OUTPUT, files_of
 from raydoctor.model import paste
 from raydoctor.model import text as _text
+from raydoctor.model.patterns import pattern
 from raydoctor.model.version import __version__
-from raydoctor.render.page import Page, line, paragraph, plain_line
+from raydoctor.render.page import RISKS, Page, line, paragraph, plain_line
 
 if TYPE_CHECKING:
     from raydoctor.case.rule import Example, Rule, Signal
 
 CATALOGUE_SCHEMA = "raydoctor/rules/1"
 RULE_SCHEMA = "raydoctor/rule/1"
-_EXAMPLE_LINES = 10
+EXAMPLE_LINES = 10
+_TELLING = pattern(r' *"(?:kind|name|reason|message|exitCode)": (?!"List"|[{\[])')
+"""The lines of `kubectl get -o json` that a reader of an example needs."""
 _FILES = 3
 _ORDINARY = (
     "autoscaler.config",
@@ -194,7 +197,7 @@ def sorted_signals(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str,
     if speaking := [s for s in listed if s.find in found]:
         yield "Search the logs by hand", speaking
     if others := [s for s in listed if s.find not in found]:
-        yield "Lines that give context or contradict it", others
+        yield "Lines that add context, or that speak against this rule", others
 
 
 def is_specific(signal: Signal) -> bool:
@@ -223,7 +226,8 @@ def _remedies(rule: Rule, width: int) -> Page:
     """The rule's constant remedies; many rules compute theirs from the evidence."""
     page: Page = []
     for remedy in rule.remedies:
-        page += paragraph(f"{remedy.title} [{remedy.risk}]", width, indent=2, hang=2)
+        risk = f" [{RISKS[remedy.risk]}]" if remedy.risk in RISKS else ""
+        page += paragraph(f"{remedy.title}{risk}", width, indent=2, hang=2)
         page += [
             line((step, "code" if paste.is_code(step) else ""), indent=4)
             for steps in remedy.steps
@@ -238,19 +242,28 @@ def example_of(rule: Rule) -> Example | None:
     return next((e for e in rule.examples if e.roots or e.consequences), None)
 
 
+def excerpt(path: str, content: str) -> list[str]:
+    """The lines of an example's file; of long JSON only those that name an object or what happened to it."""
+    lines = content.rstrip("\n").split("\n")
+    if path.endswith(".json") and len(lines) > EXAMPLE_LINES:
+        telling = [text.strip() for text in lines if _TELLING.match(text)]
+        return [text for text, _ in groupby(telling)] or lines
+    return lines
+
+
 def _example(rule: Rule) -> Page:
     example = example_of(rule)
     if example is None:
         return []
     page = [line(("Example", "strong"), f": {example.title}")]
     for path, content in example.files.items():
-        lines = content.rstrip("\n").split("\n") if content.strip() else []
+        lines = excerpt(path, content) if content.strip() else []
         if not lines:
             continue
         page.append(line((path, "path"), indent=2))
-        page += [line((_text.short_ids(text), "dim"), indent=4) for text in lines[:_EXAMPLE_LINES]]
-        if len(lines) > _EXAMPLE_LINES:
-            left = _text.plural(len(lines) - _EXAMPLE_LINES, "more line")
+        page += [line((_text.short_ids(text), "dim"), indent=4) for text in lines[:EXAMPLE_LINES]]
+        if len(lines) > EXAMPLE_LINES:
+            left = _text.plural(len(lines) - EXAMPLE_LINES, "more line")
             page.append(line((f"… {left}", "dim"), indent=4))
     return page
 

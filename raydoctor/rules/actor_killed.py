@@ -10,8 +10,9 @@
   Calls then also fail with `ActorPlacementGroupRemoved` or `TaskPlacementGroupRemoved`.
 
 ## Why
-None of these is a crash: Ray ended the process as requested. The order is wrong: the program cleans up too early, a loop
-calls the actor once more after its end, or the only handle was a local variable of a function that has returned.
+None of these is a crash: Ray ended the process as requested. The fault is in the program's sequence: it cleans up too
+early, a loop calls the actor once more after its end, or the only handle was a local variable of a function that has
+returned.
 
 Which handles keep an actor alive depends on the version. A handle from `ray.get_actor` keeps it alive with 2.9.3 and
 2.20, but not with 2.40, 2.50 and 2.60 (measured). With these, only the handle that `.remote()` returned and its copies
@@ -24,8 +25,8 @@ keep the actor alive.
 
 ## Fix
 - `ray.kill`: call it only after the last call has returned.
-- `exit_actor`: return a value that marks the end, or let the caller catch the error as the end.
-- Out of scope: keep the handle that created the actor, or make the actor detached.
+- `exit_actor`: return a value that marks the end, or let the caller treat the error as the end.
+- Out of scope: keep the handle that `.remote()` returned, or make the actor detached.
 - Placement group: remove it only after the last call on its actors and tasks has returned.
 
 ## Not this when

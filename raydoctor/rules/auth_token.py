@@ -104,13 +104,13 @@ def _of_shell(probes: list[Event]) -> Finding:
     where = f" at {gcs['address']}" if gcs["address"] else ""
     has = "has none" if missing else "sends a wrong one"
     mode = Remedy(
-        "Enable tokens in this shell: with an explicit address, drivers and ray commands do not enable them by themselves",
+        "Then enable tokens in this shell: with an explicit address, drivers and ray commands do not read the token file otherwise",
         ("export RAY_AUTH_MODE=token",),
         since=(2, 52),
         doc=_DOC,
     )
     return Finding(
-        f"The cluster{where} requires an authentication token, and this shell {has}: the cluster refuses its drivers and ray commands",
+        f"The cluster{where} requires an authentication token, and this shell {has}, so the cluster refuses drivers and ray commands started from this shell",
         tuple(Link(e, _refusal(e, has)) for e in probes[:3]),
         explains=(Entity("auth", "shell"),),
         severity="error",
@@ -184,20 +184,19 @@ def _of_nodes(case: Case, refusals: list[Event]) -> Finding:
     )
 
 
+_COPY = "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token   # overwrites the file, even if it holds another cluster's token"
+_UNSET = (
+    "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # if either is set, Ray ignores ~/.ray/auth_token"
+)
+_COMPARE = "sha256sum ~/.ray/auth_token   # on the head and here: if the two sums match, do not copy the file"
+
+
 def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
-    compare = (
-        ()
-        if missing
-        else ("sha256sum ~/.ray/auth_token   # on the head and here: both sums must be equal",)
-    )
+    steps = (_COPY, _UNSET) if missing else (_UNSET, _COMPARE, _COPY)
     return (
         Remedy(
             f"Give {place} the head's token",
-            (
-                *compare,
-                "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token   # replaces the token of another cluster",
-                "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # both take precedence over this file",
-            ),
+            steps,
             since=(2, 52),
             doc=_DOC,
         ),

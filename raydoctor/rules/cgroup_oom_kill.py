@@ -94,7 +94,7 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
     killed = names if count == 1 else f"up to {min(kills, count)} of {count} workers ({names})"
     return Finding(
         f"The kernel's OOM killer most likely killed {killed}: the cgroup of this cluster ({room}) counts "
-        f"{evidence.many(kills, 'process', 'processes')} killed for lack of memory",
+        f"{evidence.many(kills, 'process', 'processes')} killed for lack of memory{evidence.recovery(case, exits)}",
         (
             Link(
                 row,

@@ -1,11 +1,11 @@
 """A driver exited because it could not register with the raylet on its machine.
 
 ## What you see
-- `Failed to register worker … to Raylet` with `IOError:` (up to 2.48 `[RayletClient] Unable to register worker with
-  raylet`), then "No such file or directory" or `Failed to read data from the socket: End of file`. The driver ends at once,
-  without a traceback.
+- `Failed to register worker … to Raylet` with `IOError:`, followed by "No such file or directory" or `Failed to read data
+  from the socket: End of file`. Up to 2.48, `[RayletClient] Unable to register worker with raylet` is printed between
+  them. The driver ends immediately, without a traceback.
 - Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
-- From 2.55 on: `RuntimeError: No node info found matching attributes` after a minute.
+- From 2.54 on: `RuntimeError: No node info found matching attributes` (from 2.55 on only after a minute).
 - `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when
   `ray.init` or `ray start` starts a node.
 
@@ -20,9 +20,11 @@ If `node_ip_address.json` or matching node info is missing, the driver's machine
 that it connected to: no raylet of that cluster runs there.
 
 ## Confirm
-- The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs`.
-- `nproc`, `ulimit -u`, `ulimit -n` and `/sys/fs/cgroup/pids.max` where the program runs.
-- `pgrep -a raylet` on the driver's machine; `ray --version` in the driver's environment and on the cluster.
+- The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs` show why the
+  raylet ended.
+- `pgrep -a raylet` on the driver's machine prints nothing: no raylet runs there.
+- `nproc` prints far more CPUs than the program may use, and `ulimit -u`, `ulimit -n` or `/sys/fs/cgroup/pids.max` is
+  low: the workers reach that limit.
 
 ## Fix
 Find out why the raylet exited, and fix that. Stop the Ray processes of earlier runs. Run the driver on a node of the
@@ -330,7 +332,7 @@ _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, 
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "the raylet of the local Ray closes the connection",
+        "the raylet that `ray.init()` started locally closes the connection",
         _STARTED + _FAILED,
         says=("30 s after Ray started", "closed the connection", "num_cpus"),
     ),

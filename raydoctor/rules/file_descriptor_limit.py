@@ -161,7 +161,7 @@ def _of_workers(case: Case, workers: list[tuple[WorkerExit, Left]]) -> Finding:
     crashed = evidence.attempts_covered(case, exits)
     place = left.raised.first.place if left.raised else None
     return Finding(
-        f"{ended.workers(exits)} reached the {_number(case)} open files{f' at {place}' if place else ''} and exited",
+        f"{ended.workers(exits)} reached the {_number(case)} open files{f' at {place}' if place else ''} and exited{evidence.recovery(case, exits)}",
         (
             *_limit(case),
             Link(left.event, "Ray itself cannot open another file in the worker"),

@@ -138,7 +138,7 @@ def _finding(case: Case, strikes: list[OomReport], hog: _Hog) -> Finding:
     links += evidence.exit_links(exits[0], most=1) if exits else ()
     links += [Link(e, f"the driver got {e['type']}") for e in others if e.kind == "driver.exception"][:1]  # fmt: skip
     return Finding(
-        _headline(hog, victims, killed),
+        f"{_headline(hog, victims, killed)}{evidence.recovery(case, exits)}",
         tuple(links),
         explains=(
             *evidence.exit_entities(exits),

@@ -1,21 +1,21 @@
-"""The head pod, or the container of Ray in it, ended and was started again: the GCS lost its state.
+"""The head pod, or its Ray container, ended and was started again: the GCS lost its state.
 
 ## What you see
 - `kubectl get pods`: restarts of the head pod, or a head pod that is younger than its workers.
-- Ray reports `Failed to connect to GCS`, `WrongClusterID`, raylets that end themselves, drivers and jobs that vanish.
+- Ray logs `Failed to connect to GCS` or `WrongClusterID`. Raylets exit; drivers and jobs vanish.
 
 ## Why
 The GCS runs in the head. Without GCS fault tolerance its state is gone with it: jobs, actors and placement groups do
 not survive, and all workers register again with an empty cluster. The head ends if it exceeds its memory limit, if `ray
-start` fails, if its probes fail (too little CPU is enough), or if the pod is deleted or taken away.
+start` fails, if its probes fail (too little CPU is enough), or if the pod is deleted, evicted or preempted.
 
 ## Confirm
 - `kubectl get pod HEAD -o jsonpath='{.status.containerStatuses[*].lastState}'`; `kubectl logs HEAD -c ray-head --previous`.
 - `kubectl get events --field-selector involvedObject.name=HEAD`: `Unhealthy`, `Killing`.
 
 ## Fix
-Remove the reason for the restart. With GCS fault tolerance (`gcsFaultToleranceOptions` and a Redis), detached actors
-and the cluster survive the next one.
+Remove the cause of the restart. With GCS fault tolerance (`gcsFaultToleranceOptions` and a Redis), the cluster and its
+detached actors survive the next restart.
 
 ## Not this when
 The head ended because the whole cluster was deleted, or a RayJob with `shutdownAfterJobFinishes` was done.
@@ -179,7 +179,7 @@ def _remedies(end: Event, probes: list[Event]) -> Iterator[Remedy]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "its liveness probe failed",
+        "the head's liveness probe failed, and Kubernetes restarted its container (`kubectl get pods,events -o json`)",
         {
             "all.json": kubernetes.listed(
                 kubernetes.pod("train-head", kind="head", last=kubernetes.terminated("Error", 137), restarts=2),

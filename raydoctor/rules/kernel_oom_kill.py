@@ -270,7 +270,7 @@ def _finding(case: Case, victims: list[_Victim]) -> Finding:
     links = [*_kernel_links(biggest), *evidence.exit_links(biggest.exit or exits[0], most=1)]
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"The kernel's OOM killer killed {_names(victims)}: {_memory(biggest)}",
+        f"The kernel's OOM killer killed {_names(victims)}: {_memory(biggest)}{evidence.recovery(case, exits)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),

@@ -16,8 +16,8 @@ report or is behind (a lower `SeqNum`), not those that report. NCCL errors at th
 the wrong interface, a firewall, too little `/dev/shm`.
 
 Two ranks share a GPU if there are more ranks than GPUs, if a rank does not select its device (`torch.cuda.set_device`), or
-if Ray does not set `CUDA_VISIBLE_DEVICES` (`RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES`). NCCL compares the host's name and
-boot id with the GPU's PCI bus: it mistakes cloned machines for one, unless `NCCL_HOSTID` differs between them.
+if Ray does not set `CUDA_VISIBLE_DEVICES` (`RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES`). NCCL identifies a GPU by host name, boot id and PCI bus id together. It therefore mistakes the GPUs of cloned machines
+for one GPU, unless `NCCL_HOSTID` differs between the machines.
 
 ## Confirm
 - Which rank did not report? Read its `worker-*.err`, and its stack (`py-spy dump`) while the others wait.
@@ -31,8 +31,8 @@ Fix the rank that did not join. If the work before a collective operation legiti
 
 ## Not this when
 A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
-the report lists that cause as the root. If the logs of the GCS or a raylet are in the capture and record no worker's end, the
-process kept running, and the rule ignores the lines.
+the report lists that cause as the root. If the capture contains logs of the GCS or a raylet, and they do not record that a worker ended, the worker survived the
+error, and this rule does not report it.
 """
 
 from __future__ import annotations
@@ -485,7 +485,7 @@ _RAISED = (
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "a compiled graph's group, which cupy creates",
+        "the NCCL group of a compiled graph (created through cupy) fails",
         "cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)\n",
         says=("NCCL_ERROR_SYSTEM_ERROR",),
     ),

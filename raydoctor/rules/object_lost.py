@@ -97,8 +97,8 @@ _WHY = {
     "PUT": "no task can recreate a ray.put value",
     "ACTOR": "Ray may not run its actor's method again (max_task_retries is 0 or used up)",
     "TASK": "Ray may not run the task again (max_retries is 0 or used up)",
-    "UNKNOWN": "Ray could not recreate it",
-    "EVICTED": "it was evicted or deleted, or its id came from another program, and Ray could not recreate it",
+    "UNKNOWN": "Ray gives no reason",
+    "EVICTED": "it was evicted or deleted, or its id came from another program",
 }
 
 

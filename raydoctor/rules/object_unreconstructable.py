@@ -11,8 +11,8 @@ To replace a lost object, its owner reruns the task that created it. The owner c
 
 - no task created the object (`ray.put`);
 - the task must not run again: `max_retries=0`, no retries left, or a method of an actor with `max_task_retries=0`;
-- the owner discarded the description of the task: it keeps 1 GiB of them (`RAY_max_lineage_bytes`);
-- another process owns the object.
+- the owner discarded the description of the task: it keeps at most 1 GiB of task descriptions (`RAY_max_lineage_bytes`);
+- the process that needs the object is not its owner, because it only borrowed the reference.
 
 A generator that runs again must also yield as many objects as the first time.
 
@@ -119,8 +119,8 @@ _WHY = {
     "RETRIES_DISABLED": "the task has max_retries=0",
     "ACTOR": "Ray may not run the actor's method again (max_task_retries=0)",
     "MAX_ATTEMPTS_EXCEEDED": "the task has used up its retries",
-    "LINEAGE_EVICTED": "the owner's lineage exceeded RAY_max_lineage_bytes and was discarded",
-    "BORROWED": "the process that needed it only borrows it, and only the owner can recreate it",
+    "LINEAGE_EVICTED": "the owner had discarded the task's lineage (limit: RAY_max_lineage_bytes)",
+    "BORROWED": "the process that needed it only borrows the reference, and only the owner can recreate the object",
     "TASK_CANCELLED": "the task was cancelled",
     "LINEAGE_DISABLED": "reconstruction is switched off",
     "REF_NOT_FOUND": "the owner has no record of it",
@@ -128,7 +128,7 @@ _WHY = {
 
 
 def _finding(case: Case, reason: str, losses: list[objects.Loss]) -> Finding:
-    why = _WHY.get(reason, "Ray could not recreate it")
+    why = _WHY.get(reason, f"Ray's reason is {reason}")
     found = objects.finding(case, losses, why, _remedies(case, reason, losses[0].object))
     lost = {loss.object for loss in losses}
     logged = [e for e in case.of("object.cannot_recover") if e["object_id"] in lost]
@@ -246,7 +246,7 @@ EXAMPLES: tuple[Example, ...] = (
         f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
         logs=QUIET_LOGS,
         says=(
-            "lineage exceeded RAY_max_lineage_bytes and was discarded",
+            "had discarded the task's lineage",
             "RAY_max_lineage_bytes=4294967296",
         ),
     ),

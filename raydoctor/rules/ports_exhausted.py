@@ -7,18 +7,19 @@
 - Tasks and actors beyond the number of ports wait, or fail (2.55+).
 
 ## Why
-The range `ray start --min-worker-port --max-worker-port` (default 10002 to 19999) or `--worker-port-list` limits a
-node: each worker and each driver on it takes one port (measured: three ports served one driver and two actors).
-Short ranges often come from an example, or from what a firewall leaves open.
+Each worker and each driver on a node takes one port (measured: three ports served one driver and two actors). The range
+set with `--min-worker-port` and `--max-worker-port` of `ray start` (default 10002 to 19999), or the list in
+`--worker-port-list`, therefore limits their number. Narrow ranges often come from an example, or from what a firewall
+leaves open.
 
 ## Confirm
 - `ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'` shows the range.
 - `ss -ltnp | grep ray::` shows which processes hold the ports. Other programs in the range count as well.
 
 ## Fix
-On every node, set a range at least as wide as the number of workers that may run at once: CPUs, plus actors without
-CPUs, plus drivers, plus some for spilling (`ray start --min-worker-port=10002
---max-worker-port=19999`). Open the same range in the firewall.
+On every node, set a range at least as wide as the number of workers and drivers that may run at once: CPUs, plus actors
+without CPUs, plus drivers, plus a few workers for spilling. Ray's default, 10002 to 19999, is usually enough: leave out
+the options. Open the same range in the firewall.
 
 ## Not this when
 A daemon cannot bind its own port (`Failed to bind to …`, `address already in use`): another process holds that port.

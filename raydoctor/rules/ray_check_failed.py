@@ -120,7 +120,7 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
     links += evidence.exit_links(exits[0], most=1)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"One of Ray's own checks failed and ended {names}: {spelled(expression)}",
+        f"One of Ray's own checks failed and ended {names}: {spelled(expression)}{evidence.recovery(case, exits)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(

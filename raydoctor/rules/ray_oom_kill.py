@@ -107,7 +107,7 @@ def _finding(case: Case, episode: list[OomReport]) -> Finding:
     if driver := next((e for e in repeats if e.kind == "driver.exception"), None):
         chain.append(Link(driver, f"the driver got {driver['type']}"))
     return Finding(
-        _headline(episode, victims, killed),
+        f"{_headline(episode, victims, killed)}{evidence.recovery(case, exits)}",
         tuple(chain),
         explains=(
             *evidence.exit_entities(exits),
@@ -194,7 +194,7 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
     if exits:
         names, count = evidence.join_names(e.noun for e in exits), evidence.deaths(exits)
         yield Finding(
-            f"Ray's memory monitor killed {names if count == 1 else f'{count} workers: {names}'}",
+            f"Ray's memory monitor killed {names if count == 1 else f'{count} workers: {names}'}{evidence.recovery(case, exits)}",
             tuple(link for e in exits[:3] for link in evidence.exit_links(e, most=1)),
             explains=evidence.exit_entities(exits),
             subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),

@@ -11,7 +11,7 @@
 Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
 installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it caches the failure for
 ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
-Until then requests fail even if the cause (network, index) has been fixed.
+During these ten minutes requests fail even if the cause (network, index) has been fixed.
 
 The driver itself checks the environment and uploads local directories. If a directory is missing or an entry is
 invalid, `ray.init` fails before anything starts.
@@ -20,7 +20,8 @@ invalid, `ray.init` fails before anything starts.
 - `runtime_env_agent.log` of the node has one `Failed to create runtime env {…}` per attempt, then `giving up` (up to
   2.40 `don't retry any more`). Later requests show `Runtime env already failed`.
 - `runtime_env_setup-<job>.log` has the whole output of the tool.
-- Run the same command by hand on that node: its network, disk, compiler and Python count, not those of your machine.
+- Run the same command by hand on that node: what matters is that node's network, disk, compiler and Python, not your
+  machine's.
 
 ## Fix
 Fix the error that the tool reports. Build stable packages into an image instead of installing them at run time. To get past a cached failure, change the environment in any way, wait, or restart the node.

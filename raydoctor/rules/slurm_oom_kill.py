@@ -3,12 +3,12 @@
 ## What you see
 - `slurmstepd: error: Detected 1 oom_kill event in StepId=…`, `srun: error: node001: task 0: Out Of Memory`.
 - `sacct`: `OUT_OF_MEMORY`.
-- Ray reports what followed: workers and nodes that are gone, a raylet whose log just ends.
+- Ray reports only what follows: workers and nodes are gone, and a raylet's log ends without a reason.
 
 ## Why
 Slurm gives each job a cgroup with the memory that it requests per node (`--mem`, `--mem-per-cpu`; without them a default that
 is often small). Ray's daemons, workers and object store all count. Ray may see the machine's memory instead of the job's limit,
-and then starts more than fits.
+and then starts more workers than fit.
 
 ## Confirm
 - `sacct -j JOB --format=JobID,State,MaxRSS,ReqMem,NodeList,ExitCode`. `MaxRSS` is sampled every 30 s: it can miss the peak.

@@ -1,4 +1,4 @@
-"""The workers of a Ray Train run did not start within the time limit: their resources were not free at once.
+"""The workers of a Ray Train run did not start within the time limit: their resources were never all free at the same time.
 
 ## What you see
 `(TrainController pid=…) Retrying the launch of the training worker group. The previous launch attempt encountered the
@@ -29,7 +29,8 @@ If the cluster must grow first, raise the limit:
 
 ## Not this when
 - A later attempt started its workers.
-- The controller recorded its decision about the failure (2.49 and later): `train-worker-failed` reports it, with the request.
+- The controller logged whether it retries or gives up (2.49 and later): then `train-worker-failed` reports the timeout,
+  with the resources requested.
 - The reason is known (`infeasible-request`, `cluster-starved`): the report lists it as the root.
 """
 
@@ -241,7 +242,7 @@ _SHORT = (
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "three attempts in a console of Ray 2.46",
+        "three attempts in the console output of Ray 2.46",
         (_ATTEMPT + _TIMED_OUT) * 3,
         says=("8 workers (1 GPU and 1 CPU each) within 30 s, in 3 attempts", "ray status"),
     ),

@@ -107,7 +107,7 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
     crashed = evidence.attempts_covered(case, exits)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{ended.workers(exits)} {how}",
+        f"{ended.workers(exits)} {how}{evidence.recovery(case, exits)}",
         tuple(links),
         explains=(
             *evidence.exit_entities(exits),

@@ -73,7 +73,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     links += [Link(e, "the caller's keepalive pings got no answer") for e in _attempts(case)[:1]]
     return Finding(
         f"{ended.workers(exits)} stopped answering {alive} as dead: possible causes are SIGSTOP, a debugger, "
-        "a hung disk or a network that drops packets",
+        f"a hung disk or a network that drops packets{evidence.recovery(case, exits)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
@@ -116,7 +116,7 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
             ),
             risk="disruptive",
         ),
-        *ended.retries(case, exits, "Make Ray retry on another worker"),
+        *ended.retries(case, exits, "Let Ray retry on another worker"),
     )  # fmt: skip
 
 

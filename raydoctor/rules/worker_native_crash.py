@@ -150,7 +150,7 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     if crashed and len(chain) < 5:
         chain.append(Link(crashed[0], "the driver got WorkerCrashedError"))
     return Finding(
-        f"{label}: {_what(best)}",
+        f"{label}: {_what(best)}{evidence.recovery(case, exits)}",
         tuple(chain),
         explains=evidence.exit_entities(exits),
         caused_by=(

@@ -135,7 +135,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     ]
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{subject} got a SIGTERM from {sender}{within}",
+        f"{subject} got a SIGTERM from {sender}{within}{evidence.recovery(case, exits)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=_node(case, exits[-1]) if known else _suspects(case, exits),
@@ -203,7 +203,7 @@ def _remedies(case: Case, exits: list[WorkerExit], left: Left) -> tuple[Remedy, 
     steps.insert(0 if left.kubernetes else len(steps), pod)
     return (
         Remedy("Find the sender of the SIGTERM", tuple(steps)),
-        *ended.retries(case, exits, "Make Ray retry the work if such ends are normal (preemption)"),
+        *ended.retries(case, exits, "Let Ray retry the work if such ends are normal (preemption)"),
     )
 
 

@@ -111,7 +111,7 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
     )
 
 
-_UNTIL_THEN = "Until then, make Ray retry the work, unless it kills its worker every time"
+_UNTIL_THEN = "Until you know the cause, let Ray retry the work (retries do not help if it kills its worker every time)"
 
 
 @rule(
@@ -195,16 +195,17 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
     if ruled_out := _ruled_out(case, exits):
-        links[0] = Link(links[0].event, f"{links[0].shows}; no log shows {joined(ruled_out, 'or')}")
+        shows = f"{links[0].shows}; no log shows that {joined(ruled_out, 'or')}"
+        links[0] = Link(links[0].event, shows)
     for log in _silent_kernel_logs(case, exits):
-        shows = f"{links[0].shows}; the kernel log of its node, {log}, names no kill"
+        shows = f"{links[0].shows}; the kernel log of its node, {log}, records no kill"
         links[0] = Link(links[0].event, shows)
     final = _final_failure(case, exits)
     links += [Link(*final)] if final else []
     peers = tuple(_peers(case, exits))
     why = ", and no log shows why" if ruled_out else ", and the capture does not show why"
     return Finding(
-        f"{ended.workers(exits)} ended suddenly{'' if peers else why}",
+        f"{ended.workers(exits)} ended suddenly{'' if peers else why}{evidence.recovery(case, exits)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=(
@@ -215,10 +216,16 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
-        remedies=(_find(exits), *ended.retries(case, exits, _UNTIL_THEN)),
+        remedies=(_find(exits), *ended.retries(case, exits, _retry_title(case, exits))),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
+
+
+def _retry_title(case: Case, exits: list[WorkerExit]) -> str:
+    if evidence.recovery(case, exits):
+        return "To survive more such exits, allow more retries"
+    return _UNTIL_THEN
 
 
 def _final_failure(case: Case, exits: list[WorkerExit]) -> tuple[Event, str] | None:
@@ -265,12 +272,12 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     own = {
         e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
     }
-    crash = ["a crash"] if all(e.worker in own for e in exits) else []
+    crash = ["it crashed"] if all(e.worker in own for e in exits) else []
     return [
-        "a kill by Ray's memory monitor",
+        "Ray's memory monitor killed it",
         *crash,
-        "sys.exit",
-        "an earlier end of its node or owner",
+        "it called sys.exit",
+        "its node or owner ended first",
     ]
 
 

@@ -54,8 +54,8 @@ def retries(case: Case, exits: Sequence[WorkerExit], title: str) -> tuple[Remedy
 
 
 _RETURN = Remedy(
-    "Return the values that were lost instead of ray.put references: a retry does not bring back what a dead worker put",
-    ("return value            # instead of: return ray.put(value); the caller then owns it",),
+    "Return plain values, not ray.put references: a retry does not bring back what a dead worker has put",
+    ("return value            # instead of return ray.put(value): then the caller owns the value",),
     doc=_OBJECTS,
 )
 
@@ -96,7 +96,7 @@ def _decorator(is_actor: bool, name: str) -> str:
             name=name,
         )
     return paste.python(
-        "@ray.remote(max_retries=10)   # {name}: the default is 3, -1 means no limit", name=name
+        "@ray.remote(max_retries=10)   # {name}: Ray's default is 3, -1 means no limit", name=name
     )
 
 

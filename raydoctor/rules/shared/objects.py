@@ -120,8 +120,9 @@ def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ..
     lost = named(loss.object for loss in losses)
     nodes = dead_nodes(case)
     with_node = f" with {_nodes(case, nodes)}" if nodes else ""
+    be = "was" if len(lost) == 1 else "were"
     return Finding(
-        f"{counted(case, lost)} {'was' if len(lost) == 1 else 'were'} lost{with_node}, because {why}",
+        f"{counted(case, lost)} {be} lost{with_node} and cannot be recreated: {why}",
         (*recovery(case), Link(losses[0].event, f"Ray cannot recover this object: {why}")),
         explains=tuple(Entity("object", o) for o in lost),
         caused_by=with_nodes(nodes),

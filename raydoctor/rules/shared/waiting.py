@@ -552,7 +552,7 @@ def add(title: str, more: resources.Needs, local: resources.Needs | None = None)
         given = {name: amount for name, amount in local.items() if name != "memory"}
         steps.append(
             paste.python(
-                "ray.init({parts})   # only if your program starts Ray itself, and this machine really has that much (Ray does not check)",
+                "ray.init({parts})   # only if your program starts Ray itself, and this machine has these resources (Ray does not check)",
                 parts=_arguments(given),
             )
         )
