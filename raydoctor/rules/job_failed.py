@@ -184,8 +184,7 @@ def _how_it_ended(job: jobs.Submission, raised: Raised | None, ending: Event | N
 
 def _what(raised: Raised) -> str:
     """The exception and the innermost named function of user code. Ray's exceptions have rules of their own."""
-    place = _place(raised)
-    where = f", in {place}" if place else ""
+    where = _at(raised)
     if not raised.type:
         return f"an exception that the console cut off{where}"
     if raised.is_rays_own:
@@ -510,7 +509,11 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
         if place.is_user_code:
             in_function = place.function not in ("", "<module>")
             where = str(place) if in_function else f"line {place.line} of {place.short_file}"
-            yield Remedy(f"Fix {where}, which raises {raised.name}")
+            if raised.frames[-1].is_rays:
+                step = paste.text("Ray: {message}", message=cut(raised.message, 190))
+                yield Remedy(f"Change what {where} passes to Ray, as its message says", (step,))
+            else:
+                yield Remedy(f"Fix {where}, which raises {raised.name}")
         else:
             yield Remedy(f"Check what the program passes to {place}: it raises {raised.name}")
 
@@ -758,6 +761,19 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-failed",),
         consequences=("job-failed",),
         says=("train failed: runtime_env setup failed",),
+    ),
+    console(
+        "Ray refuses what the program passes to it, and says what it accepts",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 10, in <module>\n'
+        "    load.options(num_gpu=1).remote()\n"
+        '  File "/venv/lib/python3.11/site-packages/ray/_common/ray_option_utils.py", line 295, in _check_options\n'
+        "    raise ValueError(\nValueError: Invalid option keyword num_gpu for remote functions. Valid ones are ['num_gpus'].\n",
+        logs=QUIET_LOGS,
+        says=(
+            "at train.py:10",
+            "Change what line 10 of train.py passes to Ray",
+            "Invalid option keyword num_gpu",
+        ),
     ),
     Example(
         "an exception ends a program that was run by hand",

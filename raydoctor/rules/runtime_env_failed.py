@@ -67,15 +67,15 @@ def runtime_env_failed(case: Case) -> Iterator[Finding]:
         if failure.error.kind not in ELSEWHERE:
             yield _finding(case, failure)
     for ending, raised in () if known else ended_programs(case):
-        error = refused(raised)
-        if error and error.kind not in ELSEWHERE:
-            yield _refused(ending, raised, error)
+        refusal = refused(raised)
+        if refusal and refusal.error.kind not in ELSEWHERE:
+            yield _refused(ending, *refusal)
 
 
 def _refused(ending: Event, raised: Raised, error: SetupError) -> Finding:
     return Finding(
-        f"Ray refused the program's runtime environment: {raised.first}",
-        (Link(ending, f"the program ends with Ray's exception in {raised.first.frames[-1]}"),),
+        f"Ray refused the program's runtime environment: {raised}",
+        (Link(ending, f"the program ends with Ray's exception in {raised.frames[-1]}"),),
         explains=(
             program(ending),
             Entity("runtime-env", f"{error.kind}: {error.said}"),
@@ -148,6 +148,14 @@ _NO_DIRECTORY = (
     '  File "/venv/lib/python3.11/site-packages/ray/_private/runtime_env/packaging.py", line 540, in get_uri_for_directory\n'
     '    raise ValueError(f"directory {directory} must be an existing directory")\n'
     "ValueError: directory /data/jobs/etl must be an existing directory\n"
+)
+_DIRECTORY_OF_TASK = (
+    'Traceback (most recent call last):\n  File "/usr/lib/python3.11/enum.py", line 1135, in __new__\n    raise ve_exc\n'
+    "ValueError: '' is not a valid Protocol\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    @ray.remote(runtime_env=env)\n'
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/runtime_env/validation.py", line 23, in validate_uri\n'
+    "    raise ValueError(\nValueError: /app/shared is not a valid URI. Passing directories or modules to be dynamically "
+    "uploaded is only supported at the job level (i.e., passed to `ray.init`).\n"
 )
 _RAISED = "Traceback (most recent call last):\nray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
 
@@ -243,6 +251,16 @@ EXAMPLES: tuple[Example, ...] = (
         'Traceback (most recent call last):\n  File "/venv/site-packages/ray/_private/runtime_env/pip.py", line 394, in '
         "create\n    pip_dir_bytes = await task\n",
         says=("an error that the console cut off, in create",),
+    ),
+    console(
+        "a task has a local directory in its own environment",
+        _DIRECTORY_OF_TASK,
+        logs=QUIET_LOGS,
+        says=(
+            "Ray refused",
+            "/app/shared is not a valid URI",
+            "Pass local directories in ray.init",
+        ),
     ),
     console(
         "ray.init gets a directory that does not exist",

@@ -63,6 +63,11 @@ class TracebackFrame(NamedTuple):
         return not any(part in self.file for part in _LIBRARIES)
 
     @property
+    def is_rays(self) -> bool:
+        """Whether it is in an installed Ray."""
+        return "-packages/ray/" in self.file.replace("\\", "/")
+
+    @property
     def short_file(self) -> str:
         """The file's name; for a package the path inside it: `numpy/_core/_methods.py`."""
         if not self.is_user_code and (inside := _INSIDE_LIBRARY.search(self.file)):

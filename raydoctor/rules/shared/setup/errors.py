@@ -17,7 +17,7 @@ from raydoctor.rules.shared.traceback import CHAINED, Raised, cut_off, parse
 
 Kind = Literal[
     "timeout", "disk", "certificate", "network", "untrusted", "no-package", "conflict", "build",
-    "ray-version", "no-tool", "too-large", "upload", "invalid", "other",
+    "ray-version", "no-tool", "too-large", "upload", "not-in-init", "invalid", "other",
 ]  # fmt: skip
 
 _OUTPUT = pattern(
@@ -98,6 +98,7 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
             r"Package size \(\d{1,20}(?:\.\d{1,20})?MiB\) exceeds the maximum size of \d{1,20}(?:\.\d{1,20})?MiB"
         ),
     ),
+    ("not-in-init", pattern(r"[^\n]{0,300} is only supported at the job level[^\n]*")),
     ("upload", pattern(r"Failed to upload (?:package|working_dir|module) [^\n]*")),
 )
 """In order of certainty: pip also prints `No matching distribution` after a lost connection, and tools
@@ -158,13 +159,26 @@ _RAYS_CODE = pattern(r"\bray[/\\](?:_private[/\\])?runtime_env[/\\][a-z_]{1,40}\
 """Ray's checks of a runtime environment in the driver and the upload of its directories (2.0 to 2.60)."""
 
 
-def refused(raised: Raised) -> SetupError | None:
-    """Why Ray refused the runtime environment that a program passed; None if it raised something else."""
-    first = raised.first
-    if not first.type or not first.frames or not _RAYS_CODE.search(first.frames[-1].file):
-        return None
-    error = read(str(first))
-    return error._replace(kind="invalid") if error.kind == "other" else error
+class Refusal(NamedTuple):
+    """An exception with which Ray refused a runtime environment, and what it says."""
+
+    raised: Raised
+    error: SetupError
+
+
+def refused(raised: Raised) -> Refusal | None:
+    """Why Ray refused the runtime environment that a program passed; None if it raised something else.
+
+    That is the first exception of the chain or, if that is one of Python's library, the last one.
+    """
+    chain = [raised]
+    while chain[-1].cause:
+        chain.append(chain[-1].cause)
+    for each in (chain[-1], *chain):
+        if each.type and each.frames and _RAYS_CODE.search(each.frames[-1].file):
+            error = read(str(each))
+            return Refusal(each, error._replace(kind="invalid") if error.kind == "other" else error)
+    return None
 
 
 def _ran_out_of_time(text: str) -> bool:

@@ -142,6 +142,13 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
             'runtime_env={"working_dir": "s3://bucket/project.zip"}',
         ),
     ),
+    "not-in-init": (
+        "Pass local directories in ray.init, which uploads them once for the whole job: tasks and actors accept only URIs",
+        (
+            'ray.init(runtime_env={"working_dir": "."})   # or py_modules; every task of the job gets it',
+            '@ray.remote(runtime_env={"working_dir": "s3://bucket/project.zip"})   # one task or actor',
+        ),
+    ),
     "invalid": (
         "Correct the runtime_env that the program passes: Ray checks it before it starts anything",
         (
