@@ -40,6 +40,7 @@ from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity, EntityKind
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
@@ -169,9 +170,10 @@ def _owner_entities(case: Case, orphan: _Orphan) -> tuple[Entity, ...]:
 
 def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
     """`the driver of job 1 (pid 4), which created it, ended`."""
+    lost = f" with its node{_on(orphan)}" if _is_lost(orphan) else ""
     if job := ids.job_of_driver(orphan.owner):
         pid = case.job(job).driver_pid
-        return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}, ended"
+        return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}, {'was lost' if lost else 'ended'}{lost}"
     if orphan.exit:
         kind = "actor " if orphan.exit.actor else "worker "
         kind = kind if orphan.exit.names else ""
@@ -181,9 +183,23 @@ def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
     owner = f"{name} (pid {pid})" if pid else name
     left = actors.last_words(case, orphan.owner)
     end = next(
-        (end for words, end in _ENDS.items() if left and words in left[0]["detail"]), "ended"
+        (end for words, end in _ENDS.items() if left and words in left[0]["detail"]),
+        f"was lost{lost}" if lost else "ended",
     )
     return f"{owner}, which created {it}, {end}"
+
+
+def _is_lost(orphan: _Orphan) -> bool:
+    """Whether the error says that the owner's node crashed, not only its process."""
+    return "Owner's node has crashed" in orphan.death.cause
+
+
+_OWNER_IP = pattern(r"Owner Ip address: (?P<ip>[\w.:]{1,60})")
+
+
+def _on(orphan: _Orphan) -> str:
+    found = _OWNER_IP.search(orphan.death.cause)
+    return f" {found['ip']}" if found else ""
 
 
 _ENDS = {
@@ -224,6 +240,16 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
     death = orphan.death
     cls, name = death.class_name or "Actor", death.name or (death.class_name or "actor").lower()
     detached = actors.detached(f"Make {cls} outlive the process that creates it", cls, name)
+    if _is_lost(orphan):
+        why = Remedy(
+            f"Find out why node{_on(orphan)} died: its raylet's log, the kernel log, and whether its machine still runs",
+            (
+                "tail -n 50 /tmp/ray/session_latest/logs/raylet.out   # on that node",
+                "sudo dmesg -T | grep -iE 'killed process|out of memory'   # on that node",
+            ),
+            finds_cause=True,
+        )
+        return why, detached
     if ids.job_of_driver(orphan.owner):
         keep = f"Keep the driver that creates {cls} running as long as other drivers use the actor"
         return detached, Remedy(keep, doc=actors.LIFETIMES)
@@ -355,6 +381,14 @@ EXAMPLES: tuple[Example, ...] = (
         "only the driver's output is available",
         _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT")),
         says=("driver of job 1",),
+    ),
+    console(
+        "the node of the driver that created it crashed",
+        _frame(_owner_text(_DRIVER, "SYSTEM_ERROR").replace("worker process", "node")),
+        says=(
+            "the driver of job 1, which created it, was lost with its node 10.0.0.2",
+            "Find out why node 10.0.0.2 died",
+        ),
     ),
     Example(
         "an actor logs the same message at the normal end of its driver",

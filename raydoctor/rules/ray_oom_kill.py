@@ -53,7 +53,15 @@ from raydoctor.rules.shared.oom.kills import (
     reports,
     summaries,
 )
-from raydoctor.rules.shared.oom.remedies import DOC, fullest, gib, hungriest, largest, remedies
+from raydoctor.rules.shared.oom.remedies import (
+    DOC,
+    fullest,
+    gib,
+    hungriest,
+    is_minor,
+    largest,
+    remedies,
+)
 from raydoctor.rules.shared.waiting import resources_of
 
 _READ_REPORT = Remedy(
@@ -156,6 +164,8 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
     if not holders:
         return text
     each = gib(largest(episode, name))
+    if is_minor(worst):
+        return f"{text}: the processes that the report names hold only {gib(sum(h.gb for h in worst.holders))}"
     spared = victims and all(name not in (v.function, v.name) for v in victims)
     were = "were" if len(holders) > 1 else "was"
     subject = f"{name}, which {were} not killed," if spared else name
@@ -372,6 +382,17 @@ EXAMPLES: tuple[Example, ...] = (
         "the killed task is not the cause: the driver holds the memory",
         {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
         says=("python driver.py, which was not killed, alone held 13.90 GiB",),
+    ),
+    console(
+        "the killed task holds next to nothing, and the list of the largest processes is cut off",
+        f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (task ID: {'5' * 48}, name=probe, pid=664, memory used=0.05GB) "
+        "was running was 219.41GB / 230.40GB (0.952289), which exceeds the memory usage threshold of 0.95. Ray killed this "
+        f"worker (ID: {_W}) because it was the most recently scheduled task; to see more information, use `ray logs raylet.out "
+        "-ip 10.0.0.2`. Top 10 memory users:\n",
+        says=(
+            "the processes that the report names hold only 0.05 GiB",
+            "Find the processes that hold the memory of node 10.0.0.2",
+        ),
     ),
     Example(
         "Ray 2.55 reports in one line, and two kills have the same numbers",

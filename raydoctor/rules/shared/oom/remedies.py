@@ -57,6 +57,26 @@ def hungriest(report: OomReport) -> tuple[str, list[MemoryUser]]:
     return name, groups[name]
 
 
+_MINOR = 0.05
+"""Share of the used memory below which the known processes do not account for it."""
+
+
+def is_minor(report: OomReport) -> bool:
+    """Whether the processes that a report names hold so little that others must hold the memory."""
+    return sum(h.gb for h in report.holders) < _MINOR * report.used_gb
+
+
+def _find_holders(report: OomReport) -> Remedy:
+    return Remedy(
+        f"Find the processes that hold the memory of node {report.ip}: they may be outside Ray",
+        (
+            "ps -eo pid,user,rss,args --sort=-rss | head -15   # on that node; rss is in KiB",
+            "df -h /dev/shm   # objects of Ray's object store count as memory",
+        ),
+        doc=DOC,
+    )
+
+
 class Fit(NamedTuple):
     """Memory in GiB that the largest function may use on a node, and the number of its processes that fit."""
 
@@ -120,6 +140,8 @@ def _of_the_report(
     name, holders = hungriest(worst)
     if not holders:
         return (*more, *_more_memory(worst))
+    if is_minor(worst):
+        return (*more, _find_holders(worst), *_more_memory(worst))
     if not holders[0].is_worker:
         return (_not_a_worker(name, holders[0], worst), *more, *_more_memory(worst))
     fit = _fit(name, holders, worst, largest(episode, name))
