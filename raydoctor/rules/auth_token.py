@@ -184,7 +184,7 @@ def _of_nodes(case: Case, refusals: list[Event]) -> Finding:
     )
 
 
-_COPY = "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token   # overwrites the file, even if it holds another cluster's token"
+_COPY = "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token   # overwrites the file, even if it holds the token of another cluster"
 _UNSET = (
     "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # if either is set, Ray ignores ~/.ray/auth_token"
 )
