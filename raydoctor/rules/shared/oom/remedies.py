@@ -70,7 +70,7 @@ def _find_holders(report: OomReport) -> Remedy:
     return Remedy(
         f"Find the processes that hold the memory of node {report.ip}: they may be outside Ray",
         (
-            "ps -eo pid,user,rss,args --sort=-rss | head -15   # on that node; rss is in KiB",
+            "ps -eo pid,user,rss,args --sort=-rss | head -15   # on that node, rss in KiB",
             "df -h /dev/shm   # objects of Ray's object store count as memory",
         ),
         doc=DOC,
