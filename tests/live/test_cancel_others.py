@@ -33,6 +33,7 @@ from raydoctor.observe.watching.watching import Attempt, ReportedTask
 from raydoctor.render import cancel as render
 from raydoctor.render.page import plain
 from raydoctor.watch import guard
+from tests.helpers.other_users import AS_ROOT
 from tests.helpers.schemas import faults
 from tests.helpers.waiting import Program, until
 
@@ -335,7 +336,7 @@ STARTS = (
     "import subprocess, sys\n"
     "log = open(sys.argv[1], 'a')\n"
     "for line in sys.stdin:\n"
-    "    words = ['sh', '-c', 'sleep 86153 & echo $!; read again; sleep 86154 & echo $!; read end']\n"
+    "    words = ['sh', '-c', 'sleep 86153 & echo $!; read again || exit; sleep 86154 & echo $!; read end']\n"
     "    child = subprocess.Popen(words, start_new_session=True, stdin=subprocess.PIPE, text=True,"
     " stdout=subprocess.PIPE)\n"
     "    print(child.pid, child.stdout.readline(), end='', flush=True)\n"
@@ -462,6 +463,38 @@ def test_a_kill_of_the_worker_spares_what_an_earlier_task_left(worker_of_two: Wo
     assert not running(psutil.Process(pid))
     assert not any(map(alive, own))
     assert all(map(alive, earlier[1:]))  # the first one ends with its input
+
+
+CHANGED = (
+    "import os, subprocess, sys, time\n"
+    "log = open(sys.argv[1], 'a')\n"
+    "os.setpgid(0, 0)\n"
+    "words = ['sh', '-c', 'setpriv --reuid 65534 sleep 86155 >/dev/null 2>&1 & echo $!']\n"
+    "print(int(subprocess.check_output(words)), flush=True)\n"
+    "time.sleep(1000)"
+)
+
+
+@AS_ROOT
+def test_a_detached_process_that_changed_its_user_is_listed(tmp_path: Any) -> None:
+    """Only its process group is known of it, and it gets no signal without --all-users."""
+    launched = time.time()
+    words = [sys.executable, "-c", CHANGED, str(tmp_path / f"worker-{WORKER}-{JOB}-812.out")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout
+        child = psutil.Process(int(worker.stdout.readline()))
+        try:
+            until(lambda: child.cmdline()[:1] == ["sleep"] and child.ppid() == 1)
+            made = cancelled_by_its_owner(
+                WorkerOfTwo(worker.pid, launched, launched, [], [child.pid]), 0.0
+            )
+            (left,) = made.processes
+            assert (left.identity.pid, left.outcome) == (child.pid, "refused")
+            assert "belongs to another user" in left.reason
+            assert child.is_running()
+        finally:
+            worker.kill()
+            child.kill()
 
 
 REFUSED = processes.Survivor(processes.Identity(12, 1.0), "pg_ctl", "refused", "of another user")

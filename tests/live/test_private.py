@@ -24,7 +24,7 @@ from raydoctor.act.attach import arm, attach, gil, inject
 from raydoctor.act.attach.gil import GilSample
 from raydoctor.act.audit import Audit
 from raydoctor.act.tracking import registry
-from raydoctor.act.zombies import history, leftovers
+from raydoctor.act.zombies import history, leftovers, unseen
 from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.capture import owners
 from raydoctor.observe.processes import proc
@@ -503,15 +503,15 @@ def test_a_planted_registry_ends_no_process(plant: Callable[[str], None]) -> Non
         def sweep() -> list[Any]:
             found = [each for each in leftovers.find(settle=False) if each.pid == pid]
             leftovers.clear(found, SweepOptions(), 0.1, audit=Audit("test", path="/dev/null"))
-            return [[each.pid for each in found], leftovers.unseen()]
+            return [[each.pid for each in found], unseen.unseen()]
 
-        found, unseen = result_of(VICTIM, sweep)
+        found, said = result_of(VICTIM, sweep)
         assert found == []
         now = proc.read(pid)
         assert now is not None
         assert (now.started_at, now.state) == (process.started_at, "S")
         foreign = plant in PLANTS[:4]
-        assert (f"{VICTIMS} is ignored" in unseen) is foreign, unseen
+        assert (f"{VICTIMS} is ignored" in said) is foreign, said
 
 
 @AS_ROOT

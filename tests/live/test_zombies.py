@@ -14,7 +14,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,10 +24,11 @@ import pytest
 from raydoctor import cli
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, Outcome
-from raydoctor.act.zombies import classify, clean, leftovers, sweep
+from raydoctor.act.zombies import classify, clean, leftovers, sweep, unseen
 from raydoctor.act.zombies.history import Raylets, session_folders
 from raydoctor.act.zombies.leftovers import Leftover, SweepOptions
 from raydoctor.act.zombies.sweep import SweepNode, SweepReport, SweepRequest, SweptMachine
+from raydoctor.capture.session import began
 from raydoctor.cli import zombies as command
 from raydoctor.observe.collector.cluster import Daemon
 from raydoctor.observe.machine import holdings
@@ -34,6 +37,7 @@ from raydoctor.observe.processes.ownership import Log, Machine
 from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
+from tests.helpers.other_users import AS_ROOT, ATTACKER, VICTIM, result_of, running_as
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.schemas import faults
 from tests.helpers.waiting import PATIENCE, clock, until
@@ -368,6 +372,114 @@ def test_a_child_that_changed_its_user_is_still_left_over(
         end(process)
 
 
+GROUP = (
+    "import os, subprocess\n"
+    "os.setpgid(0, 0)\n"
+    "child = subprocess.Popen(['sleep', '300'], stdout=-3, stderr=-3, start_new_session={away})\n"
+    "print(os.getpid(), child.pid)"
+)
+
+
+@contextmanager
+def of_another_user(session: Path, away: bool) -> Iterator[psutil.Process]:
+    """A process of root whose worker, of the session's user, is gone; `away`: in a POSIX session of its own."""
+    os.chown(session, VICTIM, VICTIM)
+    session.parents[1].chmod(0o755)
+    code = GROUP.format(away=away)
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    worker, pid = map(int, printed.stdout.split())
+    (session / "logs" / f"python-core-worker-{'ab' * 28}_{worker}.log").write_text("x\n")
+    process = psutil.Process(pid)
+    try:
+        until(lambda: process.ppid() == 1)
+        yield process
+    finally:
+        end(process)
+
+
+def swept_by_the_victim(session: Path, pid: int) -> tuple[dict[str, Any], str]:
+    """The row of that process, and what is not seen, where an ordinary user ends all that it may."""
+    meant = SweepOptions(str(session), leaked=True, inherited=True)
+
+    def work(kill: bool = True) -> list[Any]:
+        request = SweepRequest(meant, 0.1, kill, False)
+        view = sweep.carry_out(sweep.inspect(meant, with_disk=False), request)
+        code = command.FOUND if view.is_left else 0
+        shown = plain(render.render([SweptMachine(SweepNode(), view, is_here=True)]))
+        row = {e.pid: render._row(e, view) for e in view.leftovers}.get(pid, {})
+        return [{**row, "code": code, "page": shown}, view.unseen]
+
+    work(kill=False)  # loads what that user cannot
+    began(str(session))
+    row, hidden = result_of(VICTIM, work)
+    assert proc.read(pid), "another user's process was ended"
+    return row, hidden
+
+
+@linux
+@AS_ROOT
+def test_a_child_of_another_user_is_listed_by_its_process_group(session: Path) -> None:
+    """Of a child that became root by sudo, its user may read neither environment nor files."""
+    with of_another_user(session, away=False) as process:
+        row, hidden = swept_by_the_victim(session, process.pid)
+        assert row["why"].startswith("a raylet is gone (it is in the process group of worker pid ")
+        assert (row["outcome"], row["reason"]) == ("running", "it belongs to root")
+        assert row["code"] == 1
+        assert str(process.pid) in row["page"]
+        assert f"pid {process.pid} " not in hidden
+
+
+@linux
+@AS_ROOT
+def test_a_child_of_another_user_without_a_tie_is_named_as_not_examined(session: Path) -> None:
+    with of_another_user(session, away=True) as process:
+        row, hidden = swept_by_the_victim(session, process.pid)
+        assert "why" not in row
+        assert f"pid {process.pid} of root, sleep 300" in hidden
+        assert "run sudo raydoctor zombies" in hidden
+        # Not for a user without a session, and not for root, who can examine it.
+        assert f"pid {process.pid} " not in result_of(ATTACKER, unseen.unseen)
+        assert unseen.unseen() == ""
+
+
+@linux
+@AS_ROOT
+def test_what_cannot_come_from_a_task_is_not_named(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with of_another_user(session, away=True) as process:
+
+        def named(since: float = 0.0) -> bool:
+            table = proc.table()
+            return process.pid in {each.pid for each in unseen.changed(table, VICTIM, since)}
+
+        with running_as(VICTIM, lambda: time.sleep(600)) as own:
+            assert named()
+            assert not named(since=time.time() + 5)
+            place = unseen._cgroup(own)
+            for what, values, expected in (
+                ("_login", {process.pid: "1234"}, False),  # another user's login started it
+                ("_login", {process.pid: str(VICTIM)}, True),
+                ("_cgroup", {process.pid: "0::/system.slice/cron.service"}, False),
+                (
+                    "_cgroup",
+                    {process.pid: f"0::/user.slice/user-{VICTIM}.slice/session-3.scope"},
+                    True,
+                ),
+                ("_cgroup", {process.pid: place}, True),
+            ):
+                with monkeypatch.context() as changed:
+                    real = getattr(unseen, what)
+                    changed.setattr(
+                        unseen, what, lambda pid, v=values, r=real: v[pid] if pid in v else r(pid)
+                    )
+                    assert named() is expected, (what, values)
+            table = proc.table()
+            table[own] = table[own]._replace(ppid=process.pid)  # as sshd is a login's parent
+            monkeypatch.setattr(proc, "table", lambda: table)
+            assert not named()
+
+
 @linux
 @pytest.mark.parametrize(
     "name", ["python-core-worker-{0}_4999998.log", "python-core-driver-{0}_4999998.log"]
@@ -396,8 +508,8 @@ def test_a_process_that_only_reads_a_log_of_a_dead_worker_is_not_its_child(
 def test_what_cannot_be_looked_at_is_said(
     session: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert leftovers.unseen() == "" or os.geteuid() != 0
-    monkeypatch.setattr(leftovers, "unseen", lambda: "what ann runs of Ray's may not be read")
+    assert unseen.unseen() == "" or os.geteuid() != 0
+    monkeypatch.setattr(unseen, "unseen", lambda found: "what ann runs of Ray's may not be read")
     assert cli.execute(["zombies", "--session", session.name]) == 3
     assert "what ann runs of Ray's may not be read" in capsys.readouterr().err
 

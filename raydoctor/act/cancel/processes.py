@@ -15,7 +15,7 @@ task's start, and a process that only one of these assumptions gives to the task
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -110,18 +110,24 @@ def _beginning(target: CancelTarget, worker: Identity) -> tuple[float, float, st
     return later - _ROUNDED, earlier - _ROUNDED, _WAS_SET
 
 
-def _families(target: CancelTarget) -> Iterable[list[Identity]]:
-    """The children of its worker, and orphans that have the worker's output open or are in its process group:
-    each with its descendants."""
+def _families(target: CancelTarget) -> Iterator[list[Identity]]:
+    """The children of its worker, then detached processes that have the worker's output open or are in its
+    process group (only that shows for one that changed its user): each with its descendants."""
     machine = ownership.survey_machine()
     table = machine.processes
-    roots = list(machine.children.get(target.pid, ()))
-    for pid in machine.orphans:
+
+    def is_detached(pid: int) -> bool:
         log = machine.output.get(pid) or machine.log.get(pid)
-        if (log and log.worker == target.worker) or table[pid].pgid == target.pid:
-            roots.append(pid)
-    for root in roots:
-        yield [Identity(each, table[each].started_at) for each in (root, *machine.below(root))]
+        is_writer = pid in machine.orphans and log is not None and log.worker == target.worker
+        return is_writer or table[pid].pgid == target.pid
+
+    detached = sorted(filter(is_detached, table), key=lambda pid: table[pid].started_at)
+    visited = {target.pid}
+    for root in (*machine.children.get(target.pid, ()), *detached):
+        family = [each for each in (root, *machine.below(root)) if each not in visited]
+        visited.update(family)
+        if family:
+            yield [Identity(each, table[each].started_at) for each in family]
 
 
 def end_survivors(started: Started, audit: Audit, all_users: bool = False) -> list[Survivor]:

@@ -23,14 +23,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raydoctor.act import private as _private
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals import cgroup
 from raydoctor.act.signals.process import GRACE, Action, Identity, Outcome, end
 from raydoctor.act.zombies import classify
 from raydoctor.act.zombies.classify import Kind, LeftoverSurvey, Mark
 from raydoctor.observe.machine import cgroups, holdings
-from raydoctor.observe.processes import daemons, proc
+from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.processes.redact import command_line
 
@@ -120,20 +119,6 @@ def find(options: SweepOptions = SweepOptions(), settle: bool = True) -> list[Le
 def youngest() -> float:
     """Start time of the youngest process on this machine."""
     return max((each.started_at for each in proc.table().values()), default=0.0)
-
-
-def unseen() -> str:
-    """Which processes of Ray could not be examined, and the remedy; empty if there are none."""
-    if not proc.LINUX:
-        return (
-            "leftovers are found on Linux only: other systems do not show what processes inherited"
-        )
-    mine = os.geteuid()
-    hidden = [_private.distrusted()]
-    owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}
-    if mine and owners:
-        hidden.append(proc.needs_sudo(uid for uid in owners if uid is not None).rstrip("."))
-    return "; ".join(filter(None, hidden))
 
 
 def _mark_idle_holders(survey: LeftoverSurvey, held: dict[int, int]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.signals.system import real_system
-from raydoctor.act.zombies import clean, leftovers
+from raydoctor.act.zombies import clean, leftovers, unseen
 from raydoctor.act.zombies.clean import Stale
 from raydoctor.act.zombies.leftovers import Leftover, Spared, SweepOptions
 from raydoctor.observe.processes import proc
@@ -94,9 +94,8 @@ def inspect(options: SweepOptions, with_disk: bool) -> SweepReport:
     found = leftovers.find(options)
     stale = clean.find(options) if with_disk else []
     spared = {each.identity: why for each in found if (why := leftovers.spared(each, options))}
-    return SweepReport(
-        found, spared, stale, {}, leftovers.unseen(), youngest, boot=proc.boot_time()
-    )
+    hidden = unseen.unseen({each.pid for each in found})
+    return SweepReport(found, spared, stale, {}, hidden, youngest, boot=proc.boot_time())
 
 
 def only(view: SweepReport, shown: str) -> SweepReport:

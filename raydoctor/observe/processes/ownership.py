@@ -15,11 +15,13 @@ the session (setsid) of an orphan, which only its descendants can be in.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.cluster import Daemon
 from raydoctor.observe.processes import daemons, proc, traces
@@ -213,7 +215,7 @@ def _detached(machine: Machine) -> list[int]:
         and p.ppid in top
         and p.pid != 1
         and p.state != "Z"
-        and proc.same_pids(p.pid)
+        and not proc.has_other_pids(p.pid)
     ]
 
 
@@ -231,9 +233,19 @@ def _find_traces(machine: Machine, folders: Iterable[str]) -> None:
         {machine.processes[pid].pgid for pid in detached} - machine.processes.keys(), folders
     )
     for pid in detached:
-        if trace := traces.find(machine.processes[pid], groups):
+        trace = _group(machine, pid) or traces.find(machine.processes[pid], groups)
+        # Of another user's process little can be read: only that it comes from this user's session.
+        if trace and (proc.same_pids(pid) or owners.of_folder(trace.session) == os.geteuid()):
             machine.traces[pid] = trace
             _adopt(machine, pid)
+
+
+def _group(machine: Machine, pid: int) -> Trace | None:
+    """That it is in the process group of a running worker."""
+    leader = machine.processes[pid].pgid
+    log = machine.log.get(leader) or machine.output.get(leader)
+    is_worker = machine.kinds.get(leader) == "worker"
+    return traces.of_group(log.session, leader) if log and is_worker else None
 
 
 def _find_members(machine: Machine) -> None:

@@ -49,11 +49,15 @@ def find(process: Process, groups: Mapping[int, tuple[str, float]]) -> Trace | N
     session, written = groups.get(process.pgid, ("", 0.0))
     # A process that started after the worker's last log line may be in a new group of the same number.
     if session and process.started_at <= written:
-        why = f"is in the process group of worker pid {process.pgid}"
-        return Trace(why, session, process.pgid)
+        return of_group(session, process.pgid)
     if session := _session_of(_mapped(process.pid)):
         return Trace(f"maps a library of a runtime environment of {session}", session)
     return None
+
+
+def of_group(session: str, worker: int) -> Trace:
+    """That a process is in the group of this worker."""
+    return Trace(f"is in the process group of worker pid {worker}", session, worker)
 
 
 def _session_of(path: str) -> str:
