@@ -1,15 +1,15 @@
 """Calls to an actor are submitted faster than the actor executes them.
 
 ## What you see
-`ray.exceptions.PendingCallsLimitExceeded` if the actor has `max_pending_calls`. Otherwise a warning in the driver's output,
-`More than 5000 tasks are pending submission to actor …`, and the memory of the driver grows.
+If the actor has `max_pending_calls`, the caller gets `ray.exceptions.PendingCallsLimitExceeded`. Otherwise the driver
+prints the warning `More than 5000 tasks are pending submission to actor …`, and its memory grows.
 
 ## Why
-By default an actor runs one method at a time. A loop that calls it without waiting keeps every call and its arguments in the caller's
-memory until the actor executes it.
+By default an actor runs one method at a time. A loop that calls it without waiting keeps every call and its arguments
+in the caller's memory until the actor executes it.
 
 ## Confirm
-- `ray summary tasks` counts the calls by method and state: `SUBMITTED_TO_WORKER` or
+- `ray summary tasks` shows many calls of one method in state `SUBMITTED_TO_WORKER` or
   `PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later).
 
 ## Fix

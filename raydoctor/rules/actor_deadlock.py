@@ -2,7 +2,7 @@
 
 ## What you see
 Nothing moves and nothing fails, except with `GetTimeoutError` if the program sets a timeout. Every actor of the cycle
-is in the middle of a method, and further calls wait in its queue.
+is in the middle of a method, and further calls wait in the actor's queue.
 
 ## Why
 An actor runs one method at a time (without `max_concurrency`, threads or `async`). In a deadlock, a method waits in
@@ -10,15 +10,15 @@ An actor runs one method at a time (without `max_concurrency`, threads or `async
 wait stays in the queue of an actor that waits. The shortest such cycle is an actor that calls itself and waits.
 
 Ray does not log deadlocks. But every core worker logs once a minute how many calls it serves
-(`CoreWorkerService.grpc_server.PushTask … active`), how many it waits for (`grpc_client.PushTask … active`), and which
-actors it has handles of (`received notification on actor`). raydoctor reports a deadlock if all of a group of actors
-serve and wait, hold handles of no other busy actor, and do not change from one table to the next. (Measured with Ray
-2.9.3, 2.40, 2.50 and 2.60.)
+(`CoreWorkerService.grpc_server.PushTask … active`), how many it waits for (`grpc_client.PushTask … active`), and for
+which actors it holds handles (`received notification on actor`). raydoctor reports a deadlock if every actor of a group
+serves a call and waits for one, none holds a handle of a busy actor outside the group, and nothing changes from one
+minute to the next. (Measured with Ray 2.9.3, 2.40, 2.50 and 2.60.)
 
 ## Confirm
 - `ray stack` on the nodes: each actor is in `get_objects (ray/_private/worker.py)`, below its own method.
-- `ray list tasks --detail --filter state!=FINISHED` (`parent_task_id` names the caller): methods in state `RUNNING`, and
-  other methods of the same actors in `PENDING_ACTOR_TASK_…` or `SUBMITTED_TO_WORKER`.
+- `ray list tasks --detail --filter state!=FINISHED` (`parent_task_id` names the caller): methods in state `RUNNING`,
+  and other methods of the same actors in `PENDING_ACTOR_TASK_…` or `SUBMITTED_TO_WORKER`.
 
 ## Fix
 Break the cycle in one of three ways:

@@ -1,31 +1,32 @@
 """An actor could not be created because its `__init__` raised an exception.
 
 ## What you see
-`ActorDiedError` (`RayActorError` up to Ray 2.10) on a later call:
-`The actor died because of an error raised in its creation task, ray::ModelServer.__init__() …`. The error often appears
-far from its cause: a task that received the handle fails with `RayTaskError(ActorDiedError)`. If the program never calls
-the actor, no exception is raised in the driver.
+`ActorDiedError` (`RayActorError` up to Ray 2.10) on a later call: `The actor died because of an error raised in its
+creation task, ray::ModelServer.__init__() …`. The error often appears far from its cause: a task that received the
+handle fails with `RayTaskError(ActorDiedError)`. If the program never calls the actor, no exception is raised in the
+driver.
 
 ## Why
-`.remote()` returns a handle at once, and `__init__` runs later in another process. An exception in it ends that process
-(exit type `USER_ERROR`), and every call on any handle of the actor fails with the same error. `max_restarts` does not
-help: Ray does not repeat an `__init__` that raised (measured with 2.9.3 and 2.60, `max_restarts=2`).
+`.remote()` returns a handle immediately, and `__init__` runs later in another process. An exception in it ends that
+process (exit type `USER_ERROR`), and every call on any handle of the actor fails with the same error. `max_restarts`
+does not help: Ray does not repeat an `__init__` that raised (measured with 2.9.3 and 2.60, `max_restarts=2`).
 
 ## Confirm
-- The diagnosis names the exception, the innermost line of your own code and, after `raise … from`, the original exception.
-- `raylet.out` of the actor's node has the whole traceback below `Formatted creation task exception:`, even if the program
-  caught the exception and did not print it.
-- If the constructor works on your machine, compare its arguments, files and environment: run the same constructor on the
-  actor's node.
+- The diagnosis names the exception, the innermost line of your own code and, after `raise … from`, the original
+  exception.
+- `raylet.out` of the actor's node has the whole traceback below `Formatted creation task exception:`, even if the
+  program caught the exception and did not print it.
+- If the constructor works on your machine, compare its arguments, files and environment: run the same constructor on
+  the actor's node.
 
 ## Fix
-Fix the line that raised, or its input. To get the exception at creation instead of at the first call, wait for the actor:
-`ray.get(handle.__ray_ready__.remote())`.
+Fix the line that raised, or its input. To get the exception at creation instead of at the first call, wait for the
+actor: `ray.get(handle.__ray_ready__.remote())`.
 
 ## Not this when
-The process of the constructor was killed or crashed (`ray-oom-kill`, `worker-native-crash`, `worker-vanished`). Ray could
-not set up the actor's runtime environment or its worker (`runtime-env-failed`, `worker-start-crashed`). The constructor
-returned and the actor died later (`actor-killed`, `actor-restart-loop`).
+The process of the constructor was killed or crashed (`ray-oom-kill`, `worker-native-crash`, `worker-vanished`). Ray
+could not set up the actor's runtime environment or its worker (`runtime-env-failed`, `worker-start-crashed`). The
+constructor returned and the actor died later (`actor-killed`, `actor-restart-loop`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 - ``because it was killed by `ray.kill` ``: the program, or a library that it uses, called `ray.kill` on a handle.
 - `Worker exit type: INTENDED_USER_EXIT … exit_actor() is called`: the actor called `ray.actor.exit_actor()`.
 - `because all references to the actor were removed`: the last handle that keeps the actor alive went out of scope, and
-  Ray ended the actor. Up to 2.9 also `RuntimeError: Lost reference to actor`, for `Actor.remote().method.remote()`.
-- `because its associated placement group was removed`: the program removed the group that the actor ran in, or waited for.
-  Calls then also fail with `ActorPlacementGroupRemoved` or `TaskPlacementGroupRemoved`.
+  Ray ended the actor. Up to 2.9, `Actor.remote().method.remote()` raises `RuntimeError: Lost reference to actor`.
+- `because its associated placement group was removed`: the program removed the group that the actor ran in, or waited
+  for. Calls then also fail with `ActorPlacementGroupRemoved` or `TaskPlacementGroupRemoved`.
 
 ## Why
 None of these is a crash: Ray ended the process as requested. The fault is in the program's sequence: it cleans up too
@@ -19,9 +19,9 @@ Which handles keep an actor alive depends on the version. A handle from `ray.get
 keep the actor alive.
 
 ## Confirm
-- The actor's own core log (`python-core-worker-*.log`) records the reason and the time beside `exit_detail=`.
-- No Ray log records which process called `ray.kill`: search your program for it. Ray Tune, Train and Serve also kill the
-  actors that they manage.
+- The actor's own core log (`python-core-worker-*.log`) records the time and, after `exit_detail=`, the reason.
+- No Ray log records which process called `ray.kill`: search your program for it. Ray Tune, Train and Serve also kill
+  the actors that they manage.
 
 ## Fix
 - `ray.kill`: call it only after the last call has returned.

@@ -1,20 +1,21 @@
-"""A program called `ray.get_actor` with a name that no actor in its namespace has.
+"""A program called `ray.get_actor` with a name that no actor in the program's namespace has.
 
 ## What you see
-`ValueError: Failed to look up actor with name 'metrics'. This could because 1. You are trying to look up a named actor you
-didn't create. 2. The named actor died. 3. You did not use a namespace matching …`
+`ValueError: Failed to look up actor with name 'metrics'. This could because 1. You are trying to look up a named actor
+you didn't create. 2. The named actor died. 3. You did not use a namespace matching …`
 
 ## Why
-A name belongs to a namespace. A driver that sets none in `ray.init` gets an anonymous namespace with a random name, so two
-such drivers never find each other's actors. Ray frees the name when the actor ends, and an actor that is not detached ends
-with the process that created it.
+A name belongs to a namespace. A driver that sets none in `ray.init` gets an anonymous namespace with a random name, so
+two such drivers never find each other's actors. Ray frees the name when the actor ends, and an actor that is not
+detached ends with the process that created it.
 
 ## Confirm
-- On a live cluster: `ray.init("auto")`, then `ray.util.list_named_actors(all_namespaces=True)`.
+- On a live cluster, `ray.init("auto")` and `ray.util.list_named_actors(all_namespaces=True)` list all names with their
+  namespaces.
 - `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name ended.
-- Of Ray's texts only `ActorDiedError` names the namespace; the log files do not.
-- The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates any
-  named actor.
+- Only the text of `ActorDiedError` contains the namespace; the log files do not.
+- The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates
+  any named actor.
 
 ## Fix
 Set the same namespace in both programs, make the actor detached if it must outlive its creator, or create it with

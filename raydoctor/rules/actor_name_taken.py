@@ -1,17 +1,17 @@
-"""A program created an actor with a name that another actor in the same namespace has.
+"""A program created an actor with a name that another actor in the same namespace already has.
 
 ## What you see
-`ray.exceptions.ActorAlreadyExistsError: The name metrics (namespace=None) is already taken. Please use a different name or
-get the existing actor using ray.get_actor(…)`; older versions raise a `ValueError` with the same
-text.
+`ray.exceptions.ActorAlreadyExistsError: The name metrics (namespace=None) is already taken. Please use a different name
+or get the existing actor using ray.get_actor(…)`; older versions raise a `ValueError` with the same text.
 
 ## Why
-A name is unique in its namespace, and Ray frees it when its actor ends. A detached actor outlives the program that created
-it, so that the next run of the same program finds the name taken. So does a program that creates the actor twice, or two
-programs with one namespace. `namespace=None` means the namespace of the program itself.
+A name is unique in its namespace, and Ray frees it when its actor ends. A detached actor outlives the program that
+created it, so that the next run of the same program finds the name taken. The same happens if a program creates the
+actor twice, or if two programs use one namespace. `namespace=None` means the namespace of the program itself.
 
 ## Confirm
-- `ray list actors --detail --filter state=ALIVE` while the cluster runs: the actor with this name, its namespace and job.
+- While the cluster runs, `ray list actors --detail --filter state=ALIVE` shows the actor with this name, its namespace
+  and its job.
 
 ## Fix
 Create the actor with `get_if_exists=True`, which returns the existing actor. To replace it, kill the old one first.

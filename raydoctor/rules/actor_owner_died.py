@@ -1,16 +1,16 @@
 """An actor died with the process that created it.
 
 ## What you see
-A call that worked a moment ago fails with
-`The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's worker process has crashed.`
+A call that worked a moment ago fails with `The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's
+worker process has crashed.`
 
-Two other cases print `because all references to the actor were removed` instead: a crashed owner in older versions (seen
-with 2.9.3 to 2.50), and in all versions a driver that ends normally, because it releases its handles first.
+Two other cases print `because all references to the actor were removed` instead: a crashed owner in older versions
+(seen with 2.9.3 to 2.50), and in all versions a driver that ends normally, because it releases its handles first.
 
 ## Why
-The process that calls `.remote()` on an actor class owns the actor: a driver, a task, or another actor. Unless the actor is
-detached, Ray ends it with its owner process, even if other processes hold handles. If the logs record why the owner
-ended, the report lists this finding as its consequence.
+The process that calls `.remote()` on an actor class owns the actor: a driver, a task, or another actor. Unless the
+actor is detached, Ray ends it with its owner process, even if other processes hold handles. If the logs record why the
+owner ended, the report lists this finding as its consequence.
 
 ## Confirm
 - `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID
@@ -19,14 +19,14 @@ ended, the report lists this finding as its consequence.
   killed because the owner process … died`.
 
 ## Fix
-Create the actor in a process that runs long enough, or make the actor detached: `lifetime="detached"` with a name. End a
-detached actor with `ray.kill` when it is no longer needed.
+Create the actor in a process that runs long enough, or make the actor detached: `lifetime="detached"` with a name. End
+a detached actor with `ray.kill` when it is no longer needed.
 
 ## Not this when
 - The program called `ray.kill`, or the actor called `exit_actor()` (`actor-killed`).
 - The actor's own process died (`worker-vanished`, `worker-native-crash`, `ray-oom-kill`), or its node (`node-died`).
 
-At the end of a driver its actors end as well. That is normal and not reported, unless another driver still used an actor.
+When a driver ends, its actors end as well. That is normal and not reported, unless another driver still used an actor.
 """
 
 from __future__ import annotations

@@ -5,17 +5,17 @@
 task may or may not have been executed on the actor.`
 
 ## Why
-The connection between caller and actor broke while the GCS counts the actor as alive or restarts it. Possible causes: its
-process is frozen or restarts after a crash, its machine is overloaded, or the network fails. Ray cannot determine whether
-the actor executed the call, so it does not repeat the call by itself.
+The connection between caller and actor broke while the GCS counts the actor as alive or restarts it. Possible causes:
+the actor's process is frozen or restarts after a crash, its machine is overloaded, or the network fails. Ray cannot
+determine whether the actor executed the call, so it does not repeat the call by itself.
 
 `ActorUnavailableError` exists since Ray 2.12. Ray 2.9.3 raises a `RayActorError` that names the actor but no cause. The
 caller's core log has the `RPC Error message`.
 
 ## Confirm
 - `ray list actors --detail` shows the actor's state and number of restarts.
-- The text after `RPC error:`. `keepalive watchdog timeout` means that the process does not answer, `Socket closed` that it
-  ended, and `failed to connect` that it ended or is cut off from the network.
+- The text after `RPC error:` shows the reason. `keepalive watchdog timeout` means that the process does not answer,
+  `Socket closed` that it ended, and `failed to connect` that it ended or is cut off from the network.
 
 ## Fix
 Find out why the actor's process did not answer, and fix that. For calls that may be executed twice, set

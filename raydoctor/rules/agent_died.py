@@ -1,25 +1,25 @@
-"""An agent of a node died, and the raylet of the node ended itself because of it.
+"""An agent of a node died, so the node's raylet ended itself.
 
 ## What you see
-The driver and `raylet.err` print `The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent.
-The raylet fate shares with the agent.` The GCS marks the node as dead (`dashboard_agent failed and raylet fate-shares with
-it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedError`.
+The driver and `raylet.err` print `The raylet exited immediately because one Ray agent failed, agent_name =
+dashboard_agent. The raylet fate shares with the agent.` The GCS marks the node as dead (`dashboard_agent failed and
+raylet fate-shares with it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedError`.
 
 ## Why
-Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime environment
-agent. If one of them ends, the raylet ends itself and its node. Usual causes: an incompatible `grpcio` version
-crashes the agent, a port is in use, or the kernel killed the agent.
+Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime
+environment agent. If one of them ends, the raylet ends itself and its node. Usual causes: an incompatible `grpcio`
+version crashes the agent, a port is in use, or the kernel killed the agent.
 
 ## Confirm
-- The end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback means that the
-  agent failed by itself. `Exiting with SIGTERM` means that another process ended it. A log that ends without either means
-  that the agent was killed or crashed.
-- `sudo dmesg -T | grep -i 'killed process'` on that node.
+- Look at the end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback
+  means that the agent failed by itself. `Exiting with SIGTERM` means that another process ended it. If neither is
+  there, the agent was killed or crashed.
+- `sudo dmesg -T | grep -i 'killed process'` on that node names the agent's pid if the kernel's OOM killer ended it.
 - The exit code that the raylet prints is not evidence: it was 0 for an agent that received SIGKILL (Ray 2.60).
 
 ## Fix
-Fix the error in the traceback. Without a traceback, check the kernel log and the version of `grpcio`. Then start the node
-again.
+Fix the error in the traceback. Without a traceback, check the kernel log and the version of `grpcio`. Then start the
+node again.
 
 ## Not this when
 The raylet died first: its agents then log `Raylet is terminated` (`raylet-died`). At a normal stop the raylet ends its

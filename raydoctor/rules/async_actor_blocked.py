@@ -5,18 +5,18 @@ Every call to one async actor hangs, even a trivial one, or ends with `GetTimeou
 `ray.get`, the worker prints once `Using blocking ray.get inside async actor. This blocks the event loop.`
 
 ## Why
-All coroutines of an async actor share one thread. While one of them is in `ray.get`, `time.sleep`, a request without `await`
-or a long computation, none of the others runs. If it waits for a call of the same actor, it waits forever: that call needs
-the thread that it blocks.
+All coroutines of an async actor share one thread. While one of them is in `ray.get`, `time.sleep`, a request without
+`await` or a long computation, none of the others runs. A coroutine that blocks until another call of its own actor
+returns waits forever: that call needs the blocked thread.
 
 Ray logs only a blocking `ray.get`. Other blocking calls appear in the logs only with asyncio's debug mode
 (`PYTHONASYNCIODEBUG=1`: `Executing <Task …> took 30.0 seconds`), or in a call stack: the blocking call is in the thread
 `AsyncIO Thread: default` (measured with Ray 2.60).
 
 ## Confirm
-- `ray stack` on its node: in `AsyncIO Thread: default` the innermost frame should be `select`. A frame of your own code
-  there is the blocking call. Save the output as `ray-stack.txt` in the folder of the logs, and diagnose that folder
-  again.
+- Run `ray stack` on the actor's node: in `AsyncIO Thread: default` the innermost frame should be `select`. A frame of
+  your own code there is the blocking call. Save the output as `ray-stack.txt` in the folder of the logs, and diagnose
+  that folder again.
 - `runtime_env={"env_vars": {"PYTHONASYNCIODEBUG": "1"}}` logs every step longer than 0.1 s.
 
 ## Fix

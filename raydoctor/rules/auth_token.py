@@ -10,10 +10,12 @@
 ## Why
 With `RAY_AUTH_MODE=token` (Ray 2.52 and later) all processes of a cluster must send the same token. Ray reads it from
 `RAY_AUTH_TOKEN`, else from the file in `RAY_AUTH_TOKEN_PATH`, else from `~/.ray/auth_token`. From 2.59 on a local
-`ray.init()` enables tokens by itself and writes that file, and `ray start` enables tokens if such a file exists. A token file in a shared home directory, or of an earlier cluster, then takes effect.
+`ray.init()` enables tokens by itself and writes that file, and `ray start` enables tokens if such a file exists. A
+token file in a shared home directory, or of an earlier cluster, then takes effect.
 
 ## Confirm
-- `echo $RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH; ls -l ~/.ray/auth_token`, as the same user, on both sides.
+- `echo $RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH; ls -l ~/.ray/auth_token`, run as the user of each process, shows which side
+  has tokens enabled and where its token comes from.
 - `sha256sum ~/.ray/auth_token` on both sides: equal tokens have equal sums, and the output does not reveal the token.
 
 ## Fix

@@ -6,18 +6,17 @@ traceback after `Error in monitor loop`. Version 2 of the autoscaler writes only
 
 ## Why
 The autoscaler is the process `monitor.py` on the head. Running tasks continue, but requests that need another node wait
-indefinitely, and idle nodes are not removed. A provider that refuses requests, or a changed configuration file, is the usual
-reason. The autoscaler reports `Terminated with signal 15` if a person or a service manager
-ended it.
+indefinitely, and idle nodes are not removed. Usual causes are a provider that refuses requests and a changed
+configuration file. If a person or a service manager ended the autoscaler, it reports `Terminated with signal 15`.
 
 ## Confirm
-- The end of `monitor.log`, `monitor.out` and `monitor.err` on the head.
-- `pgrep -af 'autoscaler/.*monitor\\.py'` on the head prints nothing. KubeRay: `kubectl describe pod HEAD_POD` shows
-  the restarts and the last state of the container `autoscaler`.
+- `monitor.log`, `monitor.out` or `monitor.err` on the head ends with the exception.
+- `pgrep -af 'autoscaler/.*monitor\\.py'` on the head prints nothing. KubeRay: `kubectl describe pod HEAD_POD` shows the
+  restarts and the last state of the container `autoscaler`.
 
 ## Fix
-Fix what the exception names (credentials, configuration, quota). Then restart the head while no job is running, as that
-ends the whole cluster: Ray does not restart the autoscaler by itself. On KubeRay, Kubernetes restarts its container.
+Fix what the exception names (credentials, configuration, quota). Ray does not restart the autoscaler by itself: restart
+the head while no job is running, as this ends the whole cluster. On KubeRay, Kubernetes restarts its container.
 
 ## Not this when
 `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues. The cloud refused one

@@ -1,27 +1,30 @@
 """One of a node's daemons died, and `ray start --block` then ended the whole node.
 
 ## What you see
-A node ends within a second: raylet and GCS end without a final record in their logs. If it is the head, the cluster ends
-with it. `Some Ray subprocesses exited unexpectedly:` names the daemon that died first. The line is in
-`ray_process_exit.log` (Ray 2.54 and later) and, with all versions, in the output of `ray start --block` (`kubectl logs`:
-KubeRay starts every node this way).
+A node ends within a second: raylet and GCS end without a final record in their logs. If it is the head, the cluster
+ends with it. `Some Ray subprocesses exited unexpectedly:` names the daemon that died first. The line is in
+`ray_process_exit.log` (Ray 2.54 and later) and, with all versions, in the output of `ray start --block` (`kubectl
+logs`: KubeRay starts every node this way).
 
 ## Why
-`ray start --block` checks its processes once a second. If one of them ended with a code other than 0 or that of SIGTERM, it
-kills all others with SIGKILL and exits with code 1 (`scripts/scripts.py`, 2.9 to 2.60), so that Kubernetes or systemd
-restarts the node. The cause is the daemon that ended first, for example a dashboard that the kernel's OOM killer killed.
+`ray start --block` checks its processes once a second. If one of them ended with an exit code other than 0 or that of
+SIGTERM, `ray start` kills all others with SIGKILL and exits with code 1 (`scripts/scripts.py`, 2.9 to 2.60), so that
+Kubernetes or systemd restarts the node. The cause is the daemon that ended first, for example a dashboard that the
+kernel's OOM killer killed.
 
 ## Confirm
-- `cat /tmp/ray/session_latest/logs/ray_process_exit.log`, or `kubectl logs --previous POD`.
-- The last lines of that daemon's own log, and `sudo dmesg -T | grep -i 'killed process'`.
+- `cat /tmp/ray/session_latest/logs/ray_process_exit.log`, or `kubectl logs --previous POD`, names the daemon that ended
+  first.
+- The last lines of that daemon's own log show its error. `sudo dmesg -T | grep -i 'killed process'` shows its pid if
+  the kernel's OOM killer ended it.
 
 ## Fix
-Keep that daemon alive: fix the error in its own log, and leave memory for it (`ray start --head --num-cpus=0` keeps tasks
-off the head). The restart of the node itself is intended.
+Keep that daemon alive: fix the error in its own log, and leave memory for it (`ray start --head --num-cpus=0` keeps
+tasks off the head). The restart of the node itself is intended.
 
 ## Not this when
-The daemon was the raylet or the GCS itself (`raylet-died`, `gcs-died`): then the node ends in any case. The node was stopped
-by SIGTERM (`ray-stopped`).
+The daemon was the raylet or the GCS itself (`raylet-died`, `gcs-died`): then the node ends in any case. The node was
+stopped by SIGTERM (`ray-stopped`).
 """
 
 from __future__ import annotations

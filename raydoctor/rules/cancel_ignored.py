@@ -1,15 +1,15 @@
 """`ray.cancel` reached a running task, and the task kept running.
 
 ## What you see
-`ray.cancel(ref)` returns at once, as always. `ray.get(ref)` still waits, and the worker still holds its CPU. The
-worker's `python-core-worker-*.log` contains `Cancelling a running task` or `Cancel an actor task`, and nothing after it
-says that the task ended.
+`ray.cancel(ref)` returns immediately, as always. `ray.get(ref)` still waits, and the worker still holds its CPU. The
+worker's `python-core-worker-*.log` contains `Cancelling a running task` or `Cancel an actor task`, and no later line
+records that the task ended.
 
 ## Why
 Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. Python raises it only between two
-bytecode instructions, so a call that blocks (`time.sleep`, a lock, a socket, a subprocess, native code) must return first
-(measured with Ray 2.60: none was interrupted within six seconds). `except BaseException:` or a bare `except:` swallows it. Ray
-cancels a coroutine of an async actor at its next `await`, and does not interrupt other actor methods.
+bytecode instructions, so a call that blocks (`time.sleep`, a lock, a socket, a subprocess, native code) must return
+first (measured with Ray 2.60: none was interrupted within six seconds). `except BaseException:` or a bare `except:`
+swallows it. Ray cancels a coroutine of an async actor at its next `await`, and does not interrupt other actor methods.
 
 ## Confirm
 - `ray list tasks --detail --filter state=RUNNING` still lists the task.
@@ -18,15 +18,15 @@ cancels a coroutine of an async actor at its next `await`, and does not interrup
 ## Fix
 - Run `raydoctor cancel TASK_ID`. It interrupts the task, even in a sleep or while it waits for a lock, then ends its
   worker if necessary, and prevents a retry.
-- For a task, `ray.cancel(ref, force=True)` kills the worker at once. For an actor method it raises `ValueError`.
-- If a coroutine blocks or swallows `CancelledError`, or the method runs in a threaded actor, only killing the actor stops
-  it: `raydoctor cancel TASK_ID --kill-actor`. The actor's state is then lost.
+- For a task, `ray.cancel(ref, force=True)` kills the worker immediately. For an actor method it raises `ValueError`.
+- If a coroutine blocks or swallows `CancelledError`, or the method runs in a threaded actor, only killing the actor
+  stops it: `raydoctor cancel TASK_ID --kill-actor`. The actor's state is then lost.
 - In the task: catch `Exception`, not `BaseException`; wait in small steps; check
   `ray.get_runtime_context().is_canceled()` in loops (Ray 2.54 and later, not in async actors).
 
 ## Not this when
-The task ended a little later: a cancel takes effect when a native call returns. `TaskCancelledError` means that the cancel
-worked.
+The task ended a little later: a cancel takes effect when a native call returns. `TaskCancelledError` means that the
+cancel worked.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
 def _reason(ignored: list[tuple[Event, calls.Worker]]) -> str:
     if all(worker.actor for _, worker in ignored):
         return "of an actor's methods, ray.cancel ends only coroutines, and only where they await"
-    return "the code caught its KeyboardInterrupt, or a blocking call delayed it"
+    return "the code caught the KeyboardInterrupt, or a blocking call delayed it"
 
 
 def _all_cancelled(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> bool:
@@ -174,7 +174,7 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
                     paste.shell("raydoctor cancel {task}      # {name}", task=task, name=worker.name)
                     for task, worker in ignored[:_SHOWN]
                 ),
-                "ray.cancel(ref, force=True)      # from your code: kills the worker of the task at once",
+                "ray.cancel(ref, force=True)      # from your code: kills the worker of the task immediately",
             ),
             risk="disruptive",
             doc=_DOC,

@@ -1,26 +1,28 @@
 """A worker was killed, its cgroup counted an OOM kill, and the kernel log is not readable.
 
 ## What you see
-`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a container
-(or as a user) without access to the kernel log. No log line names the killed process.
+`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a
+container (or as a user) without access to the kernel log. No log line names the killed process.
 
 ## Why
 A process needed memory that its cgroup, or the machine, no longer had, and the kernel killed it. The kernel log records
 which process. The cgroup also counts such kills, and every process can read that counter.
 
 ## Confirm
-- `cat /sys/fs/cgroup/memory.events` in the container (cgroup v2: `oom_kill`), or
-  `/sys/fs/cgroup/memory/memory.oom_control` (v1).
-- Kubernetes: `kubectl describe pod` shows `OOMKilled` if the container's main process was killed. On the host: `sudo dmesg -T | grep -i 'killed process'`.
+- `oom_kill` in `/sys/fs/cgroup/memory.events` (cgroup v2) or `/sys/fs/cgroup/memory/memory.oom_control` (v1) is above 0
+  in the container.
+- Kubernetes: `kubectl describe pod` shows `OOMKilled` if the container's main process was killed. On the host, `sudo
+  dmesg -T | grep -i 'killed process'` names the killed process.
 - The counter starts with the container and has no timestamps. Check whether it grows when the next worker ends.
 
 ## Fix
-Run fewer tasks at once of the function that needs the most memory (`memory=`), make its batches smaller, or raise the cgroup's
-limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold=0.85` for `ray start`).
+Let fewer tasks of the function that needs the most memory run at the same time (`memory=`), make its batches smaller,
+or raise the cgroup's limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold=0.85` for
+`ray start`).
 
 ## Not this when
-The kernel log is readable: then `kernel-oom-kill` decides. Ray's memory monitor, a crash, or the death of the owner process
-explains the worker's end. No worker ended: the counter alone is not reported.
+The kernel log is readable: then `kernel-oom-kill` decides. Ray's memory monitor, a crash, or the death of the owner
+process explains the worker's end. No worker ended: the counter alone is not reported.
 """
 
 from __future__ import annotations

@@ -3,35 +3,39 @@
 ## What you see
 Ray reports neither a wrong clock nor a pause, only their effects.
 
-- A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its cause.
-  Tokens and certificates are rejected as not yet valid.
-- A paused machine or a stopped raylet: everything on the node is late at once. The GCS logs failed health checks (`Health
-  check failed for node …, status message Deadline Exceeded`), and later checks succeed again.
+- A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its
+  cause. Tokens and certificates are rejected as not yet valid.
+- A paused machine or a stopped raylet: everything on the node is late at the same time. The GCS logs failed health
+  checks (`Health check failed for node …, status message Deadline Exceeded`), and later checks succeed again.
 - A stopped GCS: every request to it waits, on all nodes.
 
 ## Why
-Ray's logs have the local time of their node, and raydoctor orders events of several nodes by it. Some pairs of records have
-a fixed order: the GCS logs the registration of a node before the raylet logs its start, and logs the start and exit of a worker
-after the raylet does. With equal clocks the two times differ by less than 0.2 s (measured on one host with Ray 2.9 to 2.60). If the
-later record has a time 30 s before the earlier one, the clocks differ by at least 30 s.
+Ray's logs have the local time of their node, and raydoctor uses it to order events of several nodes. Some pairs of
+records have a fixed order: the GCS logs the registration of a node before the raylet logs its start, and logs the start
+and exit of a worker after the raylet does. With equal clocks the two times differ by less than 0.2 s (measured on one
+host with Ray 2.9 to 2.60). If the later record has a time 30 s before the earlier one, the clocks differ by at least 30
+s.
 
 A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node stops
-responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks the same.
+responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks the
+same.
 
 ## Confirm
-- `chronyc tracking` or `timedatectl timesync-status` on both nodes, and `date -u` on both at the same time.
+- `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time, shows that
+  the clocks differ.
 - For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` (by a debugger `t`) in the column STAT.
-- For a pause: the node's `sudo dmesg -T`, the hypervisor's events, gaps in the times of its `raylet.out`.
+- For a pause: the node's `sudo dmesg -T` or the hypervisor's events report it, and the times in the node's `raylet.out`
+  have a gap.
 
 ## Fix
 - Clocks: synchronize all nodes with NTP.
 - A stopped process: `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
-- A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or configure the
-  platform not to pause it.
+- A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or
+  configure the platform not to pause it.
 
 ## Not this when
-The times differ by multiples of 15 minutes: that is a time zone, which raydoctor takes into account. A node that the GCS
-marked as dead is `node-died`.
+The times differ by multiples of 15 minutes: that is a time zone, which raydoctor takes into account. A node that the
+GCS marked as dead is `node-died`.
 """
 
 from __future__ import annotations

@@ -2,24 +2,25 @@
 
 ## What you see
 `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of
-which 9.81 MiB is free. …` (`torch.cuda.OutOfMemoryError` up to torch 2.4) inside a `RayTaskError`, a failed training run or
-an actor's constructor. `CUDA error: out of memory` if the CUDA driver itself cannot allocate, for
-example when a process first uses the GPU.
+which 9.81 MiB is free. …` (`torch.cuda.OutOfMemoryError` up to torch 2.4) inside a `RayTaskError`, a failed training
+run or an actor's constructor. If the CUDA driver itself cannot allocate, for example when a process first uses the GPU,
+the message is `CUDA error: out of memory`.
 
 ## Why
-Ray assigns GPUs to processes and does not limit the memory that each may use: `num_gpus=0.25` lets four processes share one GPU, and each of
-them may allocate all of its memory. Processes that should have exited hold memory as well: `ray::IDLE` workers that keep
-torch's cache, or survivors of an earlier session. The message lists every process on the GPU.
+Ray assigns GPUs to processes and does not limit the memory that each may use: `num_gpus=0.25` lets four processes share
+one GPU, and each of them may allocate all of the GPU's memory. Processes that should have exited may hold memory as
+well: `ray::IDLE` workers that keep torch's cache, or survivors of an earlier session. The message lists every process
+on the GPU.
 
 ## Confirm
 - `nvidia-smi` on the node lists the processes that hold the memory. The pids in the message are those of the host:
   inside a container `ps` shows others.
-- Compare `Tried to allocate` with `is free` and with `reserved by PyTorch but unallocated`. A large reserved amount means
-  fragmentation.
+- Compare `Tried to allocate` with `is free` and with `reserved by PyTorch but unallocated`. A large reserved amount
+  means fragmentation.
 
 ## Fix
-Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. A task that requests a
-GPU ends its process after each call, which frees torch's cache; for a task that uses a GPU without requesting one, set
+Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. A task that requests a GPU
+ends its process after each call, which frees torch's cache; for a task that uses a GPU without requesting one, set
 `max_calls=1`. Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 
 ## Not this when

@@ -1,29 +1,31 @@
 """The dashboard, the head's HTTP server, is gone or does not answer, while the cluster works.
 
 ## What you see
-`ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load. `ray
-status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the following
-error`. At the start, `ray.init` or `ray start` prints `Failed to start the dashboard`. Under `ray start --block`, which
-KubeRay uses for heads, the whole head ends if the dashboard is killed.
+`ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load.
+`ray status` and running jobs continue to work. `dashboard.log` contains `The dashboard on node … failed with the
+following error`. At the start, `ray.init` or `ray start` prints `Failed to start the dashboard`. Under `ray start
+--block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
 
 ## Why
-`dashboard.py` serves the page, the job API and the state API. Since Ray 2.49 at the latest, each module runs in a separate
-process. The dashboard exits by itself in two cases:
-- A module does not start within 30 s (`Module … failed to start. Timeout after 30.0 seconds.`), because the head has too
-  little CPU. `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` raises this timeout.
-- A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err` records
-  why.
+`dashboard.py` serves the page, the job API and the state API. Since Ray 2.49 at the latest, each module runs in a
+separate process. The dashboard exits by itself in two cases:
+- A module does not start within 30 s (`Module … failed to start. Timeout after 30.0 seconds.`), because the head has
+  too little CPU. `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` raises this timeout.
+- A package is missing, too new or broken: then the dashboard ends before its log begins, and only `dashboard.err`
+  records why.
 
-The dashboard is usually the largest of Ray's daemons on a head, and the kernel's OOM killer ends it first where no worker
-is larger. Ray does not restart it.
+The dashboard is usually the largest of Ray's daemons on a head. The kernel's OOM killer therefore ends it first if no
+worker is larger. Ray does not restart the dashboard.
 
 ## Confirm
-- The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.
-- `pgrep -af dashboard/dashboard.py` on the head prints nothing; `sudo dmesg -T | grep -i 'killed process'`.
+- `pgrep -af dashboard/dashboard.py` on the head prints nothing, and `dashboard_JobHead.log` ends with `Parent process …
+  died. Exiting...`.
+- `dashboard.log` or `dashboard.err` ends with the error. If neither does, `sudo dmesg -T | grep -i 'killed process'`
+  shows whether the kernel's OOM killer ended the dashboard.
 
 ## Fix
-Give the head more free CPU and memory, and restart it when no job is running: that ends the cluster. Until then, use `ray status`, `ray memory` and `raydoctor
-diagnose`, which need no dashboard.
+Give the head more free CPU and memory. Restart the head when no job is running, as this ends the cluster. Until then,
+use `ray status`, `ray memory` and `raydoctor diagnose`, which need no dashboard.
 
 ## Not this when
 The dashboard was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: then it serves
@@ -353,7 +355,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Until then use commands that work without the dashboard",
+            "Until the dashboard is back, use commands that work without it",
             ("ray status; ray memory; raydoctor diagnose",),
         ),
     )

@@ -1,8 +1,9 @@
 """A job client, a `ray` command or KubeRay's operator could not reach the dashboard, or something else answered.
 
 ## What you see
-- `ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265.` at the end of `ray job submit` or of a program
-  with `JobSubmissionClient`, often below `HTTPConnectionPool(host='…', port=8265): Max retries exceeded with url: /api/version`.
+- `ConnectionError: Failed to connect to Ray at address: http://127.0.0.1:8265.` at the end of `ray job submit` or of a
+  program with `JobSubmissionClient`, often below `HTTPConnectionPool(host='…', port=8265): Max retries exceeded with
+  url: /api/version`.
 - `Request failed with status code 502` (or 503, 504), `503 Server Error: … for url: http://…/api/version`.
 - `JSONDecodeError: Expecting value: line 1 column 1` in `dashboard_sdk.py`: a web page came back instead of JSON.
 - KubeRay: `Put "http://train-head-svc…:8265/api/serve/applications/": dial tcp …: connect: connection refused`, or
@@ -10,15 +11,17 @@
 
 ## Why
 The dashboard serves the job API over HTTP, by default at 127.0.0.1:8265 on the head: other machines reach it only if
-the head was started with `--dashboard-host=0.0.0.0`, or through a tunnel or a port-forward. Port 6379 is that of the GCS, and
-10001 that of Ray Client; neither speaks HTTP. Without `ray[default]`, Ray starts no dashboard. A proxy or an ingress answers
-502 to 504 if it does not reach the dashboard, and with a login page if it wants a login. A dashboard that is older than its
-client answers 404. `RAY_API_SERVER_ADDRESS` and `RAY_ADDRESS` take precedence over the address in a program.
+the head was started with `--dashboard-host=0.0.0.0`, or through a tunnel or a port-forward. Port 6379 is the GCS's, and
+10001 is Ray Client's; neither speaks HTTP. Without `ray[default]`, Ray starts no dashboard. A proxy or an ingress
+replies with 502 to 504 if it does not reach the dashboard, or with a login page if it requires a login. A dashboard
+that is older than its client replies with 404. `RAY_API_SERVER_ADDRESS` and `RAY_ADDRESS` take precedence over the
+address in a program.
 
 ## Confirm
-- `curl -sS http://HEAD:8265/api/version` from the same machine: it prints JSON with Ray's version.
+- `curl -sS http://HEAD:8265/api/version` from the same machine fails too. A dashboard would print JSON with Ray's
+  version.
 - On the head: `ss -ltnp` shows which address and port the dashboard listens on.
-- Kubernetes: `kubectl get endpoints NAME-head-svc`, and the head's log if the list is empty.
+- Kubernetes: if `kubectl get endpoints NAME-head-svc` lists no address, the head is not ready: read its log.
 
 ## Fix
 Use the dashboard's address and port, start the head with `--dashboard-host=0.0.0.0`, or forward the port.

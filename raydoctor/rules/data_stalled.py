@@ -1,12 +1,13 @@
 """A Ray Data pipeline is stalled: it makes no progress, or cannot get the resources that it needs.
 
 ## What you see
-A progress bar that does not move, or one of these messages:
+The progress bar does not move, or Ray Data prints one of these messages:
 - `Cluster resources are not enough to run any task from …. The job may hang forever` (2.46+)
 - `Operator … is running but has no outputs for 60.4 seconds` (2.9+)
 - `A task … has been running …, which is longer than the average task duration` (2.49+)
 - `ExecutionTimeoutError: Dataset execution made no progress`, after half an hour (2.58+). Older versions wait forever.
-- `GetTimeoutError: Timed out while starting actors` (2.9+), `Only 3 out of 8 hash-shuffle aggregators are ready` (2.48+)
+- `GetTimeoutError: Timed out while starting actors` (2.9+), `Only 3 out of 8 hash-shuffle aggregators are ready`
+  (2.48+)
 - `(MapWorker(…) pid=…) Cancelling stale RPC with seqno 41 < 43`, again and again
 
 ## Why
@@ -14,18 +15,20 @@ A progress bar that does not move, or one of these messages:
   GPUs.
 - One operator requests more than the cluster has: `num_gpus=1` without a GPU, or more shuffle aggregators than CPUs.
 - A task is hung or slow: a UDF waits for a service, or a block is huge.
-- Nothing consumes the output, and the object store is full: backpressure.
-- The connection to an actor of the pool broke, and the pipeline sends the same call again. The actor has already run it,
-  and cancels it as stale. Up to Ray 2.44 a call that is sent again keeps its number, so that this may never end.
+- Nothing consumes the output, so the object store fills, and Ray Data holds back its tasks (backpressure).
+- The connection to an actor of the pool broke, and the pipeline sends the same call again. The actor has already run
+  the call, and cancels the repeated one as stale. Up to Ray 2.44 a repeated call keeps its number, so this may never
+  end.
 
 ## Confirm
 - The progress bar or `logs/ray-data/ray-data.log` shows which operator has queued blocks and no active task, `pending`
   actors, or `[backpressured:…]`.
-- `ray status` shows requested and used resources; `ray list tasks --filter state=RUNNING` and `ray stack` show running tasks.
+- `ray status` shows requested and used resources; `ray list tasks --filter state=RUNNING` and `ray stack` show running
+  tasks.
 
 ## Fix
-Free or add the resources that the operator needs, or request less. Tell Ray Data which resources other actors hold. If the
-function needs that long, raise the timeout (Ray 2.58 and later).
+Free or add the resources that the operator needs, or request less. Tell Ray Data which resources other actors hold. If
+the function needs that long, raise the timeout (Ray 2.58 and later).
 
     from ray.data import DataContext, ExecutionResources
     DataContext.get_current().execution_options.exclude_resources = ExecutionResources(cpu=4)   # held by other actors

@@ -1,10 +1,10 @@
 """A task or actor stopped at a breakpoint and waits for a debugger to attach.
 
 ## What you see
-A task that never ends, at 0 % CPU. The driver printed one of these messages once, among other output:
+A task never ends and uses no CPU. The driver printed one of these messages once, among other output:
 - `RemotePdb session open at HOST:PORT, use 'ray debug' to connect...` (Ray up to 2.9, or `RAY_DEBUG=legacy`)
-- `Ray debugger is listening on HOST:PORT` and `Waiting for debugger to attach` (the default since then: debugpy, for
-  VS Code)
+- `Ray debugger is listening on HOST:PORT` and `Waiting for debugger to attach` (the default after 2.9: debugpy, for VS
+  Code)
 
 ## Why
 The code calls `breakpoint()` or `ray.util.pdb.set_trace()`, or it raised an exception and `RAY_DEBUG_POST_MORTEM=1` is
@@ -12,14 +12,15 @@ set (`RAY_PDB` with `RAY_DEBUG=legacy`). Ray stops the task until a client conne
 keeps its resources.
 
 ## Confirm
-- The message in the worker's `.err`, with no `RemotePdb accepted connection from` and no
-  `Debugger client is connected` after it.
-- `ray list workers --detail`: `num_paused_threads` above 0.
+- The worker's `.err` contains the message, and neither `RemotePdb accepted connection from` nor `Debugger client is
+  connected` follows it.
+- `ray list workers --detail` shows a worker with `num_paused_threads` above 0.
 - `raydoctor attach` without an argument lists the processes that wait now.
 
 ## Fix
-Attach and continue: RemotePdb with `ray debug`, debugpy with `raydoctor attach TASK` or VS Code. Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every process that
-reaches the port can run code in the worker: Ray binds it to the node's address and asks for no password.
+Attach and continue: RemotePdb with `ray debug`, debugpy with `raydoctor attach TASK` or VS Code. Or remove the
+breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every process that reaches the port can run
+code in the worker: Ray binds it to the node's address and asks for no password.
 
 ## Not this when
 A client connected: then a person is debugging the task.

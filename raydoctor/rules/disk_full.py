@@ -2,9 +2,9 @@
 
 ## What you see
 `ray.exceptions.OutOfDiskError: Local disk is full`. Every ten seconds the raylet writes `… is over 95% full, available
-space: …; capacity: …. Object creation will fail if spilling is required.` Ray gives no earlier warning. On a live cluster,
-raydoctor warns from 90 % on, unless 100 GiB or more remain until Ray's threshold. It also warns if the file system runs out
-of inodes (`df -i`).
+space: …; capacity: …. Object creation will fail if spilling is required.` Ray gives no earlier warning. On a live
+cluster, raydoctor warns from 90 % on, unless 100 GiB or more remain until Ray's threshold. It also warns if the file
+system runs out of inodes (`df -i`).
 
 ## Why
 When an object does not fit into the object store, Ray spills other objects to disk. Ray stops spilling when the file
@@ -13,14 +13,14 @@ system: old sessions, logs, checkpoints and the files of other programs count. O
 free space.
 
 ## Confirm
-- `df -h DIRECTORY` on that node, with the directory in raydoctor's headline.
-- `du -xsh /tmp/ray/session_* | sort -h`: the size of each session, old ones included.
-- `ray memory --stats-only`: how much the object store holds and has spilled.
+- `df -h DIRECTORY` on that node, with the directory in raydoctor's headline, shows a use above the threshold.
+- `du -xsh /tmp/ray/session_* | sort -h` shows the size of each session, old ones included.
+- `ray memory --stats-only` shows how much the object store holds and has spilled.
 
 ## Fix
 Free space, old sessions first, or let Ray write to a larger disk: `--temp-dir` moves everything,
 `--object-spilling-directory` (Ray 2.45 and later) only the spilled objects. If a large disk still has much free space,
-raise `RAY_local_fs_capacity_threshold`. Keep fewer objects alive at once.
+raise `RAY_local_fs_capacity_threshold`. Keep fewer objects alive at the same time.
 
 ## Not this when
 Ray reports `Spilled … MiB` and the disk has room (`spill-heavy`), or the session's file system was never over the

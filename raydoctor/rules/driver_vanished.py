@@ -1,10 +1,10 @@
 """A driver ended suddenly, together with the Ray cluster that it may have started; no log records why.
 
 ## What you see
-The program's output breaks off, perhaps followed by the shell's `Killed`. On a cluster of its own, the logs of the raylet
-and the GCS stop in the middle of their work, and the workers write `Shutting down the core worker because the local raylet
-failed`. On another cluster, the raylet writes `Disconnecting driver, graceful=false`, and the GCS records the exit of the
-driver as `SYSTEM_ERROR`.
+The program's output breaks off, perhaps followed by the shell's `Killed`. On a cluster of its own, the logs of the
+raylet and the GCS stop in the middle of their work, and the workers write `Shutting down the core worker because the
+local raylet failed`. On another cluster, the raylet writes `Disconnecting driver, graceful=false`, and the GCS records
+the exit of the driver as `SYSTEM_ERROR`.
 
 ## Why
 A driver that ends by itself, by an exception, `sys.exit`, SIGTERM or Ctrl-C, disconnects from Ray first. A driver that
@@ -16,19 +16,20 @@ killer, a container's limit, a scheduler, `kill -9`), called `os._exit`, or cras
 outlives its raylet logs an error: `The node … has been marked dead`, `Failed to connect to GCS`, or a traceback.
 
 ## Confirm
-- The program's exit code: 137 or -9 is SIGKILL, 139 or -11 is SIGSEGV.
-- `sudo dmesg -T | grep -i 'killed process'` for the driver's pid; `kubectl describe pod` (OOMKilled), `sacct -j JOB`.
+- The program's exit code names the signal: 137 or -9 is SIGKILL, 139 or -11 is SIGSEGV.
+- `sudo dmesg -T | grep -i 'killed process'` lists the driver's pid if the kernel's OOM killer ended it. Kubernetes:
+  `kubectl describe pod` shows `OOMKilled`. Slurm: `sacct -j JOB` shows `OUT_OF_MEMORY` or `TIMEOUT`.
 
 ## Fix
 Keep large data out of the driver: pass references instead of `ray.get` on everything, and read data in tasks. Start the
 cluster with `ray start --head` and connect to it, so that the cluster and its logs outlive the driver.
 
-If the program calls `os._exit` on purpose after its work, call `ray.shutdown()` before it.
+If the program calls `os._exit` on purpose after its work, call `ray.shutdown()` first.
 
 ## Not this when
 The driver's output ends with a traceback or after `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
-driver reports that Ray ended first (`gcs-died`). A driver that held no worker has a warning only: its work may have been
-complete. A driver of Ray Client is a server on the head, which Ray kills when its client has left.
+driver reports that Ray ended first (`gcs-died`). If the driver held no worker, raydoctor reports only a warning: the
+work may have been complete. A driver of Ray Client is a server on the head, which Ray kills when its client has left.
 """
 
 from __future__ import annotations

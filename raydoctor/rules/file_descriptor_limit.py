@@ -3,18 +3,19 @@
 ## What you see
 The raylet exits with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart Ray.`,
 and its node dies (`LocalRayletDiedError`, `NodeDiedError`). Or a daemon logs `[Errno 24] Too many open files`, or gRPC
-prints `File descriptor limit reached. Retrying.` while calls hang. Or a worker exits while Ray stores the result of a
-task that used up its files (`WorkerCrashedError`).
+prints `File descriptor limit reached. Retrying.` while calls hang. Or a task uses up the file descriptors of its
+worker, and the worker exits when Ray stores the result (`WorkerCrashedError`).
 
 ## Why
 Every worker takes some open files (sockets and pipes) in the raylet and the GCS. Measured: about 3 in the raylet with
 Ray 2.60, 5 with 2.9, and about 60 before the first worker. A process inherits the limit of the shell, container or
 service that started it. `ray.init` raises its own limit up to the hard limit, and prints `File descriptor limit N is
-too low for production servers` if it stays below 4096. `ray start` does neither.
+too low for production servers` if the limit stays below 4096. `ray start` does neither.
 
 ## Confirm
-- `grep 'open files' /proc/$(pgrep -o raylet)/limits` on that node, and `ls /proc/PID/fd | wc -l` for the process.
-- `errno: 24 (Too many open files)` in `events/event_RAYLET.log`.
+- On that node, `ls /proc/PID/fd | wc -l` for the process is close to the limit that `grep 'open files'
+  /proc/PID/limits` shows.
+- `events/event_RAYLET.log` contains `errno: 24 (Too many open files)`.
 
 ## Fix
 Raise the limit where Ray is started, on every node (`ulimit -n 65536` before `ray start`, `docker run --ulimit
@@ -22,7 +23,7 @@ nofile=65536:65536`, systemd's `LimitNOFILE=65536`), and restart Ray: a running 
 
 ## Not this when
 The warning about the limit is the only symptom: most small clusters never reach it. `Resource temporarily unavailable`
-is a limit on threads (`thread-limit`), and `No space left on device` a full disk (`disk-full`). A task that opens
+means a limit on threads (`thread-limit`), and `No space left on device` a full disk (`disk-full`). A task that opens
 thousands of files itself and raises `OSError` is `task-exception`, if its worker survives.
 """
 
@@ -393,7 +394,7 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Until then run fewer workers on each node",
+            "Until the limit is raised, run fewer workers on each node",
             (
                 "ray start --num-cpus=FEWER   # plus your other options. Or give the actors a larger num_cpus=",
                 "ray.init(num_cpus=FEWER)   # if the program starts Ray",

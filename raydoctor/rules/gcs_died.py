@@ -1,8 +1,8 @@
 """The GCS, the control service on the head node, is gone, and the whole cluster ends with it.
 
 ## What you see
-`Failed to connect to GCS within N seconds. GCS may have been killed` in the driver, which then exits, and in every
-raylet and worker.
+The driver and every raylet and worker log `Failed to connect to GCS within N seconds. GCS may have been killed`, and
+then exit.
 
 ## Why
 All raylets, workers and drivers exit when the GCS is unreachable for `RAY_gcs_rpc_server_reconnect_timeout_s` (60 s).
@@ -10,12 +10,14 @@ If its log ends without a shutdown, the GCS crashed or was killed: by SIGKILL, t
 the head's container. `Check failed:`, a crash report or Redis errors at the end of the log name the reason.
 
 ## Confirm
-- The end of `gcs_server.out` and `gcs_server.err` on the head.
-- `sudo dmesg -T | grep -i gcs_server` on the head, or `kubectl describe pod HEAD_POD`: restarts and last state.
+- `gcs_server.out` on the head ends before the other logs. Its end, or that of `gcs_server.err`, may name the reason.
+- `sudo dmesg -T | grep -i gcs_server` on the head shows a kill by the kernel's OOM killer. On Kubernetes, `kubectl
+  describe pod HEAD_POD` shows the restarts and the last state.
 
 ## Fix
-Find out what ended the GCS. Run no tasks on the head, so that its memory stays with Ray's own processes. Keep the state of
-the GCS in Redis (KubeRay: `gcsFaultToleranceOptions`), so that a new GCS can take over. One command does both:
+Find out what ended the GCS. Run no tasks on the head, so that the head's memory is left to Ray's own processes. Keep
+the state of the GCS in Redis (KubeRay: `gcsFaultToleranceOptions`), so that a new GCS can take over. One command does
+the last two:
 
     RAY_REDIS_ADDRESS=REDIS_HOST:6379 ray start --head --num-cpus=0
 

@@ -1,13 +1,13 @@
-"""A node or a driver lost the GCS although it kept running, or a driver or a starting node never reached it.
+"""A node or a driver lost its connection to a GCS that kept running, or a driver or a starting node never reached the GCS.
 
 ## What you see
-`Failed to connect to GCS within 60 seconds. GCS may have been killed.` in the log of a raylet, a worker or a driver.
-Yet the same process continues to write `gcs_server.out` on the head. The GCS marks the node dead, because its health
-checks time out (`Deadline Exceeded`).
+A raylet, a worker or a driver logs `Failed to connect to GCS within 60 seconds. GCS may have been killed.` Yet on the
+head, the same GCS process continues to write `gcs_server.out`. It marks the node dead because its health checks of the
+node time out (`Deadline Exceeded`).
 
-At the start of a driver, of `ray start` or of a `ray` command: `Failed to connect to GCS at address … within 5 seconds.`,
-then `Failed to get cluster ID from GCS server: TimedOut`. On a worker node of `ray symmetric-run`: `Error: Timed out waiting
-for head node to start.` On its head: `Waiting for nodes to start... 1/2 nodes started` again and again.
+A driver, `ray start` or a `ray` command prints at its start `Failed to connect to GCS at address … within 5 seconds.`,
+then `Failed to get cluster ID from GCS server: TimedOut`. `ray symmetric-run` prints `Error: Timed out waiting for head
+node to start.` on a worker node, and `Waiting for nodes to start... 1/2 nodes started` again and again on the head.
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
@@ -15,26 +15,28 @@ s). If one node or driver lost it, the cause is the network between it and the h
 address, a lost link. If even the raylet on the head lost it, the network is not the cause: the GCS was paused (no CPU
 left on the head, swapping, a paused machine) or answered too slowly.
 
-A driver that never reached the GCS often has a wrong address. `:6379` has no host, because the variable for it was empty.
-8265 is the dashboard's port, and 10001 that of Ray Client; the GCS listens on 6379. Without an address, Ray takes it from
-`RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has ended. Otherwise the head has not
-started yet, or a firewall blocks the connection.
+A driver that never reached the GCS often has a wrong address. `:6379` has no host, because the variable for it was
+empty. 8265 is the dashboard's port, and 10001 is Ray Client's; the GCS listens on 6379. If the program gives no
+address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has ended.
+Otherwise the head has not started yet, or a firewall blocks the connection.
 
 ## Confirm
-- Which nodes lost the GCS, and when: one node, or all at once.
-- From that node or driver: `nc -vz HEAD 6379`, and `ray health-check --address HEAD:6379`.
-- On the head, at that time: load, memory, `Event stats:` in `gcs_server.out` (queueing times of many seconds).
+- Check which nodes lost the GCS. If only some did, the network is the cause; if all did at the same time, the head is.
+- From that node or driver, `nc -vz HEAD 6379` fails if the network blocks the connection. `ray health-check --address
+  HEAD:6379` fails if the GCS does not answer.
+- If the head is the cause, its load was high or its memory low at that time, or `Event stats:` in `gcs_server.out`
+  shows queueing times of many seconds.
 
 ## Fix
-Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). Correct a wrong
-address. Remove a stale one with `ray stop`, which also ends all Ray processes of this user on that machine. To bridge short
+Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). Correct a wrong address.
+`ray stop` removes a stale address, but also ends all Ray processes of this user on that machine. To bridge short
 interruptions, raise the timeout for `ray start` on every node and for drivers:
 
     export RAY_gcs_rpc_server_reconnect_timeout_s=300
 
 ## Not this when
-The log of the GCS ends (`gcs-died`). The driver connected eventually: Ray repeats each attempt. `ray://` addresses belong to
-Ray Client (`ray-client-disconnected`).
+The log of the GCS ends (`gcs-died`). The driver connected in the end: Ray repeats each attempt. `ray://` addresses
+belong to Ray Client (`ray-client-disconnected`).
 """
 
 from __future__ import annotations

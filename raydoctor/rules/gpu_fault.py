@@ -1,34 +1,36 @@
 """A GPU kernel failed (illegal memory access, device-side assert), or the GPU itself failed.
 
 ## What you see
-`CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert triggered`, as an exception or in
-`Process group watchdog thread terminated with exception: CUDA error: …`. The process then aborts (`SIGABRT`), and Ray
-reports a worker that ended suddenly. vLLM reports `EngineDeadError`. The kernel log may contain `NVRM: Xid (PCI:…): 31`.
-AMD's runtime prints `Memory access fault by GPU node-N`.
+The program raises `CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert triggered`,
+or torch prints it in `Process group watchdog thread terminated with exception: CUDA error: …`. The process then aborts
+(`SIGABRT`), and Ray reports a worker that ended suddenly. vLLM reports `EngineDeadError`. The kernel log may contain
+`NVRM: Xid (PCI:…): 31`. AMD's runtime prints `Memory access fault by GPU node-N`.
 
 ## Why
-A kernel accessed an address outside its memory, or a check in it failed, mostly an index that is out of range (a token id
-above the vocabulary). CUDA reports it at a later call, so the Python line of the error is often not the cause. No later
-call of that process succeeds. If the NCCL watchdog reports the error first, the network is still not the cause.
+A GPU kernel accessed an address outside its memory, or a check in the kernel failed: usually an index is out of range
+(a token id above the vocabulary). CUDA reports the failure at a later call, so the Python line of the error is often
+not the cause. No later call of that process succeeds. Even if the NCCL watchdog reports the error first, the network is
+not the cause.
 
 The Xid in the kernel log separates programs from hardware:
 
 - 13, 31: usually the program or a library on the GPU.
-- 48, 62, 64, 74, 79, 94, 95, 119, 120, 140: the GPU, its memory, its link or its firmware.
+- 48, 62, 64, 74, 79, 94, 95, 119, 120, 140: the GPU itself, its memory, link or firmware.
 
 ## Confirm
-- `sudo dmesg -T | grep -i xid` on the worker's node.
-- `CUDA_LAUNCH_BLOCKING=1`: the traceback ends at the call that failed.
-- `nvidia-smi -q -d ECC,ROW_REMAPPER`. Check whether the error follows the GPU or the input.
+- `sudo dmesg -T | grep -i xid` on the worker's node shows the Xid and the GPU's PCI address.
+- With `CUDA_LAUNCH_BLOCKING=1` the traceback ends at the call that failed.
+- `nvidia-smi -q -d ECC,ROW_REMAPPER` counts memory errors if the GPU is defective. If the same input fails on another
+  GPU, the program is the cause.
 
 ## Fix
-After Xid 94 alone, start the program again. After Xid 79, restart the node. After any other hardware Xid, take the node out
-of use and reset or replace the GPU. Without a hardware Xid, fix the input or the GPU kernel: check indices before they reach
-the GPU, upgrade the library, or choose another attention backend.
+After Xid 94 alone, start the program again. After Xid 79, restart the node. After any other hardware Xid, take the node
+out of use and reset or replace the GPU. Without a hardware Xid, fix the input or the GPU kernel: check indices before
+they reach the GPU, upgrade the library, or choose another attention backend.
 
 ## Not this when
-The message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`).
-Xid 43 and 45 follow the end of a process, and 63 reports a repair.
+The message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`). Xid
+43 and 45 follow the end of a process, and 63 reports a repair.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An inference engine found too little free GPU memory when it started, because other processes hold it or the model needs more.
+"""An inference engine found too little free GPU memory when it started: other processes hold memory, or the model needs more.
 
 ## What you see
-- `ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24
-  GiB)`.
+- `ValueError: Free memory on device (10.61/79.15 GiB) on startup is less than desired GPU memory utilization (0.9,
+  71.24 GiB)`.
 - `ValueError: No available memory for the cache blocks`, or `To serve at least one request with the model's max seq len
   (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (9.64 GiB)`.
 - SGLang: `RuntimeError: Not enough memory. Please try to increase --mem-fraction-static`, or `The memory capacity is
@@ -10,19 +10,22 @@
 - `AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB`.
 
 ## Why
-vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. The first message means that other
-processes hold the memory: an `EngineCore` or `ray::` worker of an earlier run, another engine, or the trainer on the same
-GPU. If the check passes, weights and activations use part of that reserve, and the KV cache gets the remainder: the next
-messages mean that the remainder is too small. The last one means that another process freed memory while vLLM measured it.
+vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. The first message means that
+other processes hold the memory: an `EngineCore` or `ray::` worker of an earlier run, another engine, or the trainer on
+the same GPU. If the check passes, weights and activations use part of that reserve, and the KV cache gets the
+remainder: the next messages mean that the remainder is too small. The last one means that another process freed memory
+while vLLM measured it.
 
 ## Confirm
-- `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node, *before* the engine starts.
-- `ps -eo pid,ppid,lstart,args | grep -E '[E]ngineCore|[r]ay::|[V]LLM'`: which of these belong to an earlier run?
-- `Model loading took … GiB` in the log: the weights.
+- *Before* the engine starts, `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node lists the
+  processes that hold GPU memory.
+- `ps -eo pid,ppid,lstart,args | grep -E '[E]ngineCore|[r]ay::|[V]LLM'` shows when each started: older ones belong to an
+  earlier run.
+- `Model loading took … GiB` in the log is the size of the weights.
 
 ## Fix
-End leftover processes. If the GPU is shared on purpose, set the utilization to the free share. If the KV cache is too small,
-raise the utilization, shorten `max_model_len`, or use more GPUs.
+End leftover processes. If the GPU is shared on purpose, set the utilization to the free share. If the KV cache is too
+small, raise the utilization, shorten `max_model_len`, or use more GPUs.
 
 ## Not this when
 - `CUDA out of memory` while the model loads or runs: `cuda-oom`.

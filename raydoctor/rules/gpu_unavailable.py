@@ -2,33 +2,37 @@
 
 ## What you see
 - torch in an actor: `RuntimeError: No CUDA GPUs are available`, or `CUDA error: invalid device ordinal`.
-- vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver node`,
-  `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement group`.
+- vLLM: `Current node has no GPU available. current_node_resource={…}`, `Ray does not allocate any GPUs on the driver
+  node`, `Waiting for creating a placement group of specs for 70 seconds`, and finally `Cannot provide a placement
+  group`.
 - vLLM, older wording: `The number of required GPUs exceeds the total number of available GPUs in the placement group`.
 - vLLM without Ray as its executor: `World size (2) is larger than the number of available GPUs (1) in this node`.
 - vLLM before it uses any device: `No supported device detected`, `Failed to infer device type`.
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
-- Up to 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From 2.56 on, such a task sees the GPUs of its node,
-  but Ray may place it on a node without any. Calling the task without its `.options(num_gpus=…)` has the same effect.
-- vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run that
-  still exists and of the Ray actor that started the engine.
+- Up to 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From 2.56 on, such a task sees the GPUs of its
+  node, but Ray may place it on a node without any. A task whose GPUs are set in `.options(num_gpus=…)` counts as one
+  with `num_gpus=0` if a call leaves out the options.
+- vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run
+  that still exists and of the Ray actor that started the engine.
 - vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds
-  (`VLLM_HOST_IP`) differs from the address that Ray registered, no node can satisfy the request, however many GPUs are free.
+  (`VLLM_HOST_IP`) differs from the address that Ray registered, no node can satisfy the request, however many GPUs are
+  free.
 - A node joined without GPUs (a container without `--gpus`), or did not join at all.
-- A process numbers the GPUs that it sees from 0. A rank of the whole machine, or a number of `nvidia-smi`, is invalid where
-  Ray or `CUDA_VISIBLE_DEVICES` leaves fewer GPUs visible: `invalid device ordinal`.
+- A process numbers the GPUs that it sees from 0. If Ray or `CUDA_VISIBLE_DEVICES` leaves fewer GPUs visible, the
+  process's rank on the machine or a GPU's number in `nvidia-smi` is invalid there: `invalid device ordinal`.
 
 ## Confirm
 - `ray status` lists total, used and reserved GPUs (`used of … reserved in placement groups`).
 - `ray list placement-groups --detail` and `ray list actors --filter state=ALIVE --detail` list their holders.
 - `ray list nodes`: check that a node has the address in `specs=[{'node:…': 0.001, …}]`.
-- In the process: `ray.get_runtime_context().get_accelerator_ids()`, `os.environ.get("CUDA_VISIBLE_DEVICES")`.
+- In the process, `ray.get_runtime_context().get_accelerator_ids()` returns the GPUs that Ray assigned, and
+  `os.environ.get("CUDA_VISIBLE_DEVICES")` those that the process sees.
 
 ## Fix
-Request the GPU where it is used (`@ray.remote(num_gpus=1)`), or request fewer GPUs. End the programs of earlier runs that
-hold placement groups and actors, and start each node with the address that vLLM uses (`VLLM_HOST_IP`):
+Request the GPU where it is used (`@ray.remote(num_gpus=1)`), or request fewer GPUs. End the programs of earlier runs
+that hold placement groups and actors, and start each node with the address that vLLM uses (`VLLM_HOST_IP`):
 
     ray list placement-groups --filter state=CREATED
     ray start --address=HEAD:6379 --node-ip-address=ADDRESS

@@ -2,9 +2,9 @@
 
 ## What you see
 `Sent message larger than max (4502277 vs. 2000000)` or `Received message larger than max (…)`, with
-`RESOURCE_EXHAUSTED` or `rpc_code: 8`. Ray treats the error as a broken connection: it reports
-`WorkerCrashedError: The worker died unexpectedly`, `ActorUnavailableError: … is temporarily unavailable`, or a worker
-exit with SYSTEM_ERROR. The worker was healthy.
+`RESOURCE_EXHAUSTED` or `rpc_code: 8`. Ray treats the error as a broken connection and reports `WorkerCrashedError: The
+worker died unexpectedly`, `ActorUnavailableError: … is temporarily unavailable`, or a worker exit with SYSTEM_ERROR,
+although the worker was healthy.
 
 ## Why
 Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and all
@@ -19,14 +19,14 @@ A retry sends the same message again. Up to Ray 2.40 the request for a worker ca
 repeats it many times a second without end (measured with 2.9.3 and 2.40).
 
 ## Confirm
-- The two numbers in the message: its size and the limit, in bytes.
-- The core-driver log: `Task failed: RpcError: RPC error: Sent message larger than max …` names the function.
-- `env | grep RAY_max_grpc_message_size` on every node and for the driver.
+- The two numbers in the error are the message's size and the limit, in bytes.
+- `Task failed: RpcError: RPC error: Sent message larger than max …` in the core-driver log names the function.
+- `env | grep RAY_max_grpc_message_size`, on every node and for the driver, prints nothing if the default applies.
 
 ## Fix
-Send less in one call: large values with `ray.put` and a reference, many small values as one array or in batches,
-results with a generator. If the limit is below the default, restore the default. Set a higher limit on all nodes and
-for the driver alike.
+Send less in one call: pass large values as references from `ray.put`, many small values as one array or in batches, and
+return results with a generator. If the limit is below the default, restore the default. A higher limit must be set on
+all nodes and for the driver.
 
 ## Not this when
 No log contains this message: the worker really died. `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD` is

@@ -2,7 +2,7 @@
 
 ## What you see
 Ray kills small tasks or idle workers to free memory (`OutOfMemoryError`, `NODE_OUT_OF_MEMORY`) again and again, and the
-memory use stays high. In Ray's message `Top 10 memory users` the first is the driver's script, `gcs_server`,
+memory use stays high. In Ray's list `Top 10 memory users` the first process is the driver's script, `gcs_server`,
 `dashboard.py`, an agent or the raylet. Or Ray finds no worker to kill: `Worker killer did not select any workers to
 kill even though memory usage is high.`
 
@@ -12,8 +12,10 @@ on the head. A driver grows when it collects results with `ray.get` or loads dat
 grows with task events, dead actors and dead workers, and the dashboard with the events that it caches.
 
 ## Confirm
-- Ray's message in the `raylet.out` of that node: the first process, and how much all workers together hold.
-- `ray memory` for references that a driver keeps; `ps -eo pid,rss,args --sort=-rss | head` on the node.
+- Ray's list in the `raylet.out` of that node begins with a process that is not a worker, and all workers together hold
+  less.
+- `ps -eo pid,rss,args --sort=-rss | head` on the node shows the same. `ray memory` lists the references that a driver
+  keeps.
 
 ## Fix
 Keep data out of the driver: pass references instead of values, and write results from tasks. Run the driver on another

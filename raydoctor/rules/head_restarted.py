@@ -1,7 +1,7 @@
 """The head pod, or its Ray container, ended and was started again: the GCS lost its state.
 
 ## What you see
-- `kubectl get pods`: restarts of the head pod, or a head pod that is younger than its workers.
+- `kubectl get pods` shows restarts of the head pod, or a head pod that is younger than its workers.
 - Ray logs `Failed to connect to GCS` or `WrongClusterID`. Raylets exit; drivers and jobs vanish.
 
 ## Why
@@ -10,15 +10,16 @@ not survive, and all workers register again with an empty cluster. The head ends
 start` fails, if its probes fail (too little CPU is enough), or if the pod is deleted, evicted or preempted.
 
 ## Confirm
-- `kubectl get pod HEAD -o jsonpath='{.status.containerStatuses[*].lastState}'`; `kubectl logs HEAD -c ray-head --previous`.
-- `kubectl get events --field-selector involvedObject.name=HEAD`: `Unhealthy`, `Killing`.
+- `kubectl get pod HEAD -o jsonpath='{.status.containerStatuses[*].lastState}'` shows why and when the container ended;
+  `kubectl logs HEAD -c ray-head --previous` shows its last output.
+- `kubectl get events --field-selector involvedObject.name=HEAD` lists `Unhealthy` or `Killing` if a probe failed.
 
 ## Fix
 Remove the cause of the restart. With GCS fault tolerance (`gcsFaultToleranceOptions` and a Redis), the cluster and its
 detached actors survive the next restart.
 
 ## Not this when
-The head ended because the whole cluster was deleted, or a RayJob with `shutdownAfterJobFinishes` was done.
+The head ended because the whole cluster was deleted, or because a RayJob with `shutdownAfterJobFinishes` was done.
 """
 
 from __future__ import annotations

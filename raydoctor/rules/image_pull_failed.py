@@ -1,17 +1,19 @@
 """A pod of Ray does not start because its image cannot be pulled.
 
 ## What you see
-- `kubectl get pods`: `ErrImagePull`, `ImagePullBackOff`, `InvalidImageName` or `ErrImageNeverPull`.
-- Events: `Failed to pull image "…": … not found`, `pull access denied`, `401 Unauthorized`, `toomanyrequests`, `no such host`.
-- Ray waits for the node, or the head never comes up and the RayJob stays in `Initializing`.
+- `kubectl get pods` shows `ErrImagePull`, `ImagePullBackOff`, `InvalidImageName` or `ErrImageNeverPull`.
+- Events contain `Failed to pull image "…": … not found`, `pull access denied`, `401 Unauthorized`, `toomanyrequests`,
+  `no such host`.
+- Ray waits for the node, or the head never starts and the RayJob stays in `Initializing`.
 
 ## Why
-The name or tag does not exist (a Ray version without an image for this Python or CUDA, a typing mistake), the registry
-requires a secret that the pod does not name, the registry limits anonymous pulls, or the machine cannot reach it. `no
-matching manifest` means that the image does not exist for the machine's CPU architecture.
+The image's name or tag does not exist (a typing mistake, or no image of that Ray version for this Python or CUDA). Or
+the registry requires a secret that the pod does not name, limits anonymous pulls, or cannot be reached from the
+machine. `no matching manifest` means that the image does not exist for the machine's CPU architecture.
 
 ## Confirm
-- `kubectl describe pod POD`: the event `Failed`; `docker pull IMAGE` or `crane manifest IMAGE` elsewhere.
+- `kubectl describe pod POD` shows the event `Failed` with the registry's reply.
+- `docker pull IMAGE` or `crane manifest IMAGE` on another machine fails too if the image does not exist.
 
 ## Fix
 Correct the image's name, or name a secret of the registry in `imagePullSecrets`.

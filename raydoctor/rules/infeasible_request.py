@@ -1,9 +1,9 @@
 """A task or actor waits forever because it requests resources that no node has.
 
 ## What you see
-Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. `raylet.out` contains `… cannot be scheduled right now. It
-requires {…} for placement, however the cluster currently cannot provide the requested resources`. The driver prints
-`(autoscaler …) Error: No available node types can fulfill resource request {…}`.
+Nothing fails: the task stays in state `PENDING_NODE_ASSIGNMENT`. `raylet.out` contains `… cannot be scheduled right
+now. It requires {…} for placement, however the cluster currently cannot provide the requested resources`. The driver
+prints `(autoscaler …) Error: No available node types can fulfill resource request {…}`.
 
 ## Why
 Ray never fails a request for being too large, because a node that fits may still join. Ray compares resource names and
@@ -11,20 +11,20 @@ amounts. The usual causes:
 - a misspelt custom resource;
 - a GPU that `CUDA_VISIBLE_DEVICES` hides;
 - `num_cpus` larger than any single node has;
-- the only node with the resource has died;
+- a resource whose only node has died;
 - a `label_selector` that no node satisfies;
 - a node affinity (`soft=False`) to a node that has left: then the call fails with `ActorUnschedulableError` or
   `TaskUnschedulableError`.
 
 ## Confirm
-- `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` (older Ray: `Demands`) what is requested.
-- `ray list nodes --detail`: what each node has. A request must fit on one node.
-- `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`, `label_selector`.
+- In `ray status`, `Total Usage` lists what the cluster has, `Pending Demands` (older Ray: `Demands`) what is requested.
+- `ray list nodes --detail` shows what each node has. A request must fit on one node.
+- `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows the `required_resources` and `label_selector`
+  of each waiting task.
 
 ## Fix
-Request less, correct the name, or start a node that has the resource. With
-`RAY_enable_infeasible_task_early_exit=true` and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such tasks fail after half a
-minute instead of waiting.
+Request less, correct the name, or start a node that has the resource. With `RAY_enable_infeasible_task_early_exit=true`
+and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such tasks fail after half a minute instead of waiting.
 
 ## Not this when
 The request fits on a node that is merely busy (`cluster-starved`). A placement group waits (`placement-group-pending`).

@@ -2,26 +2,28 @@
 
 ## What you see
 `ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a
-driver that you ran yourself ends with a Python traceback. In a console it may have a prefix (`(main_task pid=12) `,
-`[rank0]: `); vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.` raydoctor also reports
-this for an excerpt of output (`--driver-log`) that ends with a traceback and shows no other failure.
+driver that you ran yourself ends with a Python traceback. In console output the traceback may have a prefix
+(`(main_task pid=12) `, `[rank0]: `); vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.`
+raydoctor also reports this rule for an excerpt of output (`--driver-log`) that ends with a traceback and shows no other
+failure.
 
 ## Why
 The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
 means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
-it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output contains
-several tracebacks, the last one ended the program. The program caught the earlier ones, they are chained to the last
-one, or they come from workers or threads. If the last one only refers to another process (`See root cause above.`), the
-report shows the last exception above it, as a warning.
+the program: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit.
 
-If no output of a driver is in the capture, its traceback is in the GCS of a running cluster, without the exception's type
-and message. The report then names the place, and the type if the last line is `raise X(…)`. Python sends Ctrl-C the same
-way, so that a driver that ended at a call is only a note.
+If the output contains several tracebacks, the last one ended the program. The program caught the earlier ones, they are
+chained to the last one, or they come from workers or threads. If the last one only refers to another process (`See root
+cause above.`), the report shows the exception before it, as a warning.
+
+If the capture contains no output of a driver, raydoctor reads the driver's traceback from the GCS of the running
+cluster, which stores neither the exception's type nor its message. The report then names the place, and the type if the
+last line is `raise X(…)`. Ctrl-C leaves the same record, so a driver that ended at a call is only a note.
 
 ## Confirm
-- The end of `job-driver-SUBMISSION_ID.log`; `ray job logs SUBMISSION_ID`.
-- `entrypoint command exited with code` in the supervisor's log (`worker-*.err` of the actor
-  `_ray_internal_job_actor_SUBMISSION_ID`).
+- `job-driver-SUBMISSION_ID.log` (`ray job logs SUBMISSION_ID`) ends with the exception.
+- The supervisor's log (`worker-*.err` of the actor `_ray_internal_job_actor_SUBMISSION_ID`) contains `entrypoint
+  command exited with code`.
 
 ## Fix
 If the report shows another root cause, fix that first. Otherwise fix the line that the traceback names. If a signal

@@ -2,22 +2,23 @@
 
 ## What you see
 `ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
-900.0 seconds`, or at once `Job supervisor actor could not be scheduled` or `Failed to start supervisor actor …`. The job's
-log contains only `Runtime env is setting up.` Or `ray job submit` fails with `No available agent to submit job`.
+900.0 seconds`. Or it prints immediately `Job supervisor actor could not be scheduled` or `Failed to start supervisor
+actor …`. The job's log contains only `Runtime env is setting up.` Or `ray job submit` fails with `No available agent to
+submit job`.
 
 ## Why
 A `JobSupervisor` actor starts the job's program. Ray places that actor on the head, unless the entrypoint requests
-resources (`--entrypoint-num-cpus`, `--entrypoint-num-gpus`, …). With such a request it waits for a node that has the
-resources, like any actor. It keeps waiting if no node can meet the request, if the head is gone, or while a long
-`runtime_env` is created. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s). Ray 2.9 and 2.40 were observed to wait
-longer.
+resources (`--entrypoint-num-cpus`, `--entrypoint-num-gpus`, …). With such a request the supervisor waits for a node
+that has the resources, like any actor. It keeps waiting if no node can meet the request, if the head is gone, or while
+Ray sets up a `runtime_env`. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s). Ray 2.9 and 2.40 were observed to
+wait longer.
 
-The dashboard passes each job to a dashboard agent, normally the head's, and waits 10 s for one. There is no agent while
-the head is starting, if an earlier Ray still holds its port (52365), or if the agent has died.
+The dashboard passes each job to a dashboard agent, normally the head's, and waits 10 s for one. No agent is available
+while the head is starting, if an earlier Ray still holds the agent's port (52365), or if the agent has died.
 
 ## Confirm
-- `ray list actors --filter class_name=JobSupervisor`: `PENDING_CREATION`.
-- `ray status`: the request is listed under `Pending Demands` (older Ray: `Demands`).
+- `ray list actors --filter class_name=JobSupervisor` shows an actor in state `PENDING_CREATION`.
+- `ray status` lists the request under `Pending Demands` (older Ray: `Demands`).
 
 ## Fix
 Request resources that a node has, or none, or make the runtime environment smaller. For `No available agent`: wait

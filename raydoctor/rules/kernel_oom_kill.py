@@ -2,27 +2,29 @@
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker has
-unrecoverable failure`, as after any SIGKILL. Only the kernel log has the cause: `Memory cgroup out of memory:
-Killed process <pid> (ray::train)` or `Out of memory: Killed process …`.
+unrecoverable failure`, as after any SIGKILL. Only the kernel log has the cause: `Memory cgroup out of memory: Killed
+process <pid> (ray::train)` or `Out of memory: Killed process …`.
 
 ## Why
-A process asked for memory that its cgroup (a container's limit) or the machine no longer had. The kernel then
-killed the process with the highest score: Ray gives its workers `oom_score_adj` 1000, so that they are killed
-before the daemons. Ray's own memory monitor did not act first: it is off, it uses a different limit than the
-kernel, or memory use rose faster than its interval (250 ms).
+A process asked for memory that its cgroup (a container's limit) or the machine no longer had. The kernel then killed
+the process with the highest score: Ray gives its workers `oom_score_adj` 1000, so that they are killed before the
+daemons. Ray's own memory monitor did not act first: it is off, it uses a different limit than the kernel, or memory use
+rose faster than its interval (250 ms).
 
 ## Confirm
-- `sudo dmesg -T | grep -i 'killed process'` on that node: the pid, or the name `ray::…` (cut to 15 characters).
+- `sudo dmesg -T | grep -i 'killed process'` on that node shows the pid, or the name `ray::…` (cut to 15 characters).
 - In a container with its own pid namespace the kernel logs the host's pids: compare names and times.
-- `memory.events` (cgroup v2) or `memory.failcnt` (v1) counts such kills; Kubernetes: `OOMKilled`, exit code 137.
+- `oom_kill` in the cgroup's `memory.events` (v2) or `memory.oom_control` (v1) counts such kills. Kubernetes shows
+  `OOMKilled` and exit code 137.
 
 ## Fix
-Run fewer copies of the function that uses the memory (`memory=`), make its batches smaller, or raise the limit. Let Ray's
-monitor act first: it must be on, use the same limit, and have headroom (`RAY_memory_usage_threshold=0.85` for `ray start`).
+Run fewer copies of the function that uses the memory (`memory=`), make its batches smaller, or raise the limit. Let
+Ray's monitor act first: it must be on, use the same limit, and have headroom (`RAY_memory_usage_threshold=0.85` for
+`ray start`).
 
 ## Not this when
-Ray's memory monitor killed the process (`ray-oom-kill`). If the kernel killed a process that does not belong to
-Ray, this rule reports nothing.
+Ray's memory monitor killed the process (`ray-oom-kill`). If the kernel killed a process that does not belong to Ray,
+this rule reports nothing.
 """
 
 from __future__ import annotations

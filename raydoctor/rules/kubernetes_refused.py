@@ -1,23 +1,26 @@
-"""Kubernetes refused a request about Ray: a missing permission, an admission policy, or a manifest or kind it does not accept.
+"""Kubernetes refused a request about Ray: a permission is missing, a policy denies the request, or the manifest is invalid.
 
 ## What you see
-- `rayclusters.ray.io is forbidden: User "system:serviceaccount:ml:kuberay-operator" cannot list resource "rayclusters" …` in the
-  operator's log, again and again.
+- `rayclusters.ray.io is forbidden: User "system:serviceaccount:ml:kuberay-operator" cannot list resource "rayclusters"
+  …` in the operator's log, again and again.
 - `admission webhook "…" denied the request: …` or `ValidatingAdmissionPolicy '…' … denied request: …`.
 - `RayCluster.ray.io "train" is invalid: spec.workerGroupSpecs[1].rayStartParams: Required value`.
 - `unknown field "spec.serveConfigV2"`, or `no matches for kind "RayCluster" in version "ray.io/v1"`.
 - No pod appears, and a RayJob or RayService does not leave its first status.
 
 ## Why
-The API server checks each request. RBAC decides whether the account may do it. Admission webhooks and policies of the
-cluster (Kueue, Kyverno, Gatekeeper, Pod Security) can demand labels or limits. The schema of the kind, its
-CustomResourceDefinition (CRD), decides which fields a manifest may have. Helm does not upgrade CRDs: after an upgrade of
-KubeRay, they stay at the old version, and new fields and kinds are unknown.
+The API server checks each request. RBAC decides whether the account has the permission. Admission webhooks and policies
+of the cluster (Kueue, Kyverno, Gatekeeper, Pod Security) can require labels or limits. The schema of the kind, its
+CustomResourceDefinition (CRD), decides which fields a manifest may have. Helm does not upgrade CRDs: after an upgrade
+of KubeRay, they stay at the old version, and new fields and kinds are unknown.
 
 ## Confirm
-- `kubectl auth can-i list rayclusters.ray.io --as system:serviceaccount:NAMESPACE:kuberay-operator`.
-- `kubectl get crd rayclusters.ray.io -o yaml`; `kubectl apply --dry-run=server -f FILE`.
-- `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies`.
+- `kubectl auth can-i list rayclusters.ray.io --as system:serviceaccount:NAMESPACE:kuberay-operator` prints `no` if the
+  permission is missing.
+- `kubectl apply --dry-run=server -f FILE` prints the same error for a manifest. `kubectl get crd rayclusters.ray.io -o
+  yaml` shows which fields and versions the installed CRD has.
+- `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies` lists the
+  webhooks and policies that can deny a request.
 
 ## Fix
 Grant the account the permission, satisfy the policy, correct the field, or install the CRDs of the operator's version.

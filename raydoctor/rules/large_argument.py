@@ -1,30 +1,30 @@
 """A large argument is passed by value to many tasks, so every call stores another copy of it.
 
 ## What you see
-`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with
-`prepare_args_internal` in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been
-created to schedule tasks on the server`. Without a failure there is no message: Ray does not count arguments
-(2.9 to 2.60). The program is slow, and the store spills.
+`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with `prepare_args_internal`
+in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created to schedule tasks on the
+server`. If nothing fails, Ray prints no message, because it does not count arguments (2.9 to 2.60): the program is
+slow, and the store spills.
 
 ## Why
-`f.remote(table)` with a value of more than 100 KiB does `ray.put(table)`, then `f.remote(ref)`, at each call. A loop
-of 100 calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run. Ray
-Client also sends each copy over the network.
+At each call of `f.remote(table)` with a value of more than 100 KiB, Ray does `ray.put(table)`, then `f.remote(ref)`. A
+loop of 100 calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run.
+Ray Client also sends each copy over the network.
 
 ## Confirm
-- The line of the traceback in your program: does every iteration pass the same variable?
-- Without a traceback, while the program runs: many rows of `ray memory` with one size and `USED_BY_PENDING_TASK`.
-- `RAY_record_ref_creation_sites=1 python your_script.py` (on a running cluster, set it for `ray start` as well), then `ray
-  memory --group-by STACK_TRACE` while it runs. Copies of arguments are listed as `(task call)`, under `Used by task`, with
-  the line of the call. A `ray.put` of your own is listed as `(put object)` (read with Ray 2.60).
+- At the line of the traceback in your program, every iteration of a loop passes the same variable.
+- Without a traceback, `ray memory` lists many rows with one size and `USED_BY_PENDING_TASK` while the program runs.
+- Run `RAY_record_ref_creation_sites=1 python your_script.py` (on a running cluster, set it for `ray start` as well),
+  and `ray memory --group-by STACK_TRACE` while the program runs. Copies of arguments are listed as `(task call)`, under
+  `Used by task`, with the line of the call. A `ray.put` of your own is listed as `(put object)` (read with Ray 2.60).
 
 ## Fix
-Call `ref = ray.put(table)` once before the loop, then pass `ref`: the function still receives the value. If every
-call has its own value, keep fewer calls in flight (`ray.wait`), or let the tasks load their part themselves.
+Call `ref = ray.put(table)` once before the loop, then pass `ref`: the function still receives the value. If every call
+has its own value, keep fewer calls in flight (`ray.wait`), or let each task load its own part of the data.
 
 ## Not this when
-The function *captures* the value from its surroundings (`large-closure`). A `ray.put` of your own, or a task's
-result, did not fit (`object-store-full`, `disk-full`).
+The function *captures* the value from its surroundings (`large-closure`). A `ray.put` of your own, or a task's result,
+did not fit (`object-store-full`, `disk-full`).
 """
 
 from __future__ import annotations

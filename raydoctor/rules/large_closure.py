@@ -1,4 +1,4 @@
-"""A remote function or an actor class captures a large object of the surrounding scope.
+"""A remote function or an actor class captures a large object from the surrounding scope.
 
 ## What you see
 `Warning: The remote function … is very large (22 MiB)` from 10 MB on, or `ValueError: The remote function … is too
@@ -14,12 +14,12 @@ head node's memory until the job ends.
 - Look for arrays, tables or models that are created outside the function and used inside.
 
 ## Fix
-Put the object into the object store once and pass the reference as an argument; or load it inside the function or
-in the actor's `__init__`.
+Put the object into the object store once (`ray.put`) and pass the reference as an argument. Or load the object inside
+the function or in the actor's `__init__`.
 
 ## Not this when
-Large values are passed as *arguments*, by value, again and again (`large-argument`). An object that cannot be
-pickled at all is `not-serializable`.
+Large values are passed as *arguments*, by value, again and again (`large-argument`). An object that cannot be pickled
+at all is `not-serializable`.
 """
 
 from __future__ import annotations

@@ -1,29 +1,31 @@
 """Processes outlived the worker, raylet or task that started them, and still hold memory or a GPU.
 
 ## What you see
-`nvidia-smi` shows GPU memory that no task of `ray list tasks` uses; ports stay in use; memory does not come back
-after a job. `ps` shows the processes as children of PID 1, or a `ray::` worker without a raylet.
+`nvidia-smi` shows GPU memory that no task of `ray list tasks` uses; ports stay in use; memory does not come back after
+a job. `ps` shows the processes as children of PID 1, or a `ray::` worker without a raylet.
 
 ## Why
 When Ray ends a worker, it also ends the worker's process group and direct children. A process that left that group
-keeps running: a child with `start_new_session=True` when the worker is killed, a daemon that forked twice in every
-case (measured with Ray 2.60). After a killed raylet, grandchildren keep running as well. `ray stop --force` ends none
-of them. An idle worker keeps what its last task allocated, including GPU memory, until Ray uses or ends the worker.
+keeps running. A child with `start_new_session=True` does so when the worker is killed, a daemon that forked twice in
+every case (measured with Ray 2.60). After a killed raylet, grandchildren keep running as well. `ray stop --force` ends
+none of them. An idle worker keeps what its last task allocated, including GPU memory, until Ray uses or ends the
+worker.
 
 ## Confirm
-- `ps -o pid,ppid,user,lstart,rss,args -p PID`: the parent is 1, or a worker whose task has ended.
-- `tr '\\0' '\\n' < /proc/PID/environ | grep RAY_`: `RAY_RAYLET_PID` and `RAY_JOB_ID` name its raylet and job.
-- `nvidia-smi`: the GPU memory it holds.
+- `ps -o pid,ppid,user,lstart,rss,args -p PID` shows the parent: 1, or a worker whose task has ended.
+- `tr '\\0' '\\n' < /proc/PID/environ | grep RAY_` prints `RAY_RAYLET_PID` and `RAY_JOB_ID`: the raylet and the job that
+  started the process.
+- `nvidia-smi` shows the GPU memory that the process holds.
 
 ## Fix
-Check what the process does, then end it: Ray does not. Start such helpers so that they end with their worker:
-without `start_new_session` and double forks, with a `finally:` that ends them, or with a parent-death signal. For a
-task that leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
+Check what the process does, then end it: Ray does not. Start such helpers so that they end with their worker: without
+`start_new_session` and double forks, with a `finally:` that ends them, or with a parent-death signal. For a task that
+leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
 
 ## Not this when
-The process's worker runs a task or is an actor: then the process is in use. While an older worker of the same raylet
-is busy, a detached process may belong to that worker, so the rule reports nothing. A service that a job started on
-purpose to outlive it is not a leak: leave it running.
+The process's worker runs a task or is an actor: then the process is in use. While an older worker of the same raylet is
+busy, a detached process may belong to that worker, so the rule reports nothing. A service that a job started on purpose
+to outlive it is not a leak: leave it running.
 """
 
 from __future__ import annotations

@@ -1,38 +1,40 @@
 """An NCCL collective operation timed out or failed: GPU workers waited for a rank that did not join.
 
 ## What you see
-In workers' `.err`, or in the driver's output: `[Rank 1] Watchdog caught collective operation timeout:
-WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then `… we
-are taking the entire process down.` and SIGABRT: Ray sees workers that end suddenly. Or an exception:
-`torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited or there was a network
-error`. vLLM also prints `RuntimeError: NCCL error: …`. On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function
-error: hcclCommInitRootInfoConfig(…), error code is 7`. Two ranks on one GPU end with `ncclInvalidUsage` and `Duplicate GPU
-detected : rank 1 and rank 0 both on CUDA device 4000`.
+Workers' `.err` files or the driver's output contain `[Rank 1] Watchdog caught collective operation timeout:
+WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then
+`… we are taking the entire process down.` and SIGABRT: Ray reports workers that ended suddenly. Or a worker raises
+`torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited or there was a
+network error`. A compiled graph, which uses NCCL through cupy, raises `NcclError`. vLLM also prints `RuntimeError: NCCL
+error: …`. On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function error: hcclCommInitRootInfoConfig(…),
+error code is 7`. Two ranks on one GPU end with `ncclInvalidUsage` and `Duplicate GPU detected : rank 1 and rank 0 both
+on CUDA device 4000`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
 another branch never joins. After ten minutes the *other* ranks report the timeout. So inspect the rank that does not
-report or is behind (a lower `SeqNum`), not those that report. NCCL errors at the start are usually network problems:
+report, or whose `SeqNum` is lower, not the ranks that report. NCCL errors at the start are usually network problems:
 the wrong interface, a firewall, too little `/dev/shm`.
 
-Two ranks share a GPU if there are more ranks than GPUs, if a rank does not select its device (`torch.cuda.set_device`), or
-if Ray does not set `CUDA_VISIBLE_DEVICES` (`RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES`). NCCL identifies a GPU by host name, boot id and PCI bus id together. It therefore mistakes the GPUs of cloned machines
-for one GPU, unless `NCCL_HOSTID` differs between the machines.
+Two ranks share a GPU if there are more ranks than GPUs, if a rank does not select its device (`torch.cuda.set_device`),
+or if Ray does not set `CUDA_VISIBLE_DEVICES` (`RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES`). NCCL identifies a GPU by
+host name, boot id and PCI bus id together. It therefore mistakes the GPUs of cloned machines for one GPU, unless
+`NCCL_HOSTID` differs between the machines.
 
 ## Confirm
-- Which rank did not report? Read its `worker-*.err`, and its stack (`py-spy dump`) while the others wait.
-- `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` with `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes what each rank did last.
-- `NCCL_DEBUG=INFO` prints which interface and which call failed.
+- Find the rank that did not report. Read its `worker-*.err`, and its stack (`py-spy dump`) while the others wait.
+- With `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`, torch writes what each rank did last.
+- With `NCCL_DEBUG=INFO`, NCCL prints which interface and which call failed.
 
 ## Fix
 Fix the rank that did not join. If the work before a collective operation legitimately takes longer, raise the timeout:
-`TorchConfig(timeout_s=…)`. For network errors, set
-`NCCL_SOCKET_IFNAME` to the interface between the nodes, as `ip -br addr` prints it. Give each rank a GPU of its own.
+`TorchConfig(timeout_s=…)`. For network errors, set `NCCL_SOCKET_IFNAME` to the interface that connects the nodes (`ip
+-br addr` lists all). Give each rank a GPU of its own.
 
 ## Not this when
-A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
-the report lists that cause as the root. If the capture contains logs of the GCS or a raylet, and they do not record that a worker ended, the worker survived the
-error, and this rule does not report it.
+A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then the
+report lists that cause as the root. If the capture contains logs of the GCS or a raylet, and they do not record that a
+worker ended, the worker survived the error, and this rule does not report it.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Tasks or actors wait in `ray.get` for their own child tasks, which need resources that the waiting ones hold.
+"""Tasks or actors wait in `ray.get` for child tasks that need the resources held by the waiting tasks or actors.
 
 ## What you see
-Nothing moves: no error, no progress, CPUs idle; `GetTimeoutError` if `ray.get` has a timeout. In raylet.out the last
-`[state-dump]` has `num_waiting_for_resource` above 0, and `Granted leases by scheduling class`
-(`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not list.
+Nothing moves: there is no error and no progress, and the CPUs are idle. If `ray.get` has a timeout, it raises
+`GetTimeoutError`. In raylet.out the last `[state-dump]` has `num_waiting_for_resource` above 0, and `Granted leases by
+scheduling class` (`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not list.
 
 ## Why
-A task that waits in `ray.get` releases its CPUs and nothing else: it keeps GPUs, memory and custom resources. An
-actor releases nothing at all. If the waiting tasks hold all of a resource, their children can never start.
-(Measured with Ray 2.9.3, 2.40, 2.50 and 2.60: a raylet lists only running workers in `Resource usage`, and
-counts blocked ones as granted.)
+A task that waits in `ray.get` releases its CPUs and nothing else: it keeps GPUs, memory and custom resources. An actor
+releases nothing at all. If the waiting tasks hold all of a resource, their children can never start. (Measured with Ray
+2.9.3, 2.40, 2.50 and 2.60: a raylet lists only running workers in `Resource usage`, and counts blocked ones as
+granted.)
 
 ## Confirm
-- `ray list tasks --detail --filter state!=FINISHED`: children are `PENDING_NODE_ASSIGNMENT`, and their
-  `parent_task_id` is a task that is `RUNNING`.
-- `ray stack` on the node: the call stacks of the parents end in `get_objects (ray/_private/worker.py)`.
-- `ray status`: nothing of that resource is left.
-- A node's metrics port: `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts the tasks in `ray.get`, by function.
+- `ray list tasks --detail --filter state!=FINISHED` shows children in state `PENDING_NODE_ASSIGNMENT` whose
+  `parent_task_id` is a task in state `RUNNING`.
+- In `ray stack` on the node, the call stacks of the parents end in `get_objects (ray/_private/worker.py)`.
+- In `ray status`, nothing of that resource is left.
+- On a node's metrics port, `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts the tasks in `ray.get`, by function.
 
 ## Fix
 Let a parent task return the children's references and have the caller `ray.get` them. Or request the scarce resource
@@ -25,7 +25,7 @@ it ends, whatever its methods return: create it without the scarce resource (`nu
 
 ## Not this when
 Actors that do not wait for other tasks hold everything (`cluster-starved`). No node could ever run the child
-(`infeasible-request`). Some task still runs: then the queue is only long.
+(`infeasible-request`). Some task is still running: then the queue is only long.
 """
 
 from __future__ import annotations

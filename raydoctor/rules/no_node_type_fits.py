@@ -1,21 +1,22 @@
 """The autoscaler has no node type that could hold a request, so it never starts a node for it.
 
 ## What you see
-Every 30 s: `Error: No available node types can fulfill resource request {'GPU': 1.0}. Add suitable node types to this
-cluster to resolve this issue.` (v2: `… resource requests {…}*N`), while the task or actor waits.
+The task or actor waits, and every 30 s the autoscaler prints `Error: No available node types can fulfill resource
+request {'GPU': 1.0}. Add suitable node types to this cluster to resolve this issue.` (autoscaler v2: `… resource
+requests {…}*N`).
 
 ## Why
 The autoscaler starts only the node types of its configuration (`available_node_types`, KubeRay's worker groups), each
-with its declared resources. A request must fit on *one* node of *one* type. A type counts as missing if its
-`max_workers` is 0, if its declared resources are too small, or if its declared labels do not match.
+with its declared resources. A request must fit on *one* node of *one* type. A type does not fit if its `max_workers` is
+0, if its declared resources are too small, or if its declared labels do not match.
 
 ## Confirm
 - `ray status` lists the request under `Pending Demands` (older Ray: `Demands`), and no node under `Pending`.
-- The types' `resources` in the cluster's configuration (KubeRay: the limits of each worker group, `num-gpus` in
-  `rayStartParams`).
+- In the cluster's configuration, no type's `resources` hold the request (KubeRay: the limits of each worker group, or
+  `num-gpus` in `rayStartParams`).
 
 ## Fix
-Add a type that holds the request, correct the declared resources of a type, or ask for less.
+Add a type that can hold the request, correct the declared resources of a type, or request less.
 
 ## Not this when
 A type fits and cannot be started (`node-launch-failed`). A cluster of `ray start` without an autoscaler configuration

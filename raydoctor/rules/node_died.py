@@ -1,30 +1,29 @@
 """A node died while it was in use.
 
 ## What you see
-`NodeDiedError`, `The actor died because its node has died`, and in the GCS's log `Node is dead because the
-health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
+Tasks and actors fail with `NodeDiedError` or `The actor died because its node has died`. The GCS's log contains `Node
+is dead because the health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
 
 ## Why
-The GCS checks the health of each raylet every 3 s. After five failed checks (each waits up to 10 s) it marks the
-node dead, with all its workers, actors and objects. The status of the checks separates the causes:
-`Connection refused` or `Socket closed` means that the process or the machine is gone. `Deadline Exceeded` means that
-the raylet runs but has stalled, or that the network drops packets. A node
-that was preempted or drained has the `state_message` `Terminated due to preemption` or `Terminated due to idle (no Ray
-activity)`.
+The GCS checks the health of each raylet every 3 s. After five failed checks (each waits up to 10 s) it marks the node
+dead, with all its workers, actors and objects. The status of the checks separates the causes: `Connection refused` or
+`Socket closed` means that the process or the machine is gone. `Deadline Exceeded` means that the raylet runs but has
+stalled, or that the network drops packets. A node that was preempted or drained has the `state_message` `Terminated due
+to preemption` or `Terminated due to idle (no Ray activity)`.
 
 ## Confirm
-- `ray list nodes --detail`: `state_message`.
-- `Health check failed for node …, status message …` in `gcs_server.out`.
-- The end of that node's `raylet.out`; its console or cloud events.
+- `ray list nodes --detail` shows the reason in `state_message`.
+- `Health check failed for node …, status message …` in `gcs_server.out` shows the status of the checks.
+- The end of that node's `raylet.out`, its console or the cloud's events show what ended it.
 
 ## Fix
-If the node is gone, find out what ended it, and fix that. If it stalled, leave CPU for
-Ray's daemons (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), or give the health checks more time. The GCS reads
-their settings when the head starts (defaults: 10000 ms, 5 checks):
+If the node is gone, find out what ended it, and fix that. If the node stalled, leave CPU for Ray's daemons
+(`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), or give the health checks more time. The GCS reads the settings of
+the checks when the head starts (defaults: 10000 ms, 5 checks):
 
     RAY_health_check_timeout_ms=30000 RAY_health_check_failure_threshold=10 ray start --head
 
-Let work survive the loss: `max_retries` for tasks, `max_restarts` for actors.
+Let work survive the loss of a node: set `max_retries` for tasks and `max_restarts` for actors.
 
 ## Not this when
 The node was removed on purpose while nothing ran there, or the whole cluster was shut down.

@@ -1,23 +1,23 @@
 """The autoscaler asked for nodes, and the cloud provider (or Kubernetes) refused.
 
 ## What you see
-Tasks wait, and `monitor.log` repeats `Failed to launch 2 node(s) of type gpu-worker. (VcpuLimitExceeded): …`. The driver
-prints that with the prefix `(autoscaler +1m2s)`. `ray status` lists such failures under `Recent failures`.
+Tasks wait, and `monitor.log` repeats `Failed to launch 2 node(s) of type gpu-worker. (VcpuLimitExceeded): …`. The
+driver prints the same with the prefix `(autoscaler +1m2s)`. `ray status` lists such failures under `Recent failures`.
 
 ## Why
 The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
-(`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head is not
-allowed to create machines (`UnauthorizedOperation`). On vSphere no host may have enough unused GPUs. `ray up` also ends
-with `Failed to setup head node.` if the machine runs and a command on it fails, most often because the computer cannot
-log in by SSH.
+(`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head is not allowed
+to create machines (`UnauthorizedOperation`). On vSphere no host may have enough unused GPUs. `ray up` also ends with
+`Failed to setup head node.` if the machine runs but a command on it fails, most often because your computer cannot log
+in by SSH.
 
 ## Confirm
-- `ray status` on the head, `Recent failures`.
-- The traceback after the line in `monitor.log`; the provider's own console.
+- `ray status` on the head lists the failure under `Recent failures`.
+- The traceback after the line in `monitor.log`, or the provider's own console, shows the provider's error.
 
 ## Fix
 Follow the provider's error: raise the quota, use another zone or instance type, correct the image's name or the head's
-permissions (IAM role). Until then use a smaller `max_workers` or smaller requests.
+permissions (IAM role). Until that is done, use a smaller `max_workers` or smaller requests.
 
 ## Not this when
 No type fits at all (`no-node-type-fits`), or a later attempt succeeded (`Adding N node(s) of type …`).

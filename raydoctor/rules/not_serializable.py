@@ -2,10 +2,10 @@
 
 ## What you see
 `TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or `…
-the put value …`, with a block `Checking Serializability of …` that contains `FailTuple(…)`; for a task's result
-`RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt appears
-as `RaySystemError: System error: Failed to unpickle serialized exception`. A `PicklingError: Can't pickle <…>: it's not
-the same object as …` reaches the program unchanged.
+the put value …`, with a block `Checking Serializability of …` that contains `FailTuple(…)`. For a task's result the
+error is a `RayTaskError(TypeError)` that ends in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be
+rebuilt appears as `RaySystemError: System error: Failed to unpickle serialized exception`. A `PicklingError: Can't
+pickle <…>: it's not the same object as …` reaches the program unchanged.
 
 ## Why
 Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks, sockets,
@@ -14,12 +14,12 @@ every global variable, and every variable of an enclosing function, that it uses
 object.
 
 ## Confirm
-- `FailTuple(name [path=…, obj=…, parent=…])`: the object that cannot be pickled, and the object that holds it.
+- `FailTuple(name [path=…, obj=…, parent=…])` names the object that cannot be pickled, and the object that holds it.
 - `ray.util.inspect_serializability(obj, name=…)` prints the same for any object.
 
 ## Fix
-Create such an object where it is used: inside the task, or in an actor's `__init__`. Or leave it out of the
-pickle (`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
+Create the object where it is used: inside the task, or in an actor's `__init__`. Or leave it out of the pickle
+(`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
 
 ## Not this when
 A line of your own program is directly above `cannot pickle`: then your code pickled something itself

@@ -1,20 +1,20 @@
 """Ray could not find a copy of an existing object in time.
 
 ## What you see
-`ray.exceptions.ObjectFetchTimedOutError: … timed out because no locations were found for the object. This may indicate a
-system-level bug.` Before that, once a second from the 60th second on, in the log of the process that waits: `Objects …
-are still not local after 60s. If this message continues to print, ray.get() is likely hung.`
+`ray.exceptions.ObjectFetchTimedOutError: … timed out because no locations were found for the object. This may indicate
+a system-level bug.` Before that, once a second from the 60th second on, in the log of the process that waits: `Objects
+… are still not local after 60s. If this message continues to print, ray.get() is likely hung.`
 
 ## Why
-To read an object of another node, Ray asks the owner (the process that created the reference) where the copies are, and
-gives up after 600 s without a location. Typically the last copy was lost with a node, and the owner, which would rerun
-the task that created the object, does not answer: it is stopped, too busy to run its own threads, or the network drops
-messages.
+To read an object from another node, Ray asks the owner (the process that created the reference) where the copies are,
+and gives up after 600 s without a location. Typically the last copy was lost with a node, and the owner, which would
+rerun the task that created the object, does not answer. The owner is stopped or too busy to run its own threads, or the
+network drops messages.
 
 ## Confirm
-- `ray stack` on the owner's node: what does the owner do? `ps -o pid,stat,cmd -p PID`: `T` means stopped.
-- `ray list nodes --filter state=DEAD`.
-- `ray list objects --filter object_id=OBJECT_ID` while it waits.
+- `ray stack` on the owner's node shows what the owner is doing. `ps -o pid,stat,cmd -p PID` shows `T` if it is stopped.
+- `ray list nodes --filter state=DEAD` lists the node that held the last copy.
+- `ray list objects --filter object_id=OBJECT_ID`, while a process waits for the object, still lists the object.
 
 ## Fix
 Reduce the owner's load. Usually it is a driver that owns very many objects: spread ownership over several processes,

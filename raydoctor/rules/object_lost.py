@@ -8,19 +8,19 @@ Objects are stored in the memory of nodes. When a node dies, objects whose only 
 reruns the task that created such an object, unless the object came from `ray.put` or from an actor's method, or the
 task has `max_retries=0`. The error does not say which of these it was (measured with 2.9.3 to 2.50; from 2.54 on Ray
 prints the reason). The object's id distinguishes a `ray.put`, an actor's result and a task's result. `Attempting to
-recover … lost objects` alone is the attempt, not a failure.
+recover … lost objects` alone records the attempt, not a failure.
 
 ## Confirm
 - `ray list nodes --filter state=DEAD` lists the node that held the object.
 - The object's id names its creator: the first 48 digits are the id of the task. Its digits 17 to 40 are all `f` for a
   task, and otherwise the id of an actor. The last 8 digits are `01e1f505`, `02e1f505`, … for a `ray.put`, and
   `01000000`, `02000000`, … for a result.
-- The core-worker log of the owner: `Node failure. All objects pinned on that node will be lost …`.
+- The core-worker log of the owner contains `Node failure. All objects pinned on that node will be lost …`.
 
 ## Fix
-Let Ray recreate the object: `max_retries` on its task, returned values instead of `ray.put`, `max_restarts` and
-`max_task_retries` for actors. Or keep data that must not be lost outside the object store. And fix the cause of the
-node's death.
+Let Ray recreate the object: set `max_retries` for its task, `max_restarts` and `max_task_retries` for an actor, and
+return values instead of `ray.put` references. Or keep data that must not be lost outside the object store. In any case,
+fix the cause of the node's death.
 
 ## Not this when
 Ray prints why it cannot recreate the object (`object-unreconstructable`). The object's owner exited (`owner-died`):

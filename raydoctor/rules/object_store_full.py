@@ -1,28 +1,29 @@
 """The object store is full and cannot make room for another object.
 
 ## What you see
-`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, without a record in
-raylet.out that a file system is `over 95% full`; or tasks that never start, while `ray memory` shows a store full of objects
-received from other nodes.
+`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, without a record
+in raylet.out that a file system is `over 95% full`; or tasks that never start, while `ray memory` shows a store full of
+objects received from other nodes.
 
 ## Why
-A full object store first spills objects to disk, then creates new ones as files on disk (fallback allocation). A put fails
-only when neither works: spilling is switched off, one object is larger than the store and does not fit on the disk either,
-or the disk of the session directory is full. Copies received from other nodes cannot be spilled, and cannot be evicted while
-a task uses them. A store full of such copies has no room for the next task's arguments (ray issue 62093).
+A full object store first spills objects to disk, then creates new ones as files on disk (fallback allocation). A put
+fails only when neither works: spilling is switched off, one object is larger than the store and does not fit on the
+disk either, or the disk of the session directory is full. Copies received from other nodes cannot be spilled, and
+cannot be evicted while a task uses them. A store full of such copies has no room for the next task's arguments (ray
+issue 62093).
 
 ## Confirm
-- `ray memory --stats-only`: how full the store is, and how much is spilled.
-- `ray memory --group-by STACK_TRACE`: which lines of your program keep references. It shows lines only if
+- `ray memory --stats-only` shows how full the store is, and how much is spilled.
+- `ray memory --group-by STACK_TRACE` shows which lines of your program keep references, if
   `RAY_record_ref_creation_sites=1` was set for `ray start` and for the driver.
-- `Plasma store debug dump` in raylet.out. Many `bytes spillable`: spilling is off, slow or fails. Many `bytes in
-  use`: processes hold the objects. Many `bytes received`: the store is full of copies from other nodes.
-- `df -h /dev/shm /tmp/ray`, or the directory of `--temp-dir`.
+- `Plasma store debug dump` in raylet.out shows what fills the store. Many `bytes spillable`: spilling is off, slow or
+  failing. Many `bytes in use`: processes hold the objects. Many `bytes received`: copies from other nodes.
+- `df -h /dev/shm /tmp/ray`, or of the directory of `--temp-dir`, shows whether the disk has room.
 
 ## Fix
-Keep fewer objects in scope: `del` references, use smaller blocks, run fewer tasks at once. Keep spilling
-switched on. Give the store more memory (`ray start --object-store-memory=BYTES`), and a container a
-larger /dev/shm (`docker run --shm-size=8g`).
+Keep fewer objects in scope: `del` references, use smaller blocks, run fewer tasks at the same time. Keep spilling
+switched on. Give the store more memory (`ray start --object-store-memory=BYTES`), and a container a larger /dev/shm
+(`docker run --shm-size=8g`).
 
 ## Not this when
 The file system was over Ray's threshold (`disk-full`), or the store spills and makes progress (`spill-heavy`).

@@ -17,14 +17,14 @@ switched off, or all its objects are in use) creates further objects in files. E
 through the page cache to the disk.
 
 ## Confirm
-- `df -h /dev/shm` on the node, or in the container.
-- raylet.out: `Starting object store with directory /tmp/ray` (it should be /dev/shm).
-- `ray memory --stats-only`; `lsof +L1 | grep plasma` lists the files, which Ray has unlinked.
+- `df -h /dev/shm` on the node, or in the container, shows less space than the store needs.
+- raylet.out contains `Starting object store with directory /tmp/ray` (it should be /dev/shm).
+- `lsof +L1 | grep plasma` lists the store's files outside /dev/shm, which Ray has unlinked.
 - On a live cluster, raydoctor compares `df` with the raylet's `--object_store_memory`.
 
 ## Fix
-Give the container enough shared memory, or request a smaller store. If the store overflows, keep spilling switched on, keep
-fewer objects in scope, or give the store more memory.
+Give the container enough shared memory, or request a smaller store. If the store overflows, keep spilling switched on,
+keep fewer objects in scope, or give the store more memory.
 
     docker run --shm-size=8g IMAGE   # Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm
     ray start --head --object-store-memory=$((4 * 1024**3))   # bytes; other nodes: --address instead of --head

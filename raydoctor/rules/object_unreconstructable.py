@@ -1,23 +1,26 @@
 """An object was lost with its node, and Ray prints why it cannot recreate the object.
 
 ## What you see
-`ray.exceptions.ObjectReconstructionFailedError: Failed to retrieve object …`, from Ray 2.54 on with the reason in brackets:
-`[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Earlier versions raise
-`ObjectReconstructionFailedMaxAttemptsExceededError` or `ObjectReconstructionFailedLineageEvictedError` for two of the
-reasons. Ray 2.57 and later can also raise `StreamingGeneratorReplayInconsistentError: … was re-executed and produced 4 objects, expected 6`.
+`ray.exceptions.ObjectReconstructionFailedError: Failed to retrieve object …`, from Ray 2.54 on with the reason in
+brackets: `[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Earlier versions
+raise `ObjectReconstructionFailedMaxAttemptsExceededError` or `ObjectReconstructionFailedLineageEvictedError` for two of
+the reasons. Ray 2.57 and later can also raise `StreamingGeneratorReplayInconsistentError: … was re-executed and
+produced 4 objects, expected 6`.
 
 ## Why
 To replace a lost object, its owner reruns the task that created it. The owner cannot do that in these cases:
 
 - no task created the object (`ray.put`);
 - the task must not run again: `max_retries=0`, no retries left, or a method of an actor with `max_task_retries=0`;
-- the owner discarded the description of the task: it keeps at most 1 GiB of task descriptions (`RAY_max_lineage_bytes`);
+- the owner discarded the description of the task: it keeps at most 1 GiB of task descriptions
+  (`RAY_max_lineage_bytes`);
 - the process that needs the object is not its owner, because it only borrowed the reference.
 
 A generator that runs again must also yield as many objects as the first time.
 
 ## Confirm
-- The reason in brackets; in the owner's core-worker log `Cannot recover object: … object_id=…` (Ray 2.54 and later).
+- The reason is in brackets in the error, and after `Cannot recover object: ` in the owner's core-worker log (both in
+  Ray 2.54 and later).
 - `ray list nodes --filter state=DEAD` lists the node that held the object.
 - The object's id names its creator: the first 48 digits are the id of the task.
 

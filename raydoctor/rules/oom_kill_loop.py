@@ -6,17 +6,17 @@ No error and no progress. The driver repeats `Task … failed due to oom. There 
 
 ## Why
 Ray counts retries after an out-of-memory kill separately from `max_retries`, and they are unlimited by default
-(`RAY_task_oom_retries=-1`). If the task itself needs too much memory, or another process on the node leaves too
-little, every attempt ends the same way.
+(`RAY_task_oom_retries=-1`). If the task itself needs too much memory, or another process on the node leaves too little,
+every attempt ends the same way.
 
 ## Confirm
-- `task failed due to oom: 1` again and again for one TaskID in the submitter's `python-core-*` log.
+- The submitter's `python-core-*` log repeats `task failed due to oom: 1` for one TaskID.
 - Each report in `raylet.out` shows the same top memory users.
 
 ## Fix
-Reduce the memory of the task, or of the process at the top of the report. Or run the task on a node with more memory, or
-run fewer tasks at once (`num_cpus`, `memory=`). Limit the retries with `RAY_task_oom_retries=3` for `ray start` on every node
-and for the driver, so that the task fails instead of looping.
+Reduce the memory of the task, or of the process at the top of the report. Or run the task on a node with more memory,
+or run fewer tasks at the same time (`num_cpus`, `memory=`). Limit the retries with `RAY_task_oom_retries=3` for `ray
+start` on every node and for the driver, so that the task fails instead of looping.
 
 ## Not this when
 Several *different* tasks of one function were killed once each (`ray-oom-kill`), or a later attempt succeeded.

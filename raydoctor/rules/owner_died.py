@@ -16,12 +16,13 @@ consequence of that cause.
 - A WorkerID made of a JobID followed by 48 `f` belongs to a driver: the script that created the object had ended.
 
 ## Fix
-Keep the owner running, or let a long-lived process own the data. For example, return values instead of references
-made by `ray.put` inside a task, create the objects in a detached actor, or keep the script that passes on references running. If the owner crashed, fix that crash first.
+Keep the owner running, or let a long-lived process own the data. For example, return values instead of references made
+by `ray.put` inside a task, create the objects in a detached actor, or keep the script that created them running. If the
+owner crashed, fix that crash first.
 
 ## Not this when
-All copies were lost with a node while the owner still runs (`object-lost`). Ray 2.3 to 2.57 also raises
-OwnerDiedError on a raylet's graceful shutdown although the owner runs (ray issue 64899).
+All copies were lost with a node while the owner still runs (`object-lost`). Ray 2.3 to 2.57 also raises OwnerDiedError
+on a raylet's graceful shutdown although the owner runs (ray issue 64899).
 """
 
 from __future__ import annotations

@@ -1,23 +1,24 @@
-"""A directory to upload with a runtime environment is larger than Ray's limit.
+"""A directory that a runtime environment uploads is larger than Ray's limit.
 
 ## What you see
-- `ray.init` fails with `Package size (600.00MiB) exceeds the maximum size of 512.00MiB`, inside
-  `RuntimeEnvSetupError: … Failed to upload working_dir … to the Ray cluster`.
+- `ray.init` fails with `Package size (600.00MiB) exceeds the maximum size of 512.00MiB`, inside `RuntimeEnvSetupError:
+  … Failed to upload working_dir … to the Ray cluster`.
 - `ray job submit` fails with `Request failed with status code 413: Maximum request body size 104857600 exceeded`.
 - Above the error, Ray prints one line for each file of 10 MiB or more: `File … is very large (580.00MiB)`.
 
 ## Why
 Ray zips `working_dir` and local `py_modules` without compression and sends them through the GCS, which keeps them in
 the head's memory. The limit is 512 MiB (500 MiB up to 2.42). `ray job submit` uploads through the dashboard, whose
-limit is 100 MiB. Checkpoints, data, `.git` and virtual environments inside the project are packed with it.
+limit is 100 MiB. Ray packs everything inside the project, including checkpoints, data, `.git` and virtual environments.
 
 ## Confirm
-- The lines `is very large` name the large files.
-- Without such lines there are many small files: `du -sh .[!.]* * | sort -h | tail`.
+- The lines with `is very large` name the large files.
+- Without such lines there are many small files: `du -sh .[!.]* * | sort -h | tail` shows the largest folders.
 
 ## Fix
-Leave out what the job does not need (`excludes`, `.gitignore`), and provide data another way. The patterns are those of a
-`.gitignore`, relative to the directory. The absolute paths in Ray's own advice match nothing.
+Leave out what the job does not need (`excludes`, `.gitignore`), and provide data in another way. The patterns of
+`excludes` have the syntax of `.gitignore`, relative to the directory. The absolute paths in Ray's own advice match
+nothing.
 
     ray.init(runtime_env={"working_dir": ".", "excludes": ["/data/", ".git/", ".venv/", "*.ckpt"]})
 

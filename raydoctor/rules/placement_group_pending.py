@@ -2,17 +2,18 @@
 
 ## What you see
 - `pg.wait()` returns False, or `ray.get(pg.ready())` does not return.
-- Tasks in the group stay `PENDING_NODE_ASSIGNMENT`. Train and Tune report pending trials.
-- `gcs_server.out` has `Registering placement group` for the group and no `Successfully created placement group`.
+- Tasks in the group stay in state `PENDING_NODE_ASSIGNMENT`. Train and Tune report pending trials.
+- `gcs_server.out` has `Registering placement group` for the group, but no `Successfully created placement group`.
 
 ## Why
-Ray reserves all bundles of a group at once or none of them. `STRICT_PACK` needs room for all of them on one node, and
-`STRICT_SPREAD` needs one node per bundle. `PACK` and `SPREAD` may use any nodes, but all bundles must fit at the same time. Resources that
-actors hold are not free for a group.
+Ray reserves either all bundles of a group together or none. `STRICT_PACK` needs room for all of them on one node, and
+`STRICT_SPREAD` needs one node per bundle. `PACK` and `SPREAD` may use any nodes, but all bundles must fit at the same
+time. Resources that actors hold are not free for a group.
 
 ## Confirm
-- `ray list placement-groups --detail` shows its bundles and its `scheduling_state` (`INFEASIBLE`, `NO_RESOURCES`).
-- `ray status`: `Pending Demands` shows `{…} * 2 (STRICT_PACK): 1+ pending placement groups`.
+- `ray list placement-groups --detail` shows the group's bundles and its `scheduling_state` (`INFEASIBLE`,
+  `NO_RESOURCES`).
+- In `ray status`, `Pending Demands` shows `{…} * 2 (STRICT_PACK): 1+ pending placement groups`.
 - `ray list nodes --detail` shows what each node has.
 
 ## Fix
@@ -20,8 +21,8 @@ Make the bundles smaller, choose a less strict strategy, add nodes, or end what 
 (`pg.wait(60)`) and remove the group if the timeout expires.
 
 ## Not this when
-- A task outside any group asks for too much (`infeasible-request`).
-- The group was created, and tasks in it ask for more than its bundles hold.
+- A task outside any group requests too much (`infeasible-request`).
+- The group was created, and tasks in it request more than its bundles hold.
 - The group waits for resources that busy actors hold. This is a queue: it is reported after a minute, as information.
 """
 

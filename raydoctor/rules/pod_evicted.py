@@ -1,9 +1,9 @@
 """The kubelet evicted a pod of Ray: its machine ran short of memory or disk, or the pod exceeded its own disk limit.
 
 ## What you see
-- `kubectl get pods`: `Evicted`. `kubectl describe pod`: `Status: Failed`, `Reason: Evicted`, and a message such as
-  `The node was low on resource: memory`, `Pod ephemeral local storage usage exceeds the total limit of containers 10Gi` or
-  `Usage of EmptyDir volume "shared-mem" exceeds the limit "8Gi"`.
+- `kubectl get pods` shows `Evicted`. `kubectl describe pod` shows `Status: Failed`, `Reason: Evicted`, and a message
+  such as `The node was low on resource: memory`, `Pod ephemeral local storage usage exceeds the total limit of
+  containers 10Gi` or `Usage of EmptyDir volume "shared-mem" exceeds the limit "8Gi"`.
 - Ray reports only that a node stopped or died, and what was lost with it.
 
 ## Why
@@ -12,16 +12,18 @@ they request. A pod is also evicted if it writes more to its own disk than its l
 and runtime environments all go to `/tmp/ray` in the container unless a volume is mounted there.
 
 ## Confirm
-- `kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'`; `kubectl get events --field-selector reason=Evicted`.
-- `kubectl describe node NODE`: `MemoryPressure`, `DiskPressure`, `PIDPressure`.
+- `kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'` prints `Evicted` and the reason. If the pod is
+  gone, `kubectl get events --field-selector reason=Evicted` has the same.
+- `kubectl describe node NODE` shows `MemoryPressure`, `DiskPressure` or `PIDPressure` if the machine ran short.
 
 ## Fix
-Memory: give the pod a request equal to its limit, so that the scheduler reserves it. Disk: raise the `ephemeral-storage` limit, or
-mount a volume for `/tmp/ray`, and let objects spill there. An emptyDir: raise its `sizeLimit`.
+- Memory: give the pod a request equal to its limit, so that the scheduler reserves that memory.
+- Disk: raise the `ephemeral-storage` limit, or mount a volume for `/tmp/ray`, and let objects spill there.
+- An emptyDir: raise its `sizeLimit`.
 
 ## Not this when
 - The container exceeded its own memory limit (`pod-oom-killed`).
-- The machine was drained, taken away or needed for another pod (`pod-preempted`).
+- The machine was drained, reclaimed or needed for another pod (`pod-preempted`).
 """
 
 from __future__ import annotations

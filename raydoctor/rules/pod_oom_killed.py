@@ -1,25 +1,26 @@
 """A container of Ray exceeded its pod's memory limit, and the kernel killed it.
 
 ## What you see
-- `kubectl get pods`: `OOMKilled`, restarts. `kubectl describe pod`: `Last State: Terminated`, `Reason: OOMKilled`,
-  `Exit Code: 137`.
-- Ray reports only what followed: a node that died, workers and actors that are gone, `ActorDiedError`, lost objects; if it was
-  the head, `Failed to connect to GCS`.
+- `kubectl get pods` shows `OOMKilled` and restarts. `kubectl describe pod` shows `Last State: Terminated`, `Reason:
+  OOMKilled`, `Exit Code: 137`.
+- Ray reports only the consequences: a dead node, workers and actors that are gone, `ActorDiedError`, lost objects. If
+  the pod was the head, Ray prints `Failed to connect to GCS`.
 
 ## Why
-The limit counts everything in the container: workers, Ray's daemons, the object store in `/dev/shm`, and files in volumes of
-medium `Memory`. Above it the kernel kills a process of the container, or all of them (cgroup v2 with Kubernetes 1.28 and
-later). Ray's memory monitor ends tasks at 95 % of the same limit, but it looks only every 250 ms, and cannot end the head's
-own daemons or what the tasks left in shared memory.
+Everything in the container counts towards the limit: workers, Ray's daemons, the object store in `/dev/shm`, and files
+in volumes of medium `Memory`. Above the limit the kernel kills one process of the container, or all of them (cgroup v2
+with Kubernetes 1.28 and later). Ray's memory monitor ends tasks at 95 % of the same limit. But it checks only every 250
+ms, and it cannot end the head's own daemons or free what the tasks left in shared memory.
 
 ## Confirm
-- `kubectl get pod POD -o jsonpath='{.status.containerStatuses[*].lastState}'`.
-- The metric `container_memory_working_set_bytes` shortly before the kill.
-- The logs of the ended container: `kubectl logs POD -c ray-head --previous` (`-c ray-worker` on a worker).
+- `kubectl get pod POD -o jsonpath='{.status.containerStatuses[*].lastState}'` shows `OOMKilled` and the time.
+- The metric `container_memory_working_set_bytes` is close to the limit shortly before the kill.
+- `kubectl logs POD -c ray-head --previous` (`-c ray-worker` on a worker) prints the last output of the ended container.
 
 ## Fix
-Raise the memory limit of the group (`headGroupSpec` or `workerGroupSpecs`), or let fewer tasks run at once (`memory=`, `num_cpus=`). Keep tasks off the head
-(`num-cpus: "0"` in its `rayStartParams`). Give request and limit the same value, so that Ray plans with memory that exists.
+Raise the memory limit of the group (`headGroupSpec` or `workerGroupSpecs`), or let fewer tasks run at the same time
+(`memory=`, `num_cpus=`). Keep tasks off the head (`num-cpus: "0"` in the head's `rayStartParams`). Give the request and
+the limit the same value, so that the memory with which Ray plans exists.
 
 ## Not this when
 - A container ended with exit code 137 for another reason (`Error`): `kubectl delete`, a failed probe, a drain.

@@ -1,25 +1,26 @@
 """Kubernetes removed a pod of Ray: for a pod of higher priority, or because its node was drained, reclaimed or lost.
 
 ## What you see
-- The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or `NodeLost`,
-  or its events are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler), `Evicted pod: …`
-  (Karpenter), `Evict` (Volcano) or those of the descheduler.
+- The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or
+  `NodeLost`, or its events are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler),
+  `Evicted pod: …` (Karpenter), `Evict` (Volcano) or those of the descheduler.
 - Ray reports a SIGTERM, or a drained or dead node and the objects and actors lost with it.
 
 ## Why
-The scheduler preempts pods of lower priority for one that does not fit elsewhere. Spot and preemptible machines are reclaimed
-with little notice. Autoscalers (Cluster Autoscaler, Karpenter) and upgrades drain machines. A machine that stops reporting is
-tainted, and its pods are deleted after five minutes.
+The scheduler preempts pods of lower priority for one that does not fit elsewhere. Spot and preemptible machines are
+reclaimed with little notice. Autoscalers (Cluster Autoscaler, Karpenter) and upgrades drain machines. A machine that
+stops reporting is tainted, and its pods are deleted after five minutes.
 
 ## Confirm
-- `kubectl get events -n NAMESPACE --sort-by=.lastTimestamp` (kept for an hour by default) and, while the pod exists, its
-  condition `DisruptionTarget`.
-- `kubectl describe node NODE`: taints such as `ToBeDeletedByClusterAutoscaler`, `karpenter.sh/disrupted` or
-  `node.kubernetes.io/unreachable`; labels of spot machines.
+- `kubectl get events -n NAMESPACE --sort-by=.lastTimestamp` lists the reason (events are kept for an hour by default).
+  While the pod exists, its condition `DisruptionTarget` names the reason as well.
+- `kubectl describe node NODE` shows labels of spot machines, or taints such as `ToBeDeletedByClusterAutoscaler`,
+  `karpenter.sh/disrupted` or `node.kubernetes.io/unreachable`.
 
 ## Fix
-Put the head, and work that cannot restart, on nodes that are not reclaimed (node selector). A priority class protects from
-preemption; a PodDisruptionBudget and `karpenter.sh/do-not-disrupt` protect from drains, not from reclaimed machines. Let the rest restart: `max_retries`, `max_restarts`, checkpoints.
+Put the head, and work that cannot restart, on nodes that are not reclaimed (node selector). A priority class protects
+from preemption; a PodDisruptionBudget and `karpenter.sh/do-not-disrupt` protect from drains, not from reclaimed
+machines. Let the rest of the work restart: `max_retries`, `max_restarts`, checkpoints.
 
 ## Not this when
 - A person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): the pod has no condition

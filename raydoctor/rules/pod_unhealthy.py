@@ -1,28 +1,32 @@
 """A pod of Ray fails its probes, and no other rule explains why.
 
 ## What you see
-- `kubectl get pods`: `0/1 Running`, or restarts that increase.
-- `kubectl describe pod`: `Unhealthy … Readiness probe failed` or `Liveness probe failed`, many times; then
-  `Killing … failed liveness probe, will be restarted`.
+- `kubectl get pods` shows `0/1 Running`, or a growing number of restarts.
+- `kubectl describe pod` shows `Unhealthy … Readiness probe failed` or `Liveness probe failed` many times, then `Killing
+  … failed liveness probe, will be restarted`.
 - The service of the head has no endpoints: clients, `ray job submit` and KubeRay's operator do not reach it.
 
 ## Why
-KubeRay's probes ask the raylet at port 52365 (`/api/local_raylet_healthz`) and, on the head, the GCS at port 8265
-(`/api/gcs_healthz`). They fail if the agent or the dashboard does not run, if an image lacks `wget`, if the pod has too little CPU
-to answer in time, or if a large cluster keeps the head busy. A worker of a RayService is also asked at port 8000
-(`/-/healthz`): it is not ready while no proxy of Serve runs on it, which is normal for a worker without a replica.
+KubeRay's probes query the raylet at port 52365 (`/api/local_raylet_healthz`) and, on the head, the GCS at port 8265
+(`/api/gcs_healthz`). They fail if the agent or the dashboard does not run, if an image lacks `wget`, if the pod has too
+little CPU to answer in time, or if a large cluster keeps the head busy. For a worker of a RayService, they also query
+port 8000 (`/-/healthz`). Such a worker is not ready while no proxy of Serve runs on it, which is normal without a
+replica.
 
 ## Confirm
-- `kubectl describe pod POD`: the probe's command, its timeout, and its last message.
-- `kubectl exec POD -c ray-head -- wget -q -O- http://localhost:52365/api/local_raylet_healthz` prints `success`.
-- `kubectl top pod POD --containers`; `dashboard_agent.log` and `dashboard.log` in the pod.
+- `kubectl describe pod POD` shows the probe's command, its timeout and its last message.
+- `kubectl exec POD -c ray-head -- wget -q -O- http://localhost:52365/api/local_raylet_healthz` prints `success` if the
+  raylet is healthy.
+- `kubectl top pod POD --containers` shows whether the CPU limit is reached. `dashboard_agent.log` and `dashboard.log`
+  in the pod show whether these daemons run.
 
 ## Fix
-Fix the process that does not answer. Give the pod more CPU, or its probes more time (`timeoutSeconds`, `failureThreshold`).
+Fix the process that does not answer. Give the pod more CPU, or its probes more time (`timeoutSeconds`,
+`failureThreshold`).
 
 ## Not this when
-- The container was killed for memory (`pod-oom-killed`), the head's container ended (`head-restarted`), or a daemon of Ray
-  died.
+- The container was killed for memory (`pod-oom-killed`), the head's container ended (`head-restarted`), or a daemon of
+  Ray died.
 - The pod has just started: probes may fail for two minutes.
 """
 

@@ -1,33 +1,34 @@
 """A pod of Ray waits: no machine of the Kubernetes cluster fits it.
 
 ## What you see
-- `kubectl get pods`: `Pending`. `kubectl describe pod`: `FailedScheduling … 0/3 nodes are available: 3 Insufficient
-  nvidia.com/gpu`.
-- The operator's log, or an event of a Job: `pods "ray-head-x1" is forbidden: exceeded quota: team, requested: cpu=8, used:
-  cpu=28, limited: cpu=32`.
-- Ray waits for the node: `No available node types can fulfill resource request`, pending placement groups, tasks and actors
-  that do not start; or the head never comes up, and the RayJob stays in `Initializing`.
+- `kubectl get pods` shows `Pending`. `kubectl describe pod` shows `FailedScheduling … 0/3 nodes are available: 3
+  Insufficient nvidia.com/gpu`.
+- The operator's log, or an event of a Job, contains `pods "ray-head-x1" is forbidden: exceeded quota: team, requested:
+  cpu=8, used: cpu=28, limited: cpu=32`.
+- Ray waits for the node: it prints `No available node types can fulfill resource request`, and tasks, actors and
+  placement groups stay pending. Or the head never starts, and the RayJob stays in `Initializing`.
 
 ## Why
-The pod requests more than any machine has left (CPU, memory, GPUs), selects machines that do not exist, does not tolerate
-their taints, or waits for a volume. If the Kubernetes cluster has an autoscaler, it adds a machine only if one of its types
-fits the request: a pod that requests all of a machine's memory never fits, because the system keeps a part.
+The pod requests more than any machine has left (CPU, memory, GPUs), selects machines that do not exist, does not
+tolerate the machines' taints, or waits for a volume. An autoscaler of the Kubernetes cluster adds a machine only if the
+request fits one of its machine types. A pod that requests all of a machine's memory never fits, because the system
+reserves a part.
 
-A quota, a limit range or a security policy of the namespace refuses a pod before the scheduler sees it. `kubectl get pods`
-then does not list the pod.
+A quota, a limit range or a security policy of the namespace refuses a pod before the scheduler sees it. `kubectl get
+pods` then does not list the pod.
 
 ## Confirm
-- `kubectl describe pod POD`: the last event `FailedScheduling`; `kubectl get nodes -o custom-columns=…` or `kubectl describe
-  node NODE`: `Allocatable`, `Taints`.
-
-- `kubectl describe quota,limitrange -n NAMESPACE`: what is used, and what is allowed.
+- `kubectl describe pod POD` shows the reason in the last event `FailedScheduling`.
+- `kubectl describe node NODE` shows `Allocatable` and `Taints` of a machine, to compare with the pod.
+- `kubectl describe quota,limitrange -n NAMESPACE` shows what is used and what is allowed.
 
 ## Fix
-Request what a machine can allocate, add machines of a fitting type, or correct the selector, tolerations and volume claims.
+Request what a machine can allocate, add machines of a fitting type, or correct the selector, tolerations and volume
+claims.
 
 ## Not this when
 - The pod was scheduled later, or waits for its image (`image-pull-failed`).
-- Ray itself has no node for a request (`infeasible-request`, `no-node-type-fits`) although all pods run.
+- All pods run, but Ray itself has no node for a request (`infeasible-request`, `no-node-type-fits`).
 """
 
 from __future__ import annotations

@@ -7,24 +7,24 @@
   '0.0.0.0:6380' … Address already in use` in the output of the GCS, a raylet, a worker or the driver.
 - `ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied` from the dashboard's start.
 - `DistNetworkError: The server socket has failed to listen on any local network address … EADDRINUSE` in a rank.
-- `OSError: [Errno 98] Address already in use` in a task or actor, or uvicorn's `[Errno 98] error while attempting to bind on
-  address ('0.0.0.0', 30000)`: a server of the program, of vLLM or of SGLang.
+- `OSError: [Errno 98] Address already in use` in a task or actor, or uvicorn's `[Errno 98] error while attempting to
+  bind on address ('0.0.0.0', 30000)`, from a server of the program, of vLLM or of SGLang.
 
 ## Why
-Ray compares the ports of its own components before it starts. A port that Ray chose at random, or `--port` itself, may lie
-in the range of the worker ports (10002 to 19999 by default). In other cases a second cluster, a leftover process or an
-unrelated program on the same host holds the port. torch's rank 0 listens on `MASTER_PORT`: two jobs with the same
+Ray compares the ports of its own components before it starts. A port that Ray chose at random, or `--port` itself, may
+lie in the range of the worker ports (10002 to 19999 by default). In other cases a second cluster, a leftover process or
+an unrelated program on the same host holds the port. torch's rank 0 listens on `MASTER_PORT`: two jobs with the same
 `MASTER_PORT` on one host collide.
 
 ## Confirm
 - `ss -ltnp 'sport = :PORT'` on that host lists the process that listens on the port.
-- `Port information:` below Ray's error lists the port or range of each component.
+- Below Ray's error, `Port information:` lists the port or range of each component.
 
 ## Fix
 Give each component a fixed port outside the worker range (`ray start` with `--node-manager-port`,
-`--object-manager-port`, `--dashboard-agent-listen-port`, `--metrics-export-port`), and give each cluster or job on a
-host ports of its own. End leftover processes. For `DistNetworkError`, give each job its own `MASTER_PORT`. For a server of the
-program, change its port, or end the process that `ss` lists.
+`--object-manager-port`, `--dashboard-agent-listen-port`, `--metrics-export-port`), and give each cluster on a host its
+own ports. End leftover processes. For `DistNetworkError`, give each job its own `MASTER_PORT`. For a server of the
+program, change the server's port, or end the process that `ss` lists.
 
 ## Not this when
 Every port of the worker range is in use (`ports-exhausted`). torch only warns that it cannot bind to `[::]`: it then

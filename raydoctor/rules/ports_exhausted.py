@@ -3,8 +3,9 @@
 ## What you see
 - Workers die while they start. Their `.err` and core logs contain `Failed to register worker to Raylet: Invalid:
   Invalid: No available ports. Please specify a wider port range using --min-worker-port and --max-worker-port.`
-- The raylet reports `Some workers of the worker process(…) have not registered within the timeout. The process is dead`.
-- Tasks and actors beyond the number of ports wait, or fail (2.55+).
+- The raylet reports `Some workers of the worker process(…) have not registered within the timeout. The process is
+  dead`.
+- Tasks and actors beyond the number of ports wait; from 2.55 on they fail.
 
 ## Why
 Each worker and each driver on a node takes one port (measured: three ports served one driver and two actors). The range
@@ -17,9 +18,9 @@ leaves open.
 - `ss -ltnp | grep ray::` shows which processes hold the ports. Other programs in the range count as well.
 
 ## Fix
-On every node, set a range at least as wide as the number of workers and drivers that may run at once: CPUs, plus actors
-without CPUs, plus drivers, plus a few workers for spilling. Ray's default, 10002 to 19999, is usually enough: leave out
-the options. Open the same range in the firewall.
+On every node, set a range at least as wide as the number of workers and drivers that may run at the same time: CPUs,
+plus actors without CPUs, plus drivers, plus a few workers for spilling. Ray's default, 10002 to 19999, is usually
+enough: leave out the options. Open the same range in the firewall.
 
 ## Not this when
 A daemon cannot bind its own port (`Failed to bind to …`, `address already in use`): another process holds that port.

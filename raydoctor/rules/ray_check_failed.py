@@ -3,13 +3,14 @@
 ## What you see
 - The driver gets `WorkerCrashedError` or `ActorDiedError`.
 - The process's core log, its `.err` and the driver's output (`(Trainer pid=812) [… C 812 830] task_receiver.cc:213: …`)
-  have a line of level `C`: `Check failed: <expression>`. Since 2.49 it adds
-  `An unexpected system state has occurred. You have likely discovered a bug in Ray`. A native stack follows.
+  have a line of level `C`: `Check failed: <expression>`. Since 2.49 the line also contains `An unexpected system state
+  has occurred. You have likely discovered a bug in Ray`. A native stack follows.
 
 ## Why
 Ray's C++ code checks its own assumptions and ends the process when one does not hold. Often the environment broke it:
-the raylet or the GCS had exited, or a file or the shared memory was full. `objects_valid` means that a task raised a
-`BaseException` that is not an `Exception` (seen from 2.9.3 to 2.47; later versions pass it on).
+the raylet or the GCS had exited, or a file or the shared memory was full. The expression `objects_valid` means that a
+task raised a `BaseException` that is not an `Exception` (seen from 2.9.3 to 2.47; later versions pass the exception
+on).
 
 ## Confirm
 - Read the records just above the `Check failed:` line in that core log.
@@ -22,7 +23,8 @@ contain the fix.
 ## Not this when
 - The raylet or the GCS failed a check (`raylet-died`, `gcs-died`).
 - A library caused a SIGSEGV or called `abort()` (`worker-native-crash`).
-- Another library failed a check of its own: TensorFlow, XLA and glog print the same words behind `F1121 10:58:30.466 …`.
+- Another library failed a check of its own: TensorFlow, XLA and glog print the same words behind `F1121 10:58:30.466
+  …`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 ## What you see
 - `Encountered connection issues in the data channel. Attempting to reconnect.`, then `Failed to reconnect the data
-  channel` and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace period`).
+  channel` and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace
+  period`).
 - gRPC's `StatusCode.NOT_FOUND` with `Attempted to reconnect a session that has already been cleaned up`.
-- At the start: `Ray Client connection timed out. Ensure that the Ray Client port on the head node is reachable`, then
-  `ConnectionError: ray client connection timeout`; or `Starting Ray client server failed`.
+- At the start, the client prints `Ray Client connection timed out. Ensure that the Ray Client port on the head node is
+  reachable`, then `ConnectionError: ray client connection timeout`. Or it prints `Starting Ray client server failed`.
 
 ## Why
 A Ray Client is a connection to a server process on the head, and that process is the real driver. When the connection
@@ -13,19 +14,19 @@ is lost for longer than `RAY_CLIENT_RECONNECT_GRACE_PERIOD` (30 s), the server e
 actors and objects. Causes: a load balancer or ingress that closes idle connections, a laptop that sleeps, a VPN, or the
 death of the server process (memory on the head).
 
-A client that never connects often has the wrong port: after `ray://`, 6379 (the GCS) and 8265 (the dashboard) do not answer
-as a Ray Client server does. It listens on 10001, or on the port of `ray start --ray-client-server-port`, and only if
+A client that never connects often has the wrong port in its `ray://` address: 6379 is the GCS's, 8265 the dashboard's.
+The Ray Client server listens on 10001, or on the port of `ray start --ray-client-server-port`, and only if
 `ray[client]` or `ray[default]` is installed on the head.
 
 ## Confirm
-- On the head, see whether `ray_client_server.err` (the proxy) and `ray_client_server_<port>.err` (this client's server)
-  end at that time.
-- `sudo dmesg -T | grep -i 'killed process'` on the head.
-- The idle timeout of each load balancer or proxy on the way (AWS ALB 60 s, nginx 60 s).
+- On the head, `ray_client_server.err` (the proxy) or `ray_client_server_<port>.err` (this client's server) ends at that
+  time if the server died. `sudo dmesg -T | grep -i 'killed process'` then shows whether the kernel's OOM killer ended
+  it.
+- A load balancer or proxy on the way has an idle timeout that matches the time of the loss (AWS ALB 60 s, nginx 60 s).
 
 ## Fix
-Submit long work as a job: it runs on the cluster and needs no connection. Otherwise set a longer grace period, in seconds,
-for the client and for `ray start` on the head:
+Submit long work as a job, which runs on the cluster and needs no connection. Otherwise set a longer grace period, in
+seconds, for the client and for `ray start` on the head:
 
     export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600
 

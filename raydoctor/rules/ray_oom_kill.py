@@ -1,26 +1,26 @@
 """Ray's memory monitor killed workers because their node ran low on memory.
 
 ## What you see
-- The driver raises `ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory`
-  (Ray 2.55+: `N worker(s) were killed …`).
+- The driver raises `ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory` (Ray 2.55+:
+  `N worker(s) were killed …`).
 - Workers end with exit type `NODE_OUT_OF_MEMORY`.
 - About once a minute the driver prints `N Workers (tasks / actors) killed due to memory pressure (OOM)`.
 
 ## Why
 The memory in use on the node (in a container: in its cgroup) passed `RAY_memory_usage_threshold` (default 0.95). Ray
-then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table
-of top memory users in Ray's report shows which process held the memory. Up to 2.55 Ray kills one worker at a time;
-since 2.56 it kills as many as it takes to get below the threshold.
+then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table of
+top memory users in Ray's report shows which process held the memory. Up to 2.55 Ray kills one worker at a time; since
+2.56 it kills as many as it takes to get below the threshold.
 
 ## Confirm
-- Read the report in that node's `raylet.out`: memory used, limit, and `Top 10 memory users`.
-- Run `ray list tasks --filter error_type=OUT_OF_MEMORY` while the cluster is up.
+- The report in that node's `raylet.out` shows the memory used, the limit, and the `Top 10 memory users`.
+- While the cluster is up, `ray list tasks --filter error_type=OUT_OF_MEMORY` lists the killed tasks.
 
 ## Fix
-- Run fewer of the largest tasks at once: raise their `memory=` or `num_cpus=`. `memory=` does not limit a process: Ray
-  starts as many tasks as its `memory` resource (`ray status`) holds, whatever they use.
+- Run fewer of the largest tasks at the same time: raise their `memory=` or `num_cpus=`. `memory=` does not limit a
+  process: Ray starts as many tasks as the node's `memory` resource (`ray status`) holds, whatever the tasks use.
 - Give each task smaller batches, and free what an actor keeps.
-- Give the node more memory. A higher threshold only makes the kernel kill instead of Ray.
+- Give the node more memory. With a higher threshold, the kernel kills processes instead of Ray.
 
 ## Not this when
 - The kernel's OOM killer ended the process (`kernel-oom-kill`): Ray wrote no report, and the kernel log names the pid.

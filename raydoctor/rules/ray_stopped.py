@@ -1,23 +1,25 @@
 """Ray was stopped (`ray stop`, SIGTERM, a scale-down) while a job was still running.
 
 ## What you see
-- The driver fails with `LocalRayletDiedError` or `Failed to connect to GCS`, and many workers and actors die at once.
+- The driver fails with `LocalRayletDiedError` or `Failed to connect to GCS`, and many workers and actors die at the
+  same time.
 - `raylet.out` and `gcs_server.out` contain `received SIGTERM`, or `Shutdown RPC has received`.
 
 ## Why
-A person or a program stopped Ray: `ray stop` (it ends all processes of Ray on the machine, including other users' clusters), a
-service manager, Kubernetes, or a cloud that ended the pod or the machine. All later errors are part of the shutdown.
+A person or a program stopped Ray: `ray stop` (it ends all processes of Ray on the machine, including other users'
+clusters), a service manager, Kubernetes, or a cloud that ended the pod or the machine. All later errors are part of the
+shutdown.
 
 ## Confirm
 - `received SIGTERM` appears in `raylet.out` before the job's end.
-- Check shell history, systemd, `kubectl get events` and the scheduler's log at that time.
+- The shell history, systemd's journal, `kubectl get events` or the scheduler's log shows what stopped Ray at that time.
 
 ## Fix
 Stop Ray only when its jobs are done (`ray job list`). On a shared machine end your own cluster, not all of them.
 
 ## Not this when
-The driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong. If the driver ended because it had
-lost a node, the cause is the loss of that node (`raylet-died`, `node-died`). The GCS was dead before the SIGTERM
+The driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong. If the driver ended because it
+had lost a node, the cause is the loss of that node (`raylet-died`, `node-died`). The GCS was dead before the SIGTERM
 (`gcs-died`).
 """
 

@@ -1,18 +1,20 @@
 """KubeRay ended a RayJob before or instead of running its entrypoint.
 
 ## What you see
-- `kubectl get rayjob`: `FAILED` or nothing as the job status, and `Failed` or `ValidationFailed` as the deployment status.
-- `status.reason`: `SubmissionFailed`, `ValidationFailed`, `PreRunningDeadlineExceeded`, `DeadlineExceeded`,
+- `kubectl get rayjob` shows `FAILED` or nothing as the job status, and `Failed` or `ValidationFailed` as the deployment
+  status.
+- `status.reason` is `SubmissionFailed`, `ValidationFailed`, `PreRunningDeadlineExceeded`, `DeadlineExceeded`,
   `JobStatusCheckTimeoutExceeded` or `JobDeploymentStatusTransitionGracePeriodExceeded`.
 
 ## Why
-KubeRay makes a cluster, waits for it, and submits the entrypoint by a Kubernetes Job (`K8sJobMode`), by HTTP, or from a sidecar.
-Each step can fail: the manifest is not valid, the cluster does not become ready in time, the submitter's pod cannot start or
-cannot reach the dashboard. `activeDeadlineSeconds` counts from the start of the RayJob, with the time for machines and images.
+KubeRay makes a cluster, waits for it, and submits the entrypoint by a Kubernetes Job (`K8sJobMode`), by HTTP, or from a
+sidecar. Each step can fail: the manifest is not valid, the cluster does not become ready in time, the submitter's pod
+cannot start or cannot reach the dashboard. `activeDeadlineSeconds` counts from the start of the RayJob, and includes
+the time for machines and images.
 
 ## Confirm
-- `kubectl get rayjob NAME -o jsonpath='{.status.reason}: {.status.message}'`.
-- `kubectl logs -l job-name=NAME`; `kubectl describe rayjob NAME`; the pods of the cluster.
+- `kubectl get rayjob NAME -o jsonpath='{.status.reason}: {.status.message}'` prints the reason.
+- `kubectl logs -l job-name=NAME` shows the submitter's output, `kubectl describe rayjob NAME` the events.
 
 ## Fix
 Correct what `status.message` names. Give the cluster more time if machines or images are slow.

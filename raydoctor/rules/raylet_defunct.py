@@ -8,17 +8,18 @@
 ## Why
 A process that has exited stays in the table as a zombie until its parent reads its exit status. Here the parent never
 does. In a container PID 1 is often the program itself instead of an init, and orphans become its children. Elsewhere
-the process that started the raylet is stopped, or does not wait for its children. Workers detect the end of their raylet
-by looking for its pid, which still exists (measured with Ray 2.60: with an init they exit after 0.4 s; without one they
-were still running after 60 s).
+the process that started the raylet is stopped, or does not wait for its children. Workers detect the end of their
+raylet by looking for its pid, which still exists (measured with Ray 2.60: with an init they exit after 0.4 s; without
+one they were still running after 60 s).
 
 ## Confirm
-- `ps -eo pid,ppid,stat,comm | grep 'Z.*raylet'`, and `cat /proc/1/comm`.
+- `ps -eo pid,ppid,stat,comm | grep 'Z.*raylet'` lists the raylet with its parent. `cat /proc/1/comm` shows whether PID
+  1 is an init.
 - `ps -eo pid,ppid,stat,args | grep '[r]ay::'` shows workers whose parent is 1.
 
 ## Fix
 Run the container with an init that reaps zombies (`docker run --init`, `tini`; Kubernetes: `tini` in the image, or
-`shareProcessNamespace: true`). Until then, end those workers by pid and restart the node.
+`shareProcessNamespace: true`). For now, end those workers by pid and restart the node.
 
 ## Not this when
 - The raylet exited a second ago and its parent has not reaped it yet: its workers have exited or are about to.

@@ -1,8 +1,8 @@
 """A raylet was killed or crashed, and its node went down with it.
 
 ## What you see
-- `LocalRayletDiedError: The task's local raylet died`, `NodeDiedError`, or `Raylet is terminated. Termination is
-  unexpected`.
+- The driver gets `LocalRayletDiedError: The task's local raylet died` or `NodeDiedError`. An agent logs `Raylet is
+  terminated. Termination is unexpected`.
 - About 15 s later the GCS marks the node dead.
 
 ## Why
@@ -11,22 +11,22 @@ person or script, or by the kernel's OOM killer. If the log ends with a failed c
 cause. All workers of the node exit with their raylet.
 
 ## Confirm
-- Read the end of that node's `raylet.out` and `raylet.err`: there is no `received SIGTERM` and no shutdown.
+- That node's `raylet.out` and `raylet.err` end without `received SIGTERM` and without a shutdown.
 - `Timed out waiting for file …/metrics_agent_port_…` means that the dashboard agent did not start in time
   (`dashboard_agent.log`).
-- `sudo dmesg -T | grep -i 'killed process'` on that node.
+- `sudo dmesg -T | grep -i 'killed process'` on that node shows the raylet's pid if the kernel's OOM killer ended it.
 - The GCS's health checks report `Connection refused` (process gone), not `Deadline Exceeded` (process stalled).
 
 ## Fix
-Find what killed it. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start
+Find what killed the raylet. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start
 --address=HEAD:6379`. Tasks survive with `max_retries`, actors with `max_restarts`.
 
 ## Not this when
 - Ray was stopped on purpose (`ray-stopped`), or the raylet exited because the GCS was gone (`gcs-died`), because its
   agent died (`agent-died`), or because it could open no more files (`file-descriptor-limit`).
-- Only an agent calls the end `unexpected`: since Ray 2.24, agents print this for every raylet that ends. Without the
-  raylet's log, a running driver's message about its end is enough evidence, unless the log's last lines, which the
-  agent quotes, show a request to stop.
+- Only an agent calls the end `unexpected`: since Ray 2.24, agents print this for every raylet that ends. If the
+  raylet's log is missing, a running driver's message that the raylet ended is enough evidence. But not if the agent
+  quotes the log's last lines, and they show a request to stop.
 """
 
 from __future__ import annotations

@@ -1,25 +1,26 @@
 """The GCS cannot reach the Redis server that stores its state.
 
 ## What you see
-- `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis 10.0.0.9:6379`, repeated, in
-  `gcs_server.out` or below `Failed to start GCS. Last 10 lines of error files:` of `ray start --head`.
+- `gcs_server.out` repeats `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis
+  10.0.0.9:6379`. `ray start --head` prints it below `Failed to start GCS. Last 10 lines of error files:`.
 - Then `120 attempts to connect have all failed. Please check whether the redis storage is alive or not`.
 - `Redis request [HSET …] failed due to error …. 3 retries left`, then `Failed to run redis cmds: [HSET …] for 5 times`.
 - Raylets and drivers report `Failed to connect to GCS`.
 
 ## Why
-With `RAY_REDIS_ADDRESS` or KubeRay's `gcsFaultToleranceOptions`, the GCS keeps its state in an external Redis. The GCS ends
-itself if it cannot connect when it starts, or if Redis does not answer its requests or its health check. `context.err = 1`
-means that the connection was refused, timed out or found no route. A wrong address, a missing password, missing TLS
-(`rediss://`), a firewall and a Redis restart are the usual reasons.
+With `RAY_REDIS_ADDRESS` or KubeRay's `gcsFaultToleranceOptions`, the GCS keeps its state in an external Redis. The GCS
+ends itself if it cannot connect when it starts, or if Redis does not answer its requests or its health check.
+`context.err = 1` means that the connection was refused, timed out or found no route. A wrong address, a missing
+password, missing TLS (`rediss://`), a firewall and a Redis restart are the usual reasons.
 
 ## Confirm
-- `redis-cli -h HOST -p PORT ping` from the head (with `--tls` and `-a PASSWORD` if the server requires them).
-- `echo $RAY_REDIS_ADDRESS` in the head's environment; the restarts and the log of the Redis pod.
+- `redis-cli -h HOST -p PORT ping` from the head (with `--tls` and `-a PASSWORD` if the server requires them) fails.
+- `echo $RAY_REDIS_ADDRESS` in the head's environment prints the address that the GCS uses. On Kubernetes, the restarts
+  and the log of the Redis pod show whether Redis ended.
 
 ## Fix
-Make Redis reachable from the head, then restart the head. The state is still in Redis if Redis kept its data: workers and
-detached actors continue when the new GCS has loaded it. If Redis lost its data, start the whole cluster again.
+Make Redis reachable from the head, then restart the head. The state is still in Redis if Redis kept its data: workers
+and detached actors continue when the new GCS has loaded it. If Redis lost its data, start the whole cluster again.
 
 ## Not this when
 The program itself uses Redis, and its own client reports the error.

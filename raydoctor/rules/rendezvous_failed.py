@@ -1,27 +1,29 @@
 """Processes of a distributed group could not connect to each other, or lost the connection to a peer.
 
 ## What you see
-While vLLM, verl or Ray Train starts its ranks: `RuntimeError: Gloo connectFullMesh failed with
-[…/gloo/transport/tcp/pair.cc:144] no error`, or `torch.distributed.DistNetworkError: The client socket has timed out after
-60s while trying to connect to (10.0.0.2, 29502)`. Rank 0 may report `Timed out after 601 seconds waiting for clients. 1/2
-clients joined`. Later, while the ranks work: `[…/gloo/transport/tcp/pair.cc:534] Connection closed by peer
-[10.0.0.3]:41677`. vLLM compares addresses first: `Every node should have a unique IP address. Got 2 nodes with node ids …
-and 1 unique IP addresses`.
+While vLLM, verl or Ray Train starts its ranks, one of them raises `RuntimeError: Gloo connectFullMesh failed with
+[…/gloo/transport/tcp/pair.cc:144] no error`, or `torch.distributed.DistNetworkError: The client socket has timed out
+after 60s while trying to connect to (10.0.0.2, 29502)`. Rank 0 may report `Timed out after 601 seconds waiting for
+clients. 1/2 clients joined`. Later, while the ranks work, a rank reports `[…/gloo/transport/tcp/pair.cc:534] Connection
+closed by peer [10.0.0.3]:41677`. vLLM compares addresses first, and reports `Every node should have a unique IP
+address. Got 2 nodes with node ids … and 1 unique IP addresses`.
 
 ## Why
-Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose their own interface: that of the
-host name's address, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the other nodes receive an
-address that refers to themselves. With several interfaces, Gloo may choose one that the other nodes cannot reach. A
-firewall, or the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A connection that a peer
-closes later is a consequence: the process at that address exited first.
+Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose the interface themselves: the
+one with the host name's address, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the
+other nodes receive an address that refers to themselves. With several interfaces, Gloo may choose one that the other
+nodes cannot reach. A firewall, or the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A
+connection that a peer closes later is a consequence: the process at that address exited first.
 
 ## Confirm
-- On each node: `getent hosts $(hostname)` must print the address that Ray uses, not 127.0.0.1 or 127.0.1.1.
-- `ip -br addr`: which interface has that address on each node?
-- From the node that reports the timeout: `nc -vz ADDRESS PORT` while rank 0 waits.
+- On each node, `getent hosts $(hostname)` must print the address that Ray uses, not 127.0.0.1 or 127.0.1.1.
+- `ip -br addr` shows which interface has that address on each node.
+- From the node that reports the timeout, `nc -vz ADDRESS PORT` fails while rank 0 waits if the network blocks the
+  connection.
 
 ## Fix
-Set `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` to the interface between the nodes, before `ray start` on each node:
+Set `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` to the interface that connects the nodes, before `ray start` on each
+node:
 
     export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0   # the interface that `ip -br addr` shows
 
@@ -32,9 +34,9 @@ Or set them in the program's runtime environment:
 Correct `/etc/hosts`, and open the ports between the nodes.
 
 ## Not this when
-A rank exited before the others reported an error: the report then lists the cause of that exit as the root (`ray-oom-kill`,
-`task-exception`, …). The warning `Unable to resolve hostname to a (local) address` alone is harmless if all ranks are on one
-node. A collective operation timed out after the ranks were connected (`nccl-failure`).
+A rank exited before the others reported an error: the report then lists the cause of that exit as the root
+(`ray-oom-kill`, `task-exception`, …). If all ranks are on one node, the warning `Unable to resolve hostname to a
+(local) address` alone is harmless. A collective operation timed out after the ranks were connected (`nccl-failure`).
 """
 
 from __future__ import annotations

@@ -8,18 +8,19 @@
 - Or, while Ray runs: `System slice memory usage … bytes has exceeded the reserved system memory of … bytes` (2.57+).
 
 ## Why
-With resource isolation (options since 2.45, in effect since 2.50) the raylet creates cgroup v2 groups for its own processes
-and for workers. It needs cgroup v2 alone (v1 not mounted in addition), the controllers `cpu` and `memory` in its parent
-group, and write permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but
-the cause is the machine's configuration.
+With resource isolation (options since 2.45, in effect since 2.50) the raylet creates cgroup v2 groups for its own
+processes and for workers. This needs three things: cgroup v2 without cgroup v1 beside it, the controllers `cpu` and
+`memory` in the raylet's parent group, and write permission there. In a container all three are missing by default.
+Ray's message calls it a bug in Ray, but the cause is the machine's configuration.
 
 ## Confirm
 - `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`, and `grep cgroup /proc/mounts` shows no other type.
-- `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`. Check `ls -ld` of the path given with `--cgroup-path`.
+- `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`. `ls -ld` shows whether Ray's user may write to the
+  path given with `--cgroup-path`.
 
 ## Fix
-Give the raylet a cgroup v2 group that it may write to, or start Ray without isolation. For the message about the
-system slice, reserve more memory for Ray's own processes (`ray start --system-reserved-memory=BYTES`).
+Give the raylet a cgroup v2 group that it may write to, or start Ray without isolation. For the message about the system
+slice, reserve more memory for Ray's own processes (`ray start --system-reserved-memory=BYTES`).
 
 ## Not this when
 - The raylet died later for another reason (`raylet-died`).

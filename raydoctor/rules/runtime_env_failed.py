@@ -9,9 +9,9 @@
 
 ## Why
 Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
-installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it caches the failure for
-ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
-During these ten minutes requests fail even if the cause (network, index) has been fixed.
+installs the packages and fetches `working_dir`. The agent tries three times, one second apart. Then it caches the
+failure for ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment
+on that node. During these ten minutes requests fail even if the cause (network, index) has been fixed.
 
 The driver itself checks the environment and uploads local directories. If a directory is missing or an entry is
 invalid, `ray.init` fails before anything starts.
@@ -24,7 +24,8 @@ invalid, `ray.init` fails before anything starts.
   machine's.
 
 ## Fix
-Fix the error that the tool reports. Build stable packages into an image instead of installing them at run time. To get past a cached failure, change the environment in any way, wait, or restart the node.
+Fix the error that the tool reports. Build stable packages into an image instead of installing them at run time. To get
+past a cached failure, change the environment in any way, wait, or restart the node.
 
 ## Not this when
 - The setup exceeded its time limit (`runtime-env-timeout`), or the directory to upload was too large

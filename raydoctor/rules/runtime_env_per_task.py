@@ -1,25 +1,26 @@
 """The tasks of a job use many different runtime environments, so they cannot share worker processes.
 
 ## What you see
-Tasks of a second take much longer, the CPUs are mostly idle, and workers start all the time. While environments are
-being installed, all tasks stay `PENDING_NODE_ASSIGNMENT`. Ray prints no error.
+Tasks that should take a second take much longer, the CPUs are mostly idle, and workers start all the time. While
+environments are being installed, all tasks stay in state `PENDING_NODE_ASSIGNMENT`. Ray prints no error.
 
 ## Why
-A worker process belongs to one runtime environment. For a task with another one, Ray sets the environment up and starts
-a new process, which takes one second to several for an environment variable, and minutes for `pip`, `uv` or `conda`. If
-no slot is free, it ends an idle worker first. With a value that differs in each task, no worker is ever used twice.
+A worker process belongs to one runtime environment. For a task with another environment, Ray sets that environment up
+and starts a new process. This takes seconds for an environment variable, and minutes for `pip`, `uv` or `conda`. If no
+slot is free, Ray ends an idle worker first. If the environment differs in each task, no worker is ever used twice.
 
 ## Confirm
 - `grep -c 'Creating runtime env' /tmp/ray/session_latest/logs/runtime_env_agent.log` grows with the number of tasks.
 - `grep -c 'Started worker process' /tmp/ray/session_latest/logs/raylet.out` grows as well.
 
 ## Fix
-Pass what differs to the task as an argument. Set the environment once, for the whole job:
+Pass values that differ as arguments of the task. Set the environment once, for the whole job:
 
     ray.init(runtime_env={"pip": ["PACKAGE"]})
 
 ## Not this when
-Actors have the environments: each actor has its own process anyway. Or each environment belongs to a job of its own.
+The environments belong to actors: each actor has its own process anyway. Or each environment belongs to a different
+job.
 """
 
 from __future__ import annotations

@@ -3,23 +3,23 @@
 ## What you see
 - `RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
   timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`).
-- The error arrives after three attempts, so after three times the limit. A setup that has been running for more than a
-  minute is reported as a warning: it has not failed yet, or the driver ended first.
+- The error arrives after three attempts, so after three times the limit. raydoctor reports a setup that has been
+  running for more than a minute as a warning: it has not failed yet, or the driver ended first.
 
 ## Why
 The node's agent cancels an attempt after `setup_timeout_seconds` (600) and starts again. The second and third attempt
-repeat the same work. Usual causes are large packages, compilation, a slow or silent package index, a slow disk, and many
-environments at once on one node. A cancelled attempt may leave files behind, so the next one fails with another error
-(`dest dir … exists`), which is not the cause.
+repeat the same work. Usual causes are large packages, compilation, a slow or silent package index, a slow disk, and
+many environments at once on one node. A cancelled attempt may leave files behind, so the next one fails with another
+error (`dest dir … exists`), which is not the cause.
 
 ## Confirm
-- `runtime_env_setup-<job>.log`: the last `Run cmd[n] …` before the gap in the timestamps is the slow command.
-- `runtime_env_agent.log`: `Failed to create runtime env {…}` with `TimeoutError` at the end of its traceback.
-- Run that command by hand on the node, with `time`.
+- In `runtime_env_setup-<job>.log`, the last `Run cmd[n] …` before the gap in the timestamps is the slow command. Run it
+  by hand on the node, with `time`.
+- `runtime_env_agent.log` contains `Failed to create runtime env {…}` with a traceback that ends in `TimeoutError`.
 
 ## Fix
-Build the packages into the image, so that nothing is left to install. Or fix what is slow (index, proxy, disk), or raise
-the time limit, which is in seconds:
+Build the packages into the image, so that nothing is left to install. Or fix what is slow (index, proxy, disk), or
+raise the time limit, which is in seconds:
 
     ray.init(runtime_env={"pip": ["PACKAGE"], "config": {"setup_timeout_seconds": 1800}})
 

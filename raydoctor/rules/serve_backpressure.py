@@ -1,27 +1,29 @@
 """Serve rejected requests because a deployment's queue was full.
 
 ## What you see
-`Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).`, a `BackPressureError` from a
-`DeploymentHandle`, or HTTP status 503 from the proxy. (Ray 2.10 and later.)
+Serve logs `Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).` A `DeploymentHandle`
+raises `BackPressureError`, and the proxy replies with HTTP status 503. (Ray 2.10 and later.)
 
 ## Why
-Every handle and every proxy queues requests until a replica takes them. `max_queued_requests` limits each of these queues
-(-1, the default, is no limit). More requests arrive than the replicas finish: there are too few replicas,
-`max_ongoing_requests` is too small, the deployment became slow, or the load came in a burst. The limit exists to drop such
-requests.
+Every handle and every proxy queues requests until a replica takes them. `max_queued_requests` limits each of these
+queues (-1, the default, is no limit). More requests arrive than the replicas finish: there are too few replicas,
+`max_ongoing_requests` is too small, the deployment became slow, or the load came in a burst. Serve drops the requests
+that exceed the limit, as intended.
 
 ## Confirm
-- `serve status`: are all replicas running? If fewer run than usual, find out why (`serve-replica-failed`).
-- `logs/serve/replica_*.log`: `CALL … OK 3004.2ms` shows how long a request takes.
-- `ray_serve_deployment_queued_queries` and `ray_serve_deployment_processing_latency_ms` over time.
+- `serve status` shows whether all replicas are running. If fewer run than usual, find out why (`serve-replica-failed`).
+- In `logs/serve/replica_*.log`, `CALL … OK 3004.2ms` shows how long a request takes.
+- The metrics `ray_serve_deployment_queued_queries` and `ray_serve_deployment_processing_latency_ms` show when the queue
+  and the latency grew.
 
 ## Fix
 Allow more replicas (`autoscaling_config`), more concurrent requests per replica (`max_ongoing_requests`, for async and
 batched deployments) or a longer queue for bursts. Let clients retry after a 503.
 
 ## Not this when
-Requests fail for other reasons: a timeout (`request_timeout_s`, HTTP 408), or a replica that died (`serve-replica-failed`).
-`Replica at capacity of max_ongoing_requests` alone drops nothing: another replica takes the request.
+Requests fail for other reasons: a timeout (`request_timeout_s`, HTTP 408), or a replica that died
+(`serve-replica-failed`). `Replica at capacity of max_ongoing_requests` alone drops nothing: another replica takes the
+request.
 """
 
 from __future__ import annotations

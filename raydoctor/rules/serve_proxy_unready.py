@@ -1,19 +1,20 @@
 """Serve replaced an HTTP proxy because the proxy was not ready in time.
 
 ## What you see
-`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to 2.10) of a `ProxyActor`: `The actor is dead
-because it was killed by ray.kill`. `logs/serve/controller_*.log` contains `Proxy actor readiness check for proxy on …
-didn't complete in 5.0s` (2.20+) or `Didn't receive ready check response for proxy … after 5.0s` (2.9), then `Shutting down
-the unhealthy proxy and starting a new one`.
+`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to 2.10) of a `ProxyActor`: `The actor is
+dead because it was killed by ray.kill`. `logs/serve/controller_*.log` contains `Proxy actor readiness check for proxy
+on … didn't complete in 5.0s` (2.20+) or `Didn't receive ready check response for proxy … after 5.0s` (2.9), then
+`Shutting down the unhealthy proxy and starting a new one`.
 
 ## Why
-A proxy has five seconds to import its modules, bind its port and answer. Then the controller kills it and starts another
-one with a longer limit. The first attempt fails on a machine that is busy, slow to import or short of memory. A program
-that waits for that proxy gets the error, although Serve itself keeps running.
+A proxy has five seconds to import its modules, bind its port and answer. Then the controller kills it and starts
+another one with a longer limit. The first attempt fails on a machine that is busy, slow to import or short of memory. A
+program that waits for that proxy gets the error, although Serve itself keeps running.
 
 ## Confirm
-- The time between `Starting proxy` in the controller's log and the first line of `logs/serve/proxy_*.log`.
-- Load and memory of that node when Serve started.
+- More than five seconds pass between `Starting proxy` in the controller's log and the first line of
+  `logs/serve/proxy_*.log`.
+- The load of that node was high, or its memory low, when Serve started.
 
 ## Fix
 Give proxies more time: set `RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60` in the environment of the head node. Start Serve

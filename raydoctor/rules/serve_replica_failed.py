@@ -2,29 +2,30 @@
 
 ## What you see
 `RuntimeError: Deploying application … failed`, or `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`.
-`logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health check
-response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests to such a
-replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the replica to replace it. `serve status` shows
-`The deployment failed to start 3 times in a row` or `A replica's health check failed`.
+`logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health
+check response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests to
+such a replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the replica to replace it. `serve status`
+shows `The deployment failed to start 3 times in a row` or `A replica's health check failed`.
 
 ## Why
 - Constructor: `__init__` (or `reconfigure`) raised an exception. Serve tries three times per replica, then marks the
   application as failed.
-- Health: the replica did not answer in time. Health checks run on the event loop that serves requests. A blocking call in
-  an `async` method, a long native call that holds the GIL, or an overloaded process therefore looks like a dead replica.
+- Health: the replica did not answer in time. Health checks run on the event loop that serves requests. A blocking call
+  in an `async` method, a long native call that holds the GIL, or an overloaded process therefore looks like a dead
+  replica.
 - Crash: the process ended. The report lists the cause of that as the root.
 
 ## Confirm
 - Constructor: read the traceback in the controller's log. The replica's log does not contain it.
-- Health: run `ray stack` or `py-spy dump --pid PID` on the replica's node while it does not answer.
+- Health: while the replica does not answer, `ray stack` or `py-spy dump --pid PID` on its node shows the blocking call.
 
 ## Fix
-Fix the constructor. Keep the event loop free: move blocking calls to `await asyncio.to_thread(f, x)`. If an answer may
-take that long, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
+Fix the constructor. Keep the event loop free: move blocking calls to `await asyncio.to_thread(f, x)`. If a health check
+may legitimately take longer, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
 
 ## Not this when
-Replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`), or Serve rejects requests
-because the queue is full (`serve-backpressure`).
+Replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`), or Serve rejects
+requests because the queue is full (`serve-backpressure`).
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
 """Replicas of a Serve deployment are not placed, or take long to start.
 
 ## What you see
-Every half minute, `Deployment 'X' in application 'Y' has 1 replicas that have taken more than 30s to be scheduled. …
-Resources required for each replica: {"CPU": 8}, total resources available: {"CPU": 4.0}`, or `… to initialize. This may be
-caused by a slow __init__ or reconfigure method`. `serve.run` does not return, and `serve status` shows `DEPLOYING`.
+Every half minute, Serve logs `Deployment 'X' in application 'Y' has 1 replicas that have taken more than 30s to be
+scheduled. … Resources required for each replica: {"CPU": 8}, total resources available: {"CPU": 4.0}`, or `… to
+initialize. This may be caused by a slow __init__ or reconfigure method`. `serve.run` does not return, and `serve
+status` shows `DEPLOYING`.
 
 ## Why
-- To be scheduled: no node has room for the replica, or its runtime environment is still being created. If the logs show
-  which, the report lists that as the root. If an autoscaler is adding a node, the delay ends by itself.
-- To initialize: the constructor is running, for example to load a model. That is a failure only if it never ends.
+- `to be scheduled`: no node has room for the replica, or its runtime environment is still being created. If the logs
+  show which of the two, the report lists it as the root. If an autoscaler is adding a node, the delay ends by itself.
+- `to initialize`: the constructor is running, for example to load a model. This is a failure only if it never ends.
 
 ## Confirm
-- `ray status` compares the requested resources with those of the cluster. `serve status` shows each deployment's message.
-- A constructor that does not end: run `py-spy dump --pid PID` on the replica's node.
+- `ray status` compares the requested resources with those of the cluster. `serve status` shows each deployment's
+  message.
+- If a constructor does not end, `py-spy dump --pid PID` on the replica's node shows where it waits.
 
 ## Fix
-Request fewer resources (`ray_actor_options`), or add nodes. Download large models beforehand to a disk that all nodes can
-read.
+Request fewer resources (`ray_actor_options`), or add nodes. Download large models beforehand to a disk that all nodes
+can read.
 
 ## Not this when
 The constructor raised an exception (`serve-replica-failed`).

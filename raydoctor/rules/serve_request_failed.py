@@ -5,24 +5,24 @@ HTTP clients get `500 Internal Server Error`, and callers of a `DeploymentHandle
 `Request failed.` with a traceback in `logs/serve/replica_*.log`.
 
 ## Why
-A method of the deployment raised the exception, as it would without Serve. The replica keeps running and handles the next
-request.
+A method of the deployment raised the exception, as it would without Serve. The replica keeps running and handles the
+next request.
 
 ## Confirm
-- The traceback after `Request failed.`: the innermost line of your own program.
-- `grep -c 'Request failed' logs/serve/replica_*.log`: how many requests failed.
+- The traceback after `Request failed.` shows the innermost line of your own program.
+- `grep -c 'Request failed' logs/serve/replica_*.log` counts the failed requests.
 
 ## Fix
-Fix that line, or validate the request first and return a 4xx response. Reproduce it without Serve: `func_or_class` of
-a deployment is the class or function that `@serve.deployment` decorates.
+Fix that line, or validate the request first and return a 4xx response. To reproduce the exception without Serve, use
+the deployment's `func_or_class`: the class or function that `@serve.deployment` decorates.
 
     instance = Model.func_or_class()   # a deployment class `Model`, with the arguments of `bind`
     instance(request)                  # or the method that raised the exception
     predict.func_or_class(request)     # a deployment function `predict`
 
 ## Not this when
-The replica could not start, failed its health checks or crashed (`serve-replica-failed`), or requests were refused because
-too many waited (`serve-backpressure`).
+The replica could not start, failed its health checks or crashed (`serve-replica-failed`), or requests were refused
+because too many waited (`serve-backpressure`).
 """
 
 from __future__ import annotations

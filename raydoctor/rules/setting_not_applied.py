@@ -1,22 +1,24 @@
 """A `RAY_…` setting is in a driver's environment, where no process reads it.
 
 ## What you see
-Nothing: Ray runs as if the setting were not there. The memory monitor still kills at 95 %, the disk still counts as full
-at 95 %, nodes are still declared dead after five health checks. No process reports a setting that it does not read.
+Ray runs as if the setting were not there, and prints nothing about it. The memory monitor still kills at 95 %, the disk
+still counts as full at 95 %, and the GCS still declares nodes dead after five health checks. No process reports a
+setting that it does not read.
 
 ## Why
 Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The
 raylet runs the memory monitor, spilling, the object store's disk check and the worker pool. The GCS runs health checks
-and keeps the list of tasks. A driver that joins a running cluster runs none of these, so `export
-RAY_memory_usage_threshold=0.8; python train.py` changes nothing, and a `runtime_env` with the setting changes nothing.
-Only a driver that starts its own Ray passes its environment on to it.
+and keeps the list of tasks. A driver that joins a running cluster runs none of these. So neither `export
+RAY_memory_usage_threshold=0.8; python train.py` nor a `runtime_env` with the setting has an effect. Only a driver that
+starts its own Ray passes its environment on to it.
 
 ## Confirm
-- `tr '\\0' '\\n' < /proc/$(pgrep -o raylet)/environ | grep ^RAY_`, and the same for `gcs_server` and for the driver's pid.
+- `tr '\\0' '\\n' < /proc/$(pgrep -o raylet)/environ | grep ^RAY_` prints the raylet's settings. Do the same for
+  `gcs_server` and for the driver's pid: only the driver has the setting.
 
 ## Fix
-Set it for `ray start` on every node (in KubeRay: `env` of the Ray containers), or once with `--system-config` on the head,
-and restart Ray:
+Set the variable for `ray start` on every node (in KubeRay: `env` of the Ray containers), or once with `--system-config`
+on the head, and restart Ray:
 
     ray start --head --system-config='{"memory_usage_threshold": 0.8}'
 

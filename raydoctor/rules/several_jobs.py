@@ -1,8 +1,8 @@
-"""More than one job ran on the cluster at the same time: they share its memory, CPUs and disk.
+"""Several jobs ran on the cluster at the same time and shared its memory, CPUs and disk.
 
 ## What you see
-Two or more drivers at once in `ray list jobs`. Each waits for resources that the others hold. When one job fills the
-memory, Ray may kill a worker of another job.
+`ray list jobs` shows two or more running drivers. Each may wait for resources that the others hold. When one job fills
+the memory, Ray may kill a worker of another job.
 
 ## Why
 Ray gives every job the whole cluster, without quotas or isolation. The memory monitor chooses among all workers of a
@@ -12,8 +12,8 @@ node, all jobs share the object store and the disk, and a job's actors keep thei
 - `ray list jobs` and `ray list actors --filter state=ALIVE` show the job of each actor.
 
 ## Fix
-Use one cluster per job if jobs must not affect each other (KubeRay's RayJob creates one and removes it). Otherwise give
-both jobs requests (`num_cpus`, `memory`) that together fit into the cluster.
+Use one cluster per job if jobs must not affect each other (KubeRay's RayJob creates one and removes it). Otherwise
+choose the requests of all jobs (`num_cpus`, `memory`) so that together they fit into the cluster.
 
 ## Not this when
 The jobs ran one after the other, or one of them is Ray's own job manager.

@@ -1,20 +1,23 @@
-"""A machine of a Slurm job failed, or Slurm took it away for another job.
+"""A machine of a Slurm job failed, or Slurm reclaimed it for another job.
 
 ## What you see
-- `srun: error: Node failure on node007`, `slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT … DUE TO NODE FAILURE, SEE
-  SLURMCTLD LOG FOR DETAILS ***`, `… DUE TO PREEMPTION ***`; `sacct`: `NODE_FAIL`, `BOOT_FAIL`, `PREEMPTED`.
-- Ray reports a node that died, and what was lost with it.
+- `srun: error: Node failure on node007`, `slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT … DUE TO NODE
+  FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***`, or `… DUE TO PREEMPTION ***`.
+- `sacct` shows `NODE_FAIL`, `BOOT_FAIL` or `PREEMPTED`.
+- Ray reports a dead node, and the workers and objects lost with it.
 
 ## Why
 slurmctld lost a machine (crash, network, a health check that drained it), and ends the jobs on it unless they were
-submitted with `--no-kill`. A job in a preemptible partition or QOS ends, or is requeued, when a more important one
+submitted with `--no-kill`. A job in a preemptible partition or QOS ends, or is requeued, when a more important job
 needs its machines.
 
 ## Confirm
-- `sacct -j JOB --format=JobID,State,FailedNode,NodeList,End`; `scontrol show node NODE`: `State`, `Reason`.
+- `sacct -j JOB --format=JobID,State,FailedNode,NodeList,End` names the failed node.
+- `scontrol show node NODE` shows its `State` and the `Reason`.
 
 ## Fix
-Exclude the machine and submit again; report it. Let the job be requeued, and continue from a checkpoint.
+Exclude the machine (`sbatch --exclude=NODE`), submit the job again, and report the machine to the administrators. To
+survive preemption, let Slurm requeue the job (`--requeue`), and continue from a checkpoint.
 
 ## Not this when
 The job ended at its time limit (`slurm-time-limit`), for lack of memory (`slurm-oom-kill`), or by `scancel`.

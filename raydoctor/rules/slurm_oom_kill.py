@@ -2,23 +2,25 @@
 
 ## What you see
 - `slurmstepd: error: Detected 1 oom_kill event in StepId=…`, `srun: error: node001: task 0: Out Of Memory`.
-- `sacct`: `OUT_OF_MEMORY`.
+- `sacct` shows `OUT_OF_MEMORY`.
 - Ray reports only what follows: workers and nodes are gone, and a raylet's log ends without a reason.
 
 ## Why
-Slurm gives each job a cgroup with the memory that it requests per node (`--mem`, `--mem-per-cpu`; without them a default that
-is often small). Ray's daemons, workers and object store all count. Ray may see the machine's memory instead of the job's limit,
-and then starts more workers than fit.
+Slurm gives each job a cgroup with the memory that the job requests per node (`--mem`, `--mem-per-cpu`; without them, a
+default that is often small). Ray's daemons, workers and object store all count towards it. Ray may see the machine's
+memory instead of the job's limit, and then starts more workers than fit.
 
 ## Confirm
-- `sacct -j JOB --format=JobID,State,MaxRSS,ReqMem,NodeList,ExitCode`. `MaxRSS` is sampled every 30 s: it can miss the peak.
+- In `sacct -j JOB --format=JobID,State,MaxRSS,ReqMem,NodeList,ExitCode`, `MaxRSS` is close to `ReqMem`. Slurm samples
+  `MaxRSS` every 30 s, so it can miss the peak.
 
 ## Fix
 Request more memory, or limit Ray: `--num-cpus`, `--object-store-memory` and `--memory` for `ray start`. The last one
 limits only tasks that declare `memory=`.
 
 ## Not this when
-Ray's memory monitor killed a worker, and the step is still running (`ray-oom-kill`). The job ended at its time limit (`slurm-time-limit`).
+Ray's memory monitor killed a worker, and the step is still running (`ray-oom-kill`). The job ended at its time limit
+(`slurm-time-limit`).
 """
 
 from __future__ import annotations

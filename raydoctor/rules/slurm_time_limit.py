@@ -1,17 +1,19 @@
 """Slurm ended a job at its time limit.
 
 ## What you see
-- `slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO TIME LIMIT ***`; `sacct`: `TIMEOUT` or
-  `DEADLINE`.
-- Ray reports a SIGTERM, raylets and drivers that are gone, tasks that never end.
+- `slurmstepd: error: *** JOB 4711 ON node001 CANCELLED AT 2026-11-22T10:00:00 DUE TO TIME LIMIT ***`; `sacct` shows
+  `TIMEOUT` or `DEADLINE`.
+- Ray reports a SIGTERM, raylets and drivers that are gone, or tasks that never end.
 
 ## Why
-At its limit a job gets SIGTERM, and SIGKILL after `KillWait` (30 s by default). A partition's default is used where `--time` is
-not given. A program that hangs, or waits for nodes that never join, also ends this way: then the limit is the consequence.
+At its limit a job gets SIGTERM, and SIGKILL after `KillWait` (30 s by default). Without `--time`, the partition's
+default applies. A program that hangs, or waits for nodes that never join, also ends this way: then the time limit is
+not the cause.
 
 ## Confirm
-- `sacct -j JOB --format=JobID,State,Timelimit,Elapsed,End`; `scontrol show partition`: `MaxTime`, `DefaultTime`.
-- What Ray did before: `raydoctor hung PATH`, and errors before the last lines.
+- In `sacct -j JOB --format=JobID,State,Timelimit,Elapsed,End`, `Elapsed` reaches `Timelimit`. `scontrol show partition`
+  shows `MaxTime` and `DefaultTime`.
+- `raydoctor hung PATH`, and errors before the last lines of the logs, show whether the program hung before.
 
 ## Fix
 Request more time, or save checkpoints: `#SBATCH --signal=B:USR1@300` warns the job 5 min before its end.

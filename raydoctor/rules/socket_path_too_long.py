@@ -5,17 +5,18 @@
 `ray start` or `ray.init`. macOS allows 103 bytes.
 
 ## Why
-Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<time>_<pid>/sockets/`. This part adds up to
-64 bytes, so a temporary directory of more than 43 bytes does not fit in the operating system's limit. Batch systems often set
-`TMPDIR` to a long path, and Ray then uses `$TMPDIR/ray`. `RAY_TMPDIR` and `--temp-dir` do the same on purpose.
+Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<time>_<pid>/sockets/`. This part adds up
+to 64 bytes, so a temporary directory of more than 43 bytes does not fit in the operating system's limit. Batch systems
+often set `TMPDIR` to a long path, and Ray then uses `$TMPDIR/ray`. `RAY_TMPDIR` and `--temp-dir` set the directory
+explicitly.
 
 ## Confirm
 - The message ends with the path. Count the bytes before `/session_`.
-- `echo "$RAY_TMPDIR" "$TMPDIR"` in the environment that starts Ray.
+- `echo "$RAY_TMPDIR" "$TMPDIR"`, in the environment that starts Ray, shows which variable sets the directory.
 
 ## Fix
-Use a short temporary directory (`ray start --head --temp-dir=/tmp/ray`), or a short symbolic link to the long one. Objects
-can still spill to the long path.
+Use a short temporary directory (`ray start --head --temp-dir=/tmp/ray`), or a short symbolic link to the long one.
+Objects can still spill to the long path.
 
 ## Not this when
 The path is short enough and the socket is missing: the raylet died or belongs to another session.

@@ -1,24 +1,27 @@
 """Ray could not write spilled objects to their storage, or could not read them back.
 
 ## What you see
-`An unexpected internal error occurred while the IO worker was spilling objects: [Errno 28] No space left on device`, with
-a traceback through `external_storage.py`, in the driver's output after `(raylet)` and in the `io_worker-….err` files. Then
-an `OutOfDiskError`, or programs that hang. Or Ray does not start: `ray.init` fails in `setup_external_storage`.
+The driver's output, after `(raylet)`, and the `io_worker-….err` files contain `An unexpected internal error occurred
+while the IO worker was spilling objects: [Errno 28] No space left on device`, with a traceback through
+`external_storage.py`. An `OutOfDiskError` follows, or programs hang. Or Ray does not start: `ray.init` fails in
+`setup_external_storage`.
 
 ## Why
-When the object store is full, Ray's IO workers write objects to a directory or to S3. That fails if the directory's disk is
-full, read-only or not writable for Ray's user, if another process deletes the files, or if packages or credentials for S3
-are missing. Ray retries, and logs the error each time.
+When the object store is full, Ray's IO workers write objects to a directory or to S3. That fails if the directory's
+disk is full, read-only or not writable for Ray's user, if another process deletes the files, or if packages or
+credentials for S3 are missing. Ray retries the write, and logs the error each time.
 
 ## Confirm
-- Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on the node of the error, as Ray's user.
-- raylet.out: `Starting object store with directory …, fallback …` names the directory after `fallback`, unless spilling is
-  configured.
-- For S3: `python -c 'import boto3, smart_open'` in Ray's environment, on every node.
+- Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on the node of the error, as Ray's
+  user.
+- raylet.out: `Starting object store with directory …, fallback …` names the directory after `fallback`, unless spilling
+  is configured.
+- For S3, `python -c 'import boto3, smart_open'` in Ray's environment on every node fails if a package is missing.
 
 ## Fix
 Make the directory writable and large enough on every node, or set another one (`ray start
---object-spilling-directory=DIRECTORY`, Ray 2.45 and later; before, `_system_config={"object_spilling_config": …}`). For S3, install `boto3` and `smart_open` on every node.
+--object-spilling-directory=DIRECTORY`, Ray 2.45 and later; before, `_system_config={"object_spilling_config": …}`). For
+S3, install `boto3` and `smart_open` on every node.
 
 ## Not this when
 The file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`). The store spills a lot,

@@ -1,22 +1,22 @@
 """The object store holds only a fraction of the data, so Ray spills most of it to disk.
 
 ## What you see
-The job succeeds, but slowly. In raylet.out (and, each time the total doubles from 2 GiB on, in the driver's output):
-`Spilled 3840 MiB, 96 objects, write throughput 429 MiB/s.`
+The job succeeds, but slowly. raylet.out contains `Spilled 3840 MiB, 96 objects, write throughput 429 MiB/s.` From 2 GiB
+on, the driver prints the same line each time the total doubles.
 
 ## Why
 Ray writes objects in scope that do not fit into the store to disk, and reads them back when they are used. A little
-spilling costs almost nothing. It costs time when the data is several times as large as the store, or when the disk is slow.
-It also takes disk space for as long as the objects are in scope.
+spilling costs almost nothing. Spilling costs time when the data is several times as large as the store, or when the
+disk is slow. It also takes disk space for as long as the objects are in scope.
 
 ## Confirm
 - `ray memory --stats-only` shows spilled and restored bytes and their throughput.
-- `iostat -x 5` on the node shows whether the disk is the limit.
+- `iostat -x 5` on the node shows a use near 100 % if the disk is the limit.
 
 ## Fix
-Give the object store more memory (`ray start --object-store-memory=BYTES`), keep fewer objects in scope at once (smaller
-batches in flight, `del` references), or spill to a faster disk (`ray start --object-spilling-directory=DIRECTORY`, Ray 2.45
-and later) or to several disks.
+Give the object store more memory (`ray start --object-store-memory=BYTES`), keep fewer objects in scope (smaller
+batches in flight, `del` references), or spill to a faster disk (`ray start --object-spilling-directory=DIRECTORY`, Ray
+2.45 and later) or to several disks.
 
 ## Not this when
 The store spilled less than four times its size, at a good rate: raydoctor does not report that. The disk is full

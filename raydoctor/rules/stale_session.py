@@ -1,19 +1,19 @@
 """Folders of Ray sessions that have ended fill the disk.
 
 ## What you see
-Many `session_<date>_…` folders in `/tmp/ray`, of clusters that ended long ago.
+`/tmp/ray` contains many `session_<date>_…` folders of clusters that ended long ago.
 
 ## Why
 Ray keeps the folder of every session: logs, runtime environments, and spilled objects that were not deleted because the
-session was killed. Nothing removes these folders except a reboot that clears `/tmp`. When the disk is 95 % full, Ray stores
-no more objects.
+session was killed. Nothing removes these folders except a reboot that clears `/tmp`. When the disk is 95 % full, Ray
+stores no more objects.
 
 ## Confirm
 - `du -xsh /tmp/ray/session_2*` shows their sizes. `ls -l /tmp/ray/session_latest` and `pgrep -af raylet` show which
   sessions are running.
 
 ## Fix
-Save what you still want to diagnose (`raydoctor collect` packs it), and remove the other folders.
+Save what you still want to diagnose (`raydoctor collect`), and remove the other folders.
 
 ## Not this when
 A process of that session is running, or a file in its folder changed within the last ten minutes: another container may

@@ -1,22 +1,23 @@
 """A program fetched the result of a task that had been cancelled.
 
 ## What you see
-`ray.exceptions.TaskCancelledError: Task: TaskID(…) was cancelled.`, alone or as
-`RayTaskError(TaskCancelledError): ray::f() …`, from `ray.get`.
+`ray.get` raises `ray.exceptions.TaskCancelledError: Task: TaskID(…) was cancelled.`, alone or as
+`RayTaskError(TaskCancelledError): ray::f() …`.
 
 ## Why
 `ray.cancel(ref)` was called on the task, or on the task that had submitted it (`recursive=True` is the default). An
 `asyncio.CancelledError` that a coroutine of an actor raises looks the same. Ray does not retry a cancelled task.
 
 ## Confirm
-- `grep -rn 'ray.cancel(' .` in the program and in the libraries that it uses.
-- `ray list tasks --filter error_type=TASK_CANCELLED` while the cluster runs.
+- `grep -rn 'ray.cancel(' .` in the program and in the libraries that it uses shows where tasks are cancelled.
+- While the cluster runs, `ray list tasks --filter error_type=TASK_CANCELLED` lists the cancelled tasks.
 
 ## Fix
-Expect the exception where the result of a cancelled task is fetched, or cancel only tasks whose results nothing waits for.
+Expect the exception where the result of a cancelled task is fetched, or cancel only tasks whose results are not needed.
 
 ## Not this when
-The task kept running after `ray.cancel` (`cancel-ignored`), or its process was killed (`ray-oom-kill`, `worker-vanished`).
+The task kept running after `ray.cancel` (`cancel-ignored`), or its process was killed (`ray-oom-kill`,
+`worker-vanished`).
 """
 
 from __future__ import annotations

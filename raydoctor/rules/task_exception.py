@@ -1,30 +1,30 @@
 """User code raised an exception in a task or an actor method.
 
 ## What you see
-`ray.exceptions.RayTaskError(ValueError): ray::load() (pid=…, ip=…)` with a traceback, raised, printed or logged.
-`Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` marks an exception whose result was never fetched. A task
-that gets a failed result as an argument fails as well: `At least one of the input arguments for this task could not be
-computed`. vLLM's workers log `Error executing method 'load_model'. This might cause deadlock in distributed execution.` above
-the traceback.
+The program raises, prints or logs `ray.exceptions.RayTaskError(ValueError): ray::load() (pid=…, ip=…)` with a
+traceback. `Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` marks an exception whose result was never
+fetched. A task that gets a failed result as an argument fails as well: `At least one of the input arguments for this
+task could not be computed`. vLLM's workers log `Error executing method 'load_model'. This might cause deadlock in
+distributed execution.` above the traceback.
 
 ## Why
 The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and
 through every task that depends on the result. The first line therefore names the *last* task, and the innermost block
-names the task that failed. Ray's own logs do not contain the exception. The driver's output does, and so do the export
-events and, while the cluster runs, the table of tasks. In that table, an exception that the program caught looks the
-same, so it is reported as a warning.
+names the task that failed. Ray's own logs do not contain the exception. The driver's output contains it, and so do the
+export events and, while the cluster runs, the table of tasks. That table does not show whether the program caught the
+exception, so raydoctor reports an exception from there as a warning.
 
 ## Confirm
-- The innermost block: read the exception, the function and the innermost line of your own program.
-- `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` while the cluster runs.
+- The innermost block shows the exception, the function and the innermost line of your own program.
+- While the cluster runs, `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` lists the failed tasks.
 
 ## Fix
-Fix that line, or pass arguments that it accepts. Retry failures that pass by themselves (network, files) with
+Fix that line, or pass valid arguments. Retry temporary failures (network, files) with
 `@ray.remote(retry_exceptions=[ConnectionError])`: by default Ray retries lost workers, not exceptions.
 
 ## Not this when
-The innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …), which have their own
-rules. An exception in an actor's constructor is `actor-init-failed`. An object that cannot be pickled is
+The innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …), which have
+their own rules. An exception in an actor's constructor is `actor-init-failed`. An object that cannot be pickled is
 `not-serializable`.
 """
 

@@ -1,39 +1,41 @@
 """A task is hung: it runs far longer than finished tasks of the same function, or its call stack does not change.
 
 ## What you see
-`GetTimeoutError`, or no output at all until the program is interrupted. The task is `RUNNING`, its worker process is alive,
-and other tasks of the same function finished long ago.
+The program gets `GetTimeoutError`, or prints nothing until it is interrupted. The task is in state `RUNNING`, its
+worker process is alive, and other tasks of the same function finished long ago.
 
 ## Why
-The task's code does not return: it takes a lock twice, reads a socket without a timeout, waits for a subprocess that waits
-for input, or loops forever. Ray does not end long tasks and logs nothing about them. The logs show one thing: every
-core worker prints once a minute how many calls it has answered, how long these took, and whether it is still serving one
-(`CoreWorkerService.grpc_server.PushTask … active`).
+The task's code does not return: it takes a lock twice, reads a socket without a timeout, waits for a subprocess that
+waits for input, or loops forever. Ray does not end long tasks and logs nothing about them. The logs show one thing:
+every core worker logs once a minute how many calls it has answered, how long these took, and whether it is still
+serving a call (`CoreWorkerService.grpc_server.PushTask … active`).
 
-Without finished tasks of the same function, the logs cannot distinguish a hung task from a slow one. Then this rule needs a
-call stack.
+If no task of the same function has finished, the logs cannot distinguish a hung task from a slow one. Then this rule
+needs a call stack.
 
 On a live cluster raydoctor takes two samples of every worker whose task has run for a minute, and a capture keeps the
 samples. A task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same
 function took far less time. If no task of the function has finished, the task may be waiting on purpose, so it is
-reported as a warning. Tasks that wait for it, directly or through others, are counted with it. A wait that a heartbeat
-thread or a call of an idle actor may still end is reported as information only.
+reported as a warning. Tasks that wait for the hung task, directly or through others, are counted with it. If a
+heartbeat thread or a call to an idle actor may still end the wait, it is reported as information only.
 
-A task whose process has ended is reported at once. Ray notices the end of a worker by its connections, and a process
-that the task forked (`os.fork`, `multiprocessing` with `fork`) keeps them open until it ends itself.
+A task whose process has ended is reported immediately. Ray detects the end of a worker when its connections close, and
+a process that the task forked (`os.fork`, `multiprocessing` with `fork`) keeps the connections open until it ends
+itself.
 
 ## Confirm
-- `raydoctor hung`, while it hangs: it takes several samples and shows which process waits for which.
-- `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Save the output as `ray-stack.txt` (or
-  `stack-PID.txt`) in the folder of the logs, and diagnose that folder again: the report then names what the task waits
-  for.
-- `faulthandler.dump_traceback_later(600)` at the start of the task prints its stack into the worker's `.err` file, which
-  raydoctor reads.
-- `top -p PID`: 100 % CPU means a loop or native code, 0 % a lock, a sleep or a socket.
+- While the task hangs, `raydoctor hung` takes several samples and shows which process waits for which.
+- Run `ray stack` on the task's node, or `py-spy dump --pid PID`, twice, ten seconds apart: the stack of a hung task
+  does not change. Save the output as `ray-stack.txt` (or `stack-PID.txt`) in the folder of the logs, and diagnose that
+  folder again: the report then names what the task waits for.
+- `faulthandler.dump_traceback_later(600)` at the start of the task prints its stack into the worker's `.err` file,
+  which raydoctor reads.
+- `top -p PID` shows 100 % CPU for a loop or native code, and 0 % for a lock, a sleep or a socket.
 
 ## Fix
-Fix the line that the stack shows: a timeout for the socket or subprocess, a `with` for the lock, an end for the loop. To
-continue now, use `ray.cancel(ref, force=True)`. To notice a hang next time, pass `timeout=` to `ray.get` or `ray.wait`.
+Fix the line that the stack shows: add a timeout to the socket or subprocess, use `with` for the lock, or make the loop
+end. To end the task now, use `ray.cancel(ref, force=True)`. To notice a hang next time, pass `timeout=` to `ray.get` or
+`ray.wait`.
 
 ## Not this when
 The worker itself waits for other tasks (`nested-get-deadlock`, `actor-deadlock`), stopped at a breakpoint

@@ -1,9 +1,9 @@
 """So many tasks are queued that the cluster needs a long time to run them.
 
 ## What you see
-The raylet's memory grows, and so does the time to schedule a task. In raylet.out: `More than 1000 tasks are queued for
-scheduling on this node. This can slow down the raylet.` (`… queued in this node. This can cause slow down.` up to Ray
-2.40), or `Starting too many worker processes for a single type of task. Worker process startup is being throttled`.
+The raylet's memory grows, and so does the time to schedule a task. raylet.out contains `More than 1000 tasks are queued
+for scheduling on this node. This can slow down the raylet.` (`… queued in this node. This can cause slow down.` up to
+Ray 2.40), or `Starting too many worker processes for a single type of task. Worker process startup is being throttled`.
 
 ## Why
 Usual causes:
@@ -11,11 +11,11 @@ Usual causes:
 - A loop submits tasks without waiting for results.
 - The tasks are so small that scheduling takes longer than the work.
 - The program starts one actor for every file or item.
-- Tasks start tasks and wait for them: each waiting task keeps a worker process, and its child needs another one.
+- Tasks start child tasks and wait for them: each waiting task keeps a worker process, and its child needs another.
 
 From Ray 2.55 on, core logs also contain `Task submission is being throttled: pending lease requests (10) reached limit
-(10)`. Any program that submits a few hundred equal tasks causes this line, and it does no harm. This rule reports it from
-100,000 waiting tasks on.
+(10)`. Any program that submits a few hundred equal tasks causes this line, which does no harm. This rule reports it
+only from 100,000 waiting tasks on.
 
 ## Confirm
 - `ray summary tasks` counts the waiting tasks of each function.

@@ -1,11 +1,11 @@
 """The system refused to create another thread because a limit on processes and threads was reached.
 
 ## What you see
-Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process is
-dead`). `raylet.err` or their own `.err` contains `pthread_create failed: Resource temporarily unavailable`, `terminate
-called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7 of
-64` or `can't start new thread`. Running workers abort with the same messages. A shell prints `fork: retry: Resource
-temporarily unavailable` or `fork: retry: No child processes`.
+Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
+is dead`). `raylet.err` or a worker's own `.err` contains `pthread_create failed: Resource temporarily unavailable`,
+`terminate called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed
+for thread 7 of 64` or `can't start new thread`. Running workers abort with the same messages. A shell prints `fork:
+retry: Resource temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
 Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits the
@@ -14,17 +14,18 @@ worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemons of
 350 (2.60). OpenBLAS or OpenMP in each worker may add one thread for every core of the machine.
 
 ## Confirm
-On that node:
-- `grep processes /proc/$(pgrep -o raylet)/limits` and `ps -eLf | wc -l`.
-- `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`).
-  `pids.events` counts the refusals.
+Compare the number of threads with the limits, on that node:
+
+- `grep processes /proc/$(pgrep -o raylet)/limits` shows the user's limit, and `ps -eLf | wc -l` counts the threads.
+- `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`) shows
+  the container's limit and its threads. `pids.events` counts the refusals.
 
 ## Fix
-Raise the limit that was reached, run fewer workers at once, and stop libraries from starting a thread for each core
-(`OMP_NUM_THREADS=1`, `OPENBLAS_NUM_THREADS=1`).
+Raise the limit that was reached, run fewer workers at the same time, and stop libraries from starting a thread for each
+core (`OMP_NUM_THREADS=1`, `OPENBLAS_NUM_THREADS=1`).
 
 ## Not this when
-The messages are a library's warning, and its worker kept running or ended for another reason. `Too many open files` is
+The messages are a library's warning, and the worker kept running or ended for another reason. `Too many open files` is
 `file-descriptor-limit`. `Cannot allocate memory` is not about the limit on threads.
 """
 

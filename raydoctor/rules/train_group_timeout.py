@@ -1,22 +1,25 @@
 """The workers of a Ray Train run did not start within the time limit: their resources were never all free at the same time.
 
 ## What you see
-`(TrainController pid=…) Retrying the launch of the training worker group. The previous launch attempt encountered the
-following failure:`, and `The worker group startup timed out after 30.0 seconds waiting for 8 workers` (2.41 and later). Or
-`Insufficient cluster resources to launch training workers` (2.49 and later), with what the group requires and what the
-cluster has. Train V1 raises `TimeoutError: Placement group creation timed out` after 100 s, or Ray Tune warns every minute
-that `Training has not started` or `No trial is running`.
+The controller prints `(TrainController pid=…) Retrying the launch of the training worker group. The previous launch
+attempt encountered the following failure:`, and `The worker group startup timed out after 30.0 seconds waiting for 8
+workers` (2.41 and later). Or it prints `Insufficient cluster resources to launch training workers` (2.49 and later),
+with what the group requires and what the cluster has. Train V1 raises `TimeoutError: Placement group creation timed
+out` after 100 s, or Ray Tune warns every minute that `Training has not started` or `No trial is running`.
 
 ## Why
-The controller requests one placement group for all workers and waits 30 s for it (`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`).
-The group is created only if the resources of all workers are free at the same time.
+The controller requests one placement group for all workers and waits 30 s for it
+(`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`). The group is created only if the resources of all workers are free at the
+same time.
 - The cluster is smaller than the request: a node has not joined, or a GPU is not declared.
 - Another job, a leftover placement group or the driver's own actors hold a part of the resources.
 - An autoscaling cluster needs longer than the limit to start a node. Then a later attempt succeeds.
 
 ## Confirm
-- `ray status` while it waits: `Pending Demands` lists the group (older Ray: `Demands`), and `Total Usage` shows the resources in use.
-- `Attempting to start training worker group of size 8 with the following resources: [{'GPU': 1}] * 8` shows the request.
+- While the run waits, `Pending Demands` in `ray status` lists the group (older Ray: `Demands`), and `Total Usage` shows
+  the resources in use.
+- `Attempting to start training worker group of size 8 with the following resources: [{'GPU': 1}] * 8` shows the
+  request.
 
 ## Fix
 Add the missing nodes, end the jobs that hold the resources, or request fewer or smaller workers:

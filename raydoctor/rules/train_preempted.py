@@ -1,25 +1,27 @@
-"""Nodes of a Ray Train run were preempted: the cloud or an operator took them away while ranks ran there.
+"""Nodes of a Ray Train run were preempted: the cloud or an operator reclaimed them while ranks ran there.
 
 ## What you see
-`PreemptionWatcher: preemption detected` with nodes, ranks and a deadline (2.57 and later), `[FailurePolicy]` with `Source:
-preemption`, or `PreemptionError: Training was interrupted by node preemption (preempted_ranks=[1], drain_timed_out=False)`
-(2.58 and later). Older versions print only the error of a rank: `The actor died because its node has died`, followed by `the
-actor's node was preempted:` with the reason (2.31 and later).
+The controller logs `PreemptionWatcher: preemption detected` with nodes, ranks and a deadline (2.57 and later), or
+`[FailurePolicy]` with `Source: preemption`. The driver gets `PreemptionError: Training was interrupted by node
+preemption (preempted_ranks=[1], drain_timed_out=False)` (2.58 and later). Older versions print only the error of a
+rank: `The actor died because its node has died`, followed by `the actor's node was preempted:` with the reason (2.31
+and later).
 
 ## Why
-The cloud takes spot and preemptible machines back after a notice of 30 s to 2 min. The autoscaler or `ray drain-node` then
-drains the node: Ray places nothing new on it, and ends it at the deadline. The ranks on the node end with it. All other
-ranks wait for them in their next collective operation.
+The cloud reclaims spot and preemptible machines after a notice of 30 s to 2 min. The autoscaler or `ray drain-node`
+then drains the node: Ray places nothing new on it, and ends it at the deadline. The ranks on the node end with it. All
+other ranks wait for them in their next collective operation.
 
 ## Confirm
-- The text after `the actor's node was preempted:`, or the notice of the cloud provider.
-- gcs_server.out: `Set node to be draining` (2.40 and later) and, after that, the node's death reason
+- The text after `the actor's node was preempted:`, or the notice of the cloud provider, names the reason.
+- gcs_server.out contains `Set node to be draining` (2.40 and later) and then the node's death reason
   `AUTOSCALER_DRAIN_PREEMPTED`.
-- The controller's log: `Checkpoint successfully created at:` between the notice and the end.
+- The controller's log contains `Checkpoint successfully created at:` between the notice and the end if the run saved
+  its work.
 
 ## Fix
-Save a checkpoint when the notice arrives, keep `storage_path` outside the nodes, and let the run restart. Put rank 0 and the
-head node on machines that are not preempted.
+Save a checkpoint when the notice arrives, keep `storage_path` outside the nodes, and let the run restart. Put rank 0
+and the head node on machines that are not preempted.
 
 ## Not this when
 - The run finished between the notice and the deadline.

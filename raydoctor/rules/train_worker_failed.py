@@ -1,26 +1,25 @@
-"""A Ray Train run failed because one of its workers did: the finding names the first rank to fail, and its error.
+"""A Ray Train run failed because one of its workers failed: the finding names the first rank that failed, and its error.
 
 ## What you see
-`ray.train.WorkerGroupError: Training failed due to worker errors:` with `[Rank 1 Error Snippet]`. With Train V1 (the
-default up to 2.50): `ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous
-error messages for a cause`. Around it are errors of the other ranks: `Connection closed by peer`, `Connection reset by
-peer`, NCCL timeouts.
+The driver gets `ray.train.WorkerGroupError: Training failed due to worker errors:` with `[Rank 1 Error Snippet]`. With
+Train V1 (the default up to 2.50), it gets `ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please
+inspect the previous error messages for a cause`. The other ranks report their own errors around it: `Connection closed
+by peer`, `Connection reset by peer`, NCCL timeouts.
 
 ## Why
 All ranks work in step. When one rank raises an exception, is killed or hangs, the others wait for it in their next
 collective operation and fail there. Most errors of a failed run are therefore effects. The cause is the error of the
-*first* rank. If another rule finds that cause, the report lists
-this finding as its consequence.
+*first* rank. If another rule finds that cause, the report lists this finding as its consequence.
 
 ## Confirm
-- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and
-  `worker-<WorkerID>-*.err`.
-- `logs/train/ray-train-sys-controller-*.log`: `[FailurePolicy]` with the number of failures and the limit.
+- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and its
+  `worker-<WorkerID>-*.err`, contain the error.
+- In `logs/train/ray-train-sys-controller-*.log`, `[FailurePolicy]` shows the number of failures and the limit.
 - A rank that hangs writes nothing at all: compare the last lines of all ranks.
 
 ## Fix
-Fix the error of the first rank. `FailureConfig(max_failures=…)` restarts the run from its last checkpoint after the loss of
-a worker or node. It does not help against an exception that occurs in every attempt.
+Fix the error of the first rank. `FailureConfig(max_failures=…)` restarts the run from its last checkpoint after the
+loss of a worker or node. It does not help against an exception that occurs in every attempt.
 
 ## Not this when
 The trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request` or

@@ -1,16 +1,17 @@
 """These logs come from a version of Ray older than 2.9, which raydoctor does not fully support.
 
 ## What you see
-The report contains fewer diagnoses than expected, or lists lines as unexplained because newer versions word them differently.
+The report contains fewer diagnoses than expected, or lists lines as unexplained because newer versions word them
+differently.
 
 ## Why
 The rules are written for the messages of Ray 2.9 to 2.60. Older versions word many messages differently, and some of
-their mechanisms no longer exist. Messages of Python, torch and the kernel, and the driver's
-own traceback are still recognized.
+their mechanisms no longer exist. Messages of Python, torch and the kernel, and the driver's own traceback are still
+recognized.
 
 ## Confirm
-- `python -c 'import ray; print(ray.__version__)'` in the environment of the cluster.
-- `ray_version=` in the first lines of `gcs_server.out`.
+- `python -c 'import ray; print(ray.__version__)'`, in the environment of the cluster, prints a version before 2.9.
+- The first lines of `gcs_server.out` contain it after `ray_version=`.
 
 ## Fix
 Reproduce the failure with a supported version of Ray, and read the unexplained errors of this report.

@@ -1,10 +1,10 @@
 """A driver could not join the cluster because its Ray or Python version differs from the cluster's.
 
 ## What you see
-`RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was started with: …` from
-`ray.init`. If the versions are far apart, the driver fails before it can compare them: `ConnectionError: Could not read
-'temp_dir' from GCS. Did GCS start successfully?` (a driver older than 2.55 and a newer cluster), or `No node info found
-matching attributes` after a minute (a driver of 2.54 or newer, an older cluster).
+`ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was
+started with: …`. If the versions are far apart, the driver fails before it can compare them. A driver older than 2.55
+then reports of a newer cluster `ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?`. A
+driver of 2.54 or newer reports of an older cluster `No node info found matching attributes`.
 
 ## Why
 Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its
@@ -12,12 +12,12 @@ own version and Python's in full: 3.11.7 does not match 3.11.8. Ray Client (`ray
 numbers of Python's version.
 
 ## Confirm
-- `python -c "import ray, sys; print(ray.__version__, sys.version)"` on the driver's machine and on the head.
-- `ray_version=` in the head's `gcs_server.out`.
+- `python -c "import ray, sys; print(ray.__version__, sys.version)"` prints different versions on the driver's machine
+  and on the head. The head's `gcs_server.out` has its version after `ray_version=`.
 
 ## Fix
-Install the cluster's Ray (`pip install 'ray[default]==VERSION'`) and Python on the driver's machine, or submit the program
-with `ray job submit`, which runs it on the cluster.
+Install the cluster's Ray (`pip install 'ray[default]==VERSION'`) and Python on the driver's machine, or submit the
+program with `ray job submit`, which runs it on the cluster.
 
 ## Not this when
 The cluster is down or unreachable: the error is then `Failed to connect to GCS`, without a version.

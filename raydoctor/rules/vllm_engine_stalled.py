@@ -1,25 +1,26 @@
 """vLLM's engine waited for its GPU workers until the call timed out.
 
 ## What you see
-`No available shared memory broadcast block found in 60 seconds`, minute after minute, then `TimeoutError: RPC call to
-execute_model timed out` (or `sample_tokens`), and `EngineDeadError: EngineCore encountered an issue` in the server.
+vLLM prints `No available shared memory broadcast block found in 60 seconds` every minute, then `TimeoutError: RPC call
+to execute_model timed out` (or `sample_tokens`). The server reports `EngineDeadError: EngineCore encountered an issue`.
 
 ## Why
-The engine sends each step to all workers through a ring in shared memory. One worker does not accept or answer it: it is
-hung in a collective operation, compiles kernels, captures CUDA graphs, or has exited. After
+The engine sends each step to all workers through a ring in shared memory. One worker does not accept or answer a step:
+it is hung in a collective operation, compiles kernels, captures CUDA graphs, or has exited. After
 `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (300 s; a fixed 40 s in vLLM 0.8) the engine gives up and exits. `EngineDeadError`
 itself contains no reason.
 
 The first message alone can be harmless: it also appears once a minute while workers load weights or compile.
 
 ## Confirm
-- `py-spy dump --pid PID` of all workers while the message repeats: the worker with a different stack is behind.
-- `nvidia-smi`: GPUs at 100 % without memory traffic wait in a collective operation; inspect the worker of an idle GPU.
-- The workers' own logs, on every node, before the first message.
+- Run `py-spy dump --pid PID` for all workers while the message repeats: the worker with a different stack is behind.
+- In `nvidia-smi`, GPUs at 100 % without memory traffic wait in a collective operation. Inspect the worker of an idle
+  GPU.
+- The workers' own logs, on every node, may contain an error before the first message.
 
 ## Fix
-Fix the worker that is behind. If GPUs have no peer-to-peer access, disable vLLM's own all-reduce, which hangs there. If the
-workers are still compiling, raise the limit or turn compilation off.
+Fix the worker that is behind. If GPUs have no peer-to-peer access, disable vLLM's own all-reduce, which hangs there. If
+the workers are still compiling, raise the limit or turn compilation off.
 
     NCCL_P2P_DISABLE=1 vllm serve MODEL --disable-custom-all-reduce   # no peer-to-peer access
     VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800 vllm serve MODEL          # raise the limit
@@ -27,8 +28,8 @@ workers are still compiling, raise the limit or turn compilation off.
 
 ## Not this when
 The engine continues after the message (a request is answered, the warm-up ends). `RayChannelTimeoutError` is
-`compiled-graph-timeout`. An engine that ended for another reason prints its own traceback before `EngineDeadError`. If the
-log in the capture begins after that traceback, the report only says that an engine ended.
+`compiled-graph-timeout`. An engine that ended for another reason prints its own traceback before `EngineDeadError`. If
+the log in the capture begins after that traceback, the report only says that an engine ended.
 """
 
 from __future__ import annotations

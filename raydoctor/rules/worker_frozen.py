@@ -1,19 +1,19 @@
 """A worker process stopped answering Ray for minutes although it was alive, so Ray treated it as dead.
 
 ## What you see
-`WorkerCrashedError` or `ActorUnavailableError` about seven minutes after the task started, without a crash, an OOM kill or
-a signal. The recorded exit, the driver's core log or the exception contains `keepalive watchdog timeout`.
+`WorkerCrashedError` or `ActorUnavailableError` about seven minutes after the task started, without a crash, an OOM kill
+or a signal. The recorded exit, the driver's core log or the exception contains `keepalive watchdog timeout`.
 
 ## Why
-Ray pings an idle connection after 300 s and waits 120 s for the answer. A C++ thread answers whatever Python does, so only
-a process that is stopped as a whole does not answer: SIGSTOP (Ctrl-Z, or a batch system that suspends jobs), an attached
-debugger (gdb, ptrace), a read from a dead NFS or FUSE mount, a paused virtual machine or container, or a network that
-drops packets. Measured with Ray 2.60: Ray gives up a worker that was stopped by SIGSTOP after 7 min 1 s. A thread that
-holds the GIL does not cause this.
+Ray pings an idle connection after 300 s and waits 120 s for the answer. A C++ thread answers, whatever Python is doing,
+so only a process that is stopped as a whole does not answer. Possible causes are SIGSTOP (Ctrl-Z, or a batch system
+that suspends jobs), an attached debugger (gdb, ptrace), a read from a dead NFS or FUSE mount, a paused virtual machine
+or container, or a network that drops packets. Measured with Ray 2.60: Ray gives up a worker that was stopped by SIGSTOP
+after 7 min 1 s. A thread that holds the GIL does not cause this.
 
 ## Confirm
-- On the worker's node: `ps -o pid,stat,wchan:30,cmd -p PID`. `T` is stopped, `t` is held by a debugger, `D` waits for a
-  disk.
+- On the worker's node, the column STAT of `ps -o pid,stat,wchan:30,cmd -p PID` shows `T` for a stopped process, `t` for
+  one held by a debugger, and `D` for one that waits for a disk.
 - `sudo dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'` lists processes that the kernel found blocked.
 
 ## Fix
@@ -21,7 +21,8 @@ Find what stopped the process: check the batch system's log, the mount and the h
 stopped process.
 
 ## Not this when
-The whole node was unreachable (`node-died`), or the process exited by itself (the recorded exit contains `End of file`).
+The whole node was unreachable (`node-died`), or the process exited by itself (the recorded exit contains `End of
+file`).
 """
 
 from __future__ import annotations

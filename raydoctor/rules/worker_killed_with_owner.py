@@ -18,8 +18,8 @@ Fix what ended the owner process. The killed workers need no fix. If many long t
 submit them from the driver, or store the parent's state outside the process and let Ray retry the parent.
 
 ## Not this when
-The driver had exited, normally or by Ctrl-C: then the same lines are part of its shutdown. Without such a line in
-`raylet.out` the SIGTERM has another sender (`worker-terminated`).
+The driver had exited, normally or by Ctrl-C: then the same lines are part of its shutdown. If `raylet.out` has no such
+line, the SIGTERM has another sender (`worker-terminated`).
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ A Python exception does not end a process like this: a C, C++, Rust or CUDA libr
 Ray's handler and Python's faulthandler print a report before the process dies. Ray sees only the closed socket.
 
 ## Confirm
-- The worker's `.err`: find the first line of your own program in `Stack (most recent call first)`.
-- Call that function in a plain `python -X faulthandler`, without Ray, with the same input.
+- In the worker's `.err`, the first line of your own program in `Stack (most recent call first)` names the function.
+- Call that function in a plain `python -X faulthandler`, without Ray, with the same input: it should crash as well.
 - A core file (`ulimit -c unlimited` before `ray start`) opened in gdb shows the native frames.
 
 ## Fix
 Fix, upgrade or roll back the library at the top of the stack. The usual cause is two packages that were built against
-different versions of a third one. Until then retries (`max_retries`, `max_restarts`) help only if the crash depends on
-timing.
+different versions of a third one. Until the library is fixed, retries (`max_retries`, `max_restarts`) help only if the
+crash depends on timing.
 
 ## Not this when
 Only Ray's three guesses mention SIGSEGV (`worker-vanished`), the kernel log names the pid (`kernel-oom-kill`), or the

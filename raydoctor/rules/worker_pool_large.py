@@ -1,25 +1,25 @@
 """A node started many more worker processes than it has CPUs.
 
 ## What you see
-The driver prints `(raylet) WARNING: 24 PYTHON worker processes have been started on node: …`, and from 2.48 on
-`which is 4x the maximum expected startup concurrency (6)`.
+The driver prints `(raylet) WARNING: 24 PYTHON worker processes have been started on node: …`, and from 2.48 on `which
+is 4x the maximum expected startup concurrency (6)`.
 
 ## Why
 Ray starts one process per actor, and another one for each task that waits in `ray.get`: such a task releases its CPU
-but keeps its process. With `num_cpus=0`, a fraction, or nested tasks, the CPUs do not limit their number. Each process
-takes 60 MiB or more, and they compete for the cores.
+but keeps its process. With `num_cpus=0`, a fraction, or nested tasks, the CPUs do not limit the number of processes.
+Each process takes 60 MiB or more, and all of them compete for the cores.
 
 ## Confirm
 - `ray list actors --filter state=ALIVE` lists the actors that are alive, with their nodes.
-- `raydoctor hung`: which tasks wait in `ray.get`, and for what.
+- `raydoctor hung` shows which tasks wait in `ray.get`, and for what.
 
 ## Fix
 Create fewer actors and give each more work, or state what they need (`num_cpus=1`, `memory=`). Return references from
 nested tasks instead of waiting for them.
 
 ## Not this when
-The number is intended, and the node has the memory for it: the warning alone stops nothing. raydoctor does
-not report fewer than 20 processes: healthy programs with a few actors on two CPUs cause the warning as well.
+The number is intended, and the node has the memory for it: the warning alone stops nothing. raydoctor does not report
+fewer than 20 processes: healthy programs with a few actors on two CPUs cause the warning as well.
 """
 
 from __future__ import annotations

@@ -7,22 +7,22 @@ worker after retrying 5 times`, and an actor with `Could not create the actor be
 Before 2.55 nothing fails: tasks wait forever.
 
 ## Why
-A worker is a new Python process that imports Ray and then registers with its raylet. Something in its environment breaks
-the import: a module of yours that hides a standard one (`queue.py`, `types.py` on `PYTHONPATH`), a Ray or
-Python version other than the raylet's, a missing library, or a limit on threads or files.
+A worker is a new Python process that imports Ray and then registers with its raylet. Something in its environment
+breaks the import: a module of yours that hides a standard one (`queue.py`, `types.py` on `PYTHONPATH`), a Ray or Python
+version other than the raylet's, a missing library, or a limit on threads or files.
 
 ## Confirm
-- `raylet.err` of that node contains what the process printed: a worker that fails this early has no `.err` file yet. The
-  headline of the report names the exception.
-- Start Python on that node with the same environment: `python -X importtime -c "import ray"`.
+- `raylet.err` of that node contains what the process printed: a worker that fails this early has no `.err` file yet.
+  The headline of the report names the exception.
+- On that node, `python -c "import ray"` with the same environment fails with the same error.
 
 ## Fix
-Fix what the import error names. Until then remove the part of `runtime_env` that causes it (`PYTHONPATH`, `working_dir`,
+Fix what the import error names, or remove the part of `runtime_env` that causes the error (`PYTHONPATH`, `working_dir`,
 `py_executable`, `pip`).
 
 ## Not this when
-The process is `still alive` (`worker-start-slow`), the runtime environment could not be created (`runtime-env-failed`), or
-the worker had registered and died later (`worker-vanished`, `worker-native-crash`).
+The process is `still alive` (`worker-start-slow`), the runtime environment could not be created (`runtime-env-failed`),
+or the worker had registered and died later (`worker-vanished`, `worker-native-crash`).
 """
 
 from __future__ import annotations

@@ -2,28 +2,30 @@
 
 ## What you see
 `Some workers of the worker process(451) have not registered within the timeout. The process is still alive, probably
-it's hanging during start.` Ray then starts another worker. Since 2.55 it gives up after several attempts (`RaySystemError:
-… Failed to startup worker after retrying 5 times`). Before 2.55 tasks wait forever.
+it's hanging during start.` Ray then starts another worker. Since 2.55 it gives up after several attempts
+(`RaySystemError: … Failed to startup worker after retrying 5 times`). Before 2.55 tasks wait forever.
 
 ## Why
 Before a worker registers, it starts Python, runs `sitecustomize` and `.pth` files, and imports Ray. The limit is
-`RAY_worker_register_timeout_seconds` (60). It is too short if Python is on a network drive, if a start-up module does too
-much, or if so many workers start at once that each gets little CPU time: on a machine with 192 CPUs Ray starts 192.
+`RAY_worker_register_timeout_seconds` (60). It is too short if Python is on a network drive, if a start-up module does
+too much, or if so many workers start at the same time that each gets little CPU time. On a machine with 192 CPUs Ray
+starts 192 workers.
 
 ## Confirm
-- On that node: `time python -c "import ray"`. `python -X importtime -c "import ray"` shows which imports take the time.
+- On that node, `time python -c "import ray"` takes long, and `python -X importtime -c "import ray"` shows which imports
+  take the time.
 - `py-spy dump --pid PID` of such a process shows the line at which it waits.
-- `Started worker process` lines in `raylet.out` show how many workers start at once.
+- `Started worker process` lines in `raylet.out` show how many workers start at the same time.
 
 ## Fix
-Put the Python environment on a local disk, remove slow code from `sitecustomize`, start fewer workers (`--num-cpus`), or
-allow more time for `ray start` on every node:
+Put the Python environment on a local disk, remove slow code from `sitecustomize`, start fewer workers (`--num-cpus`),
+or allow more time for `ray start` on every node:
 
     export RAY_worker_register_timeout_seconds=180
 
 ## Not this when
-The process is `dead` (`worker-start-crashed`), or the runtime environment is still being created, which happens before the
-process starts (`runtime-env-failed`).
+The process is `dead` (`worker-start-crashed`), or the runtime environment is still being created, which happens before
+the process starts (`runtime-env-failed`).
 """
 
 from __future__ import annotations

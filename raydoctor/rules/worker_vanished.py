@@ -1,20 +1,20 @@
 """A worker process ended, and nothing in the capture shows why.
 
 ## What you see
-`WorkerCrashedError`, or `ActorDiedError` with `Worker exit type: SYSTEM_ERROR` and `connection error code 2. End of file`,
-or `The leased worker has unrecoverable failure`. Ray adds the same three guesses (OOM killer, `ray stop --force`, SIGSEGV)
-to every such death.
+`WorkerCrashedError`, or `ActorDiedError` with `Worker exit type: SYSTEM_ERROR` and `connection error code 2. End of
+file`, or `The leased worker has unrecoverable failure`. Ray adds the same three guesses (OOM killer, `ray stop
+--force`, SIGSEGV) to every such death.
 
 ## Why
-The process ended without a record: by a SIGKILL from outside (a person, the kernel's OOM killer, a container limit), or by
-`os._exit` inside a library. Ray records the same text for all of them. Measured with Ray 2.60: SIGKILL, a kernel OOM
+The process ended without a record: by a SIGKILL from outside (a person, the kernel's OOM killer, a container limit), or
+by `os._exit` inside a library. Ray records the same text for all of them. Measured with Ray 2.60: SIGKILL, a kernel OOM
 kill and `os._exit(7)` differ only in the kernel log.
 
 ## Confirm
-- `sudo dmesg -T | grep -i 'killed process'` on the worker's node: a record with the worker's pid means that the kernel's OOM
-  killer ended it.
-- Kubernetes: `kubectl describe pod` shows `OOMKilled`, exit code 137.
-- cgroup: `oom_kill` in `memory.events` (v2) or `memory.oom_control` (v1) counts OOM kills.
+- `sudo dmesg -T | grep -i 'killed process'` on the worker's node: a record with the worker's pid means that the
+  kernel's OOM killer ended it.
+- On Kubernetes, `kubectl describe pod` shows `OOMKilled` and exit code 137 if the container reached its memory limit.
+- In the worker's cgroup, `oom_kill` in `memory.events` (v2) or `memory.oom_control` (v1) counts OOM kills.
 - The worker's `.err` file may end with the output of a library that called `os._exit`.
 
 ## Fix
@@ -28,8 +28,8 @@ Until the cause is known, let Ray retry the work:
     @ray.remote(max_restarts=3, max_task_retries=3)   # an actor
 
 ## Not this when
-Ray's memory monitor killed the worker (`ray-oom-kill`), its own log contains a crash report (`worker-native-crash`), the
-kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its node or owner died first.
+Ray's memory monitor killed the worker (`ray-oom-kill`), its own log contains a crash report (`worker-native-crash`),
+the kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its node or owner died first.
 """
 
 from __future__ import annotations

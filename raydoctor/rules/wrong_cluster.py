@@ -1,32 +1,32 @@
 """The driver joined or started a different Ray cluster than intended, or the next driver will.
 
 ## What you see
-"Submitted, but nothing happens": no task appears in the dashboard. A job's log contains `Started a local Ray instance.` Or
-a driver prints `Connecting to existing Ray cluster at address: …` with an address that is not this cluster's, or `Found
+The program runs, but no task of it appears in the dashboard. A job's log contains `Started a local Ray instance.` Or a
+driver prints `Connecting to existing Ray cluster at address: …` with an address that is not this cluster's, or `Found
 multiple active Ray instances`.
 
 ## Why
-`ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on this
-machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. It loses this address through `ray.init(address="local")`, if
-the entrypoint starts the program with a new environment (`env -i`, `subprocess.run(env={…})`), or in a container or nested
-shell that does not pass the variable on. The program then runs on the resources of one machine, and its logs are in another
-session.
+`ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on
+this machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. It loses this address through
+`ray.init(address="local")`, if the entrypoint starts the program with a new environment (`env -i`,
+`subprocess.run(env={…})`), or in a container or nested shell that does not pass the variable on. The program then runs
+on the resources of one machine, and its logs are in another session.
 
-`/tmp/ray/ray_current_cluster` contains the address of the Ray that started last. Nothing removes that file when a cluster
-dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another Ray runs
-on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
+`/tmp/ray/ray_current_cluster` contains the address of the Ray that started last. Nothing removes that file when a
+cluster dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another
+Ray runs on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
 
 ## Confirm
-- Compare the driver's `Connecting to …` or `Started a local …` line with `cat /tmp/ray/ray_current_cluster` on the intended
-  head.
-- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` on the driver's machine with the address of the
-  Ray that runs there: `ps -C raylet -o args= | grep -o 'gcs-address=[^ ]*'`.
+- Compare the driver's `Connecting to …` or `Started a local …` line with `cat /tmp/ray/ray_current_cluster` on the
+  intended head.
+- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` on the driver's machine with the address of the Ray that
+  runs there: `ps -C raylet -o args= | grep -o 'gcs-address=[^ ]*'`.
 - `pgrep -a gcs_server` on the driver's machine prints more than one line: several heads run there.
 - `ray list jobs` on the intended cluster does not show the job.
 
 ## Fix
-Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. If no Ray
-runs at the address in `/tmp/ray/ray_current_cluster`, remove that file.
+Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. If no Ray runs
+at the address in `/tmp/ray/ray_current_cluster`, remove that file.
 
 ## Not this when
 The address is another name or interface of the same head, or the program starts a local Ray on purpose (a test).
