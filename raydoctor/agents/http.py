@@ -25,6 +25,7 @@ from raydoctor.model.errors import RaydoctorError
 
 _HOST = "127.0.0.1"
 _PATH = "/mcp"
+_BACKLOG = 128
 _LEAST = 16
 """Characters of a token."""
 
@@ -107,6 +108,8 @@ def _listener(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_HOST, port))
+        # Until then, another user can bind the port as well, and would get the clients' token.
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise RaydoctorError(

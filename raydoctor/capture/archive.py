@@ -57,16 +57,17 @@ class _Unpacking:
             self.done.gaps.append(gap)
 
 
-def unpack(archive: Path, into: Path, budget: Budget) -> Unpacked:
+def unpack(archive: Path, into: Path, budget: Budget, name: str = "") -> Unpacked:
     """Write an archive's log files below `into`; refused and lost members become gaps.
 
-    Raises RaydoctorError if the file is not an archive.
+    `name`: of the archive, if its path has another one. Raises RaydoctorError if the file is not an archive.
     """
     budget.allow(archive.stat().st_size)
     work = _Unpacking(into, budget)
-    _unpack(archive, archive.name, into, work, depth=0)
+    name = name or archive.name
+    _unpack(archive, name, into, work, depth=0)
     if (more := work.refused - _MOST_GAPS) > 0:
-        work.done.gaps.append(Gap(archive.name, f"{more:,} further members could not be read"))
+        work.done.gaps.append(Gap(name, f"{more:,} further members could not be read"))
     return work.done
 
 

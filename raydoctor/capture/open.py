@@ -6,6 +6,7 @@ Only folders and names are read. Only a private temporary folder is written, for
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -45,6 +46,11 @@ _MOST_HELD = 200
 _MOST_GAPS = 100
 """Gaps that the files of one tree can cause; further ones are only counted."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_CAN_PIN = sys.platform == "linux"
+_PINNED = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Needs no right to read the file, and does not wait for a pipe."""
+_SPARE, _MOST_PINNED = 256, 1 << 20
+"""Descriptors that other work needs, and those that are asked for."""
 _OF_WORKERS = frozenset(
     {"worker-out", "worker-err", "core-worker", "core-io", "io-worker", "event", "export-event"}
 )
@@ -101,6 +107,8 @@ class Capture:
     _temporary: PrivateFolder | None = None
     _held: list[int] = field(default_factory=list)
     """Descriptors of files that have no name."""
+    _pinned: list[int] = field(default_factory=list)
+    """Descriptors of files that other users can replace."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -141,10 +149,27 @@ class Capture:
             out.write(data)
         return name
 
+    def pin(self, name: str, folder: int | None = None) -> str:
+        """A path that leads to this file for as long as the capture is open, whoever replaces the file.
+
+        Empty for a link, and for what is not a regular file. Raises OSError.
+        """
+        if not _CAN_PIN:
+            return name
+        if not _has_room(len(self._pinned)):
+            raise OSError(errno.EMFILE, "too many files that other users can replace")
+        number = os.open(name, _PINNED, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
+            return ""
+        self._pinned.append(number)
+        return f"/proc/{os.getpid()}/fd/{number}"
+
     def close(self) -> None:
         """Remove the private folder."""
-        while self._held:
-            os.close(self._held.pop())
+        for descriptors in (self._held, self._pinned):
+            while descriptors:
+                os.close(descriptors.pop())
         if self._temporary is not None:
             self._temporary.remove()
             self._temporary = None
@@ -175,7 +200,7 @@ def open_capture(
     capture = Capture(name, "driver", {}) if driver_alone else _open(path, report, session)
     try:
         if driver_log is not None:
-            _add_driver_log(capture, driver_log)
+            _add_driver_log(capture, driver_log, driver_log)
         if text is not None:
             copy = f"driver-{next(capture.numbers)}.log"
             data = text.encode("utf-8", "surrogateescape")
@@ -210,16 +235,51 @@ def _open(path: str | None, report: ReportBytes, wanted: str) -> Capture:
     elif not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
     else:
-        is_archived = _holds_archive(given)
-        capture = _from_archive(given, report, wanted) if is_archived else _from_file(given, wanted)
+        capture = _from_named_file(given, report, wanted)
     if status.st_uid not in owners.trusted():
         capture.notes.append(f"{path} belongs to user {owners.user(status.st_uid)}")
     return capture
 
 
-def _holds_archive(file: Path) -> bool:
+def _from_named_file(path: Path, report: ReportBytes, wanted: str) -> Capture:
+    capture = Capture(str(path), "file", {}, session=wanted)
+    try:
+        file = _pinned(path, capture)
+        if _holds_archive(path.name, file):
+            _add_archive(capture, file, report)
+        else:
+            _add_file(capture, path, file)
+    except BaseException:
+        capture.close()
+        raise
+    return capture
+
+
+def _pinned(path: Path, capture: Capture) -> Path:
+    """The path by which a named file is read. Raises RaydoctorError if it was replaced by something else."""
+    real, file = os.path.realpath(path), ""
+    above = os.path.dirname(real)
+    try:
+        handle = os.open(above, _FOLDER)
+        try:
+            place = owners.opened_path(handle)
+            if not owners.is_shared(handle, place):
+                return path
+            file = capture.pin(os.path.basename(real), handle) if place in ("", above) else ""
+        finally:
+            os.close(handle)
+    except PermissionError:
+        return path  # in a folder that this user may not list
+    except OSError as error:
+        raise RaydoctorError(f"cannot read {path}: {error.strerror}", _LOOKED_FOR) from None
+    if not file:
+        raise RaydoctorError(f"cannot read {path}: it was replaced meanwhile", _LOOKED_FOR)
+    return Path(file)
+
+
+def _holds_archive(name: str, file: Path) -> bool:
     """Whether a file is an archive, by its name or else by its content."""
-    if is_archive(file.name):
+    if is_archive(name):
         return True
     from raydoctor.capture import members
 
@@ -239,7 +299,7 @@ def _from_folder(folder: Path, notes: list[str], wanted: str) -> Capture:
     _walk(folder, capture)
     if all(source.role in contents.ROLES for source in capture.files):
         known = _paths(capture)
-        texts = {s: file for s, file in _texts(folder).items() if s.path not in known}
+        texts = {s: file for s, file in _texts(folder, capture).items() if s.path not in known}
         capture.files.update(texts)
         if names := [source.path for source in texts if source.role == "driver"]:
             capture.notes.append(
@@ -270,18 +330,27 @@ def _archives(folder: Path) -> Gap | None:
     )
 
 
-def _texts(folder: Path) -> dict[Source, str]:
+def _texts(folder: Path, capture: Capture) -> dict[Source, str]:
     """The few text files of a folder without Ray's logs: saved outputs of programs."""
     found: dict[Source, str] = {}
-    with suppress(OSError):
-        for entry in sorted(islice(os.scandir(folder), ENTRIES), key=lambda each: each.name):
+    try:
+        handle = os.open(folder, _FOLDER)
+    except OSError:
+        return {}  # the walk reports why
+    is_shared = owners.is_shared(handle, owners.opened_path(handle))
+    with suppress(OSError), os.scandir(handle) as scan:
+        entries = sorted(islice(scan, ENTRIES), key=lambda each: each.name)
+        listed = _Listed(str(folder), "", entries, handle, is_shared)
+        for entry in entries:
             if not entry.is_file(follow_symlinks=False) or entry.name.startswith("."):
                 continue
             size = entry.stat(follow_symlinks=False).st_size
             is_named = Path(entry.name).suffix.lower() in _TEXT_SUFFIXES
-            if is_named and size and form_of(entry.path, size) != BINARY:
-                role = contents.role_of(entry.path) or "driver"
-                found[Source(entry.name, role, size=size)] = entry.path
+            file = _file(listed, entry.name, capture, []) if is_named and size else ""
+            if file and form_of(file, size) != BINARY:
+                role = contents.role_of(file) or "driver"
+                found[Source(entry.name, role, size=size)] = file
+    os.close(handle)
     is_few = len(found) <= _MOST_TEXTS and sum(source.size for source in found) <= _MOST_TEXT
     return found if is_few else {}
 
@@ -292,25 +361,20 @@ def _kind(folder: Path) -> str:
     return "logs" if folder.name == "logs" else "tree"
 
 
-def _from_archive(path: Path, report: ReportBytes, wanted: str) -> Capture:
+def _add_archive(capture: Capture, file: Path, report: ReportBytes) -> None:
     from raydoctor.capture import archive  # tarfile, zipfile, lzma: 15 ms that folders need not pay
 
-    capture = Capture(str(path), "archive", {}, session=wanted)
+    capture.kind = "archive"
     capture.budget.report = report
-    try:
-        inside = capture.temporary() / "archive"
-        inside.mkdir()
-        capture.budget.limit_to_room(inside)
-        unpacked = archive.unpack(path, inside, capture.budget)
-        capture.gaps += unpacked.gaps
-        _walk(inside, capture)
-        _add_empty(capture, unpacked.empty)
-        if not capture.files and not capture.gaps:
-            raise RaydoctorError(f"no Ray logs in {path}", _LOOKED_FOR)
-    except BaseException:
-        capture.close()
-        raise
-    return capture
+    inside = capture.temporary() / "archive"
+    inside.mkdir()
+    capture.budget.limit_to_room(inside)
+    unpacked = archive.unpack(file, inside, capture.budget, os.path.basename(capture.path))
+    capture.gaps += unpacked.gaps
+    _walk(inside, capture)
+    _add_empty(capture, unpacked.empty)
+    if not capture.files and not capture.gaps:
+        raise RaydoctorError(f"no Ray logs in {capture.path}", _LOOKED_FOR)
 
 
 def _add_empty(capture: Capture, paths: list[str]) -> None:
@@ -323,15 +387,15 @@ def _add_empty(capture: Capture, paths: list[str]) -> None:
     capture.files = dict(sorted(files.items(), key=lambda item: item[0].path))
 
 
-def _from_file(path: Path, wanted: str) -> Capture:
-    size = path.stat().st_size
+def _add_file(capture: Capture, path: Path, file: Path) -> None:
+    size = file.stat().st_size
     source = identify(path.name, size) or Source(
-        path.name, contents.role_of(str(path)) or "driver", size=size
+        path.name, contents.role_of(str(file)) or "driver", size=size
     )
-    if not os.access(path, os.R_OK):
+    if not os.access(file, os.R_OK):
         hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=str(path))
         raise RaydoctorError(f"cannot read {path}: permission denied", hint)
-    return Capture(str(path), "file", {source: str(path)}, session=wanted)
+    capture.files[source] = str(file)
 
 
 def _walk(root: Path, capture: Capture) -> None:
@@ -341,7 +405,7 @@ def _walk(root: Path, capture: Capture) -> None:
     missed: list[Gap] = []
     try:
         for listed in _folders(root, capture, missed):
-            _take_files(listed, found, unnamed, missed)
+            _take_files(listed, capture, found, unnamed, missed)
     except TooMuchError as error:
         hint = "Give the folder of one session: raydoctor …/session_*/"
         missed.append(Gap(str(root), f"{error}; the rest was not read", hint))
@@ -364,14 +428,17 @@ class _Listed(NamedTuple):
     path: str
     relative: str
     entries: list[os.DirEntry[str]]
+    handle: int
+    is_shared: bool
+    """Whether another user can replace its entries, or a folder above it."""
 
 
 def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Listed]:
     """Every folder below `root`, its entries while it is open. Raises TooMuchError."""
-    folders = [(str(root), "")]
+    folders = [(str(root), "", False)]
     top = ""
     while folders:
-        folder, relative = folders.pop()
+        folder, relative, is_shared = folders.pop()
         try:
             handle = os.open(folder, _FOLDER | (os.O_NOFOLLOW if relative else 0))
         except OSError as error:
@@ -380,17 +447,18 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
             missed.append(Gap(relative or folder, why, hint))
             continue
         try:
-            top = top or _place(handle)
-            if relative and top and _place(handle) != os.path.join(top, relative):
+            top = top or owners.opened_path(handle)
+            if relative and top and owners.opened_path(handle) != os.path.join(top, relative):
                 missed.append(Gap(relative, "was replaced while it was read; not followed"))
                 continue
+            is_shared = is_shared or owners.is_shared(handle, top if not relative else "")
             with os.scandir(handle) as scan:
                 entries = list(islice(scan, ENTRIES + 1))
             capture.budget.list_entries(len(entries))
             entries = _one_session(folder, entries, capture)
-            yield _Listed(folder, relative, entries)
+            yield _Listed(folder, relative, entries, handle, is_shared)
             folders += (
-                (f"{folder}/{entry.name}", _below(relative, entry.name))
+                (f"{folder}/{entry.name}", _below(relative, entry.name), is_shared)
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not _is_skipped(entry.name)
             )
@@ -400,20 +468,13 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
             os.close(handle)
 
 
-def _place(handle: int) -> str:
-    """The path of an open folder (Linux); empty if unknown."""
-    try:
-        return os.readlink(f"/proc/self/fd/{handle}")
-    except OSError:
-        return ""
-
-
 def _below(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
 def _take_files(
     listed: _Listed,
+    capture: Capture,
     found: list[tuple[str, str, Source]],
     unnamed: list[tuple[str, str, Source]],
     missed: list[Gap],
@@ -423,12 +484,44 @@ def _take_files(
     for entry in listed.entries:
         if entry.is_dir(follow_symlinks=False):
             continue
-        path, file = _below(listed.relative, entry.name), f"{listed.path}/{entry.name}"
+        path = _below(listed.relative, entry.name)
         if name := read_name(entry.name):
-            if (size := _size(entry, path, missed)) >= 0:
+            size = _size(entry, path, missed)
+            if size >= 0 and (file := _file(listed, entry.name, capture, missed)):
                 found.append((path, file, source_of(name, path, label, size)))
-        elif contents.is_candidate(entry.name) and (size := _size(entry, path, [])) > 0:
+        elif (
+            contents.is_candidate(entry.name)
+            and (size := _size(entry, path, [])) > 0
+            and (file := _file(listed, entry.name, capture, missed))
+        ):
             unnamed.append((path, file, Source(path, "", label, size=size)))
+
+
+def _file(listed: _Listed, name: str, capture: Capture, missed: list[Gap]) -> str:
+    """The path by which a file is read; empty, with a gap, for what has replaced it."""
+    if not listed.is_shared:
+        return f"{listed.path}/{name}"
+    try:
+        file = capture.pin(name, listed.handle)
+        why = "" if file else "was replaced while it was read; not followed"
+    except OSError as error:
+        file, why = "", f"cannot be read: {error.strerror}"
+    if why:
+        missed.append(Gap(_below(listed.relative, name), why))
+    return file
+
+
+def _has_room(held: int) -> bool:
+    """Whether this process may open more files; the limit is raised as far as it may be."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_PINNED if hard == resource.RLIM_INFINITY else min(hard, _MOST_PINNED)
+    if soft != resource.RLIM_INFINITY and held >= soft - _SPARE and soft < most:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    return soft == resource.RLIM_INFINITY or held < soft - _SPARE
 
 
 def _session_of(path: str) -> str:
@@ -502,10 +595,13 @@ def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
     return -1
 
 
-def add_driver_log(capture: Capture, name: str) -> None:
-    """Add a file (`-`: standard input) as driver output. Raises RaydoctorError where it cannot be read."""
+def add_driver_log(capture: Capture, name: str, file: str = "") -> None:
+    """Add a file (`-`: standard input) as driver output; `file`: where its bytes are, if not at that path.
+
+    Raises RaydoctorError where it cannot be read.
+    """
     known = set(capture.files)
-    _add_driver_log(capture, name)
+    _add_driver_log(capture, name, file or name)
     _decode(capture, set(capture.files) - known)
     _take_apart(capture, set(capture.files) - known)
     _rewrite_consoles(capture, set(capture.files) - known)
@@ -529,19 +625,19 @@ def add_driver_output(capture: Capture, shown: str, stream: IO[bytes], pid: int,
     _rewrite_consoles(capture, set(capture.files) - known)
 
 
-def _add_driver_log(capture: Capture, name: str) -> None:
+def _add_driver_log(capture: Capture, name: str, file: str) -> None:
     if name == "-":
         capture.files[_spooled(capture, "<stdin>", sys.stdin.buffer)] = str(_spool(capture))
         return
     try:
-        status = os.stat(name)
+        status = os.stat(file)
         if stat.S_ISFIFO(status.st_mode):  # `--driver-log <(kubectl logs …)`
-            with open(name, "rb") as stream:
+            with open(file, "rb") as stream:
                 capture.files[_spooled(capture, name, stream)] = str(_spool(capture))
             return
         if not stat.S_ISREG(status.st_mode):
             raise OSError(None, "neither a file nor a pipe")
-        open(name, "rb").close()
+        open(file, "rb").close()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise RaydoctorError(
@@ -549,8 +645,8 @@ def _add_driver_log(capture: Capture, name: str) -> None:
             "Give the file that holds the driver's output, or - for standard input.",
         ) from None
     shown = name if name not in _paths(capture) else f"{name} (driver)"
-    role = contents.role_of(name) or "driver"
-    capture.files[Source(shown, role, size=status.st_size)] = name
+    role = contents.role_of(file) or "driver"
+    capture.files[Source(shown, role, size=status.st_size)] = file
 
 
 def _spool(capture: Capture) -> Path:

@@ -99,6 +99,38 @@ def output_path(path: str) -> str:
     return done
 
 
+def is_shared(folder: int, path: str = "") -> bool:
+    """Whether a user who is not trusted can replace the entries of an open folder.
+
+    `path`: of the folder, to include those above it. Entries of a sticky folder are replaced by their owners.
+    """
+    found = [os.fstat(folder)]
+    while path and path != (path := os.path.dirname(path)):
+        with suppress(OSError):
+            found.append(os.stat(path))
+    known = trusted()
+    return any(
+        each.st_uid not in known
+        or (_is_open(each) and not (each is not found[0] and each.st_mode & stat.S_ISVTX))
+        for each in found
+    )
+
+
+def _is_open(folder: os.stat_result) -> bool:
+    """Whether others may write into a folder; a group with the number of its owner has no other members."""
+    if folder.st_mode & stat.S_IWGRP and folder.st_gid != folder.st_uid:
+        return True
+    return bool(folder.st_mode & stat.S_IWOTH)
+
+
+def opened_path(handle: int) -> str:
+    """The path of an open file or folder (Linux); empty if unknown."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        return ""
+
+
 class Content(NamedTuple):
     """The first bytes of a file, with its owner and time."""
 

@@ -58,18 +58,6 @@ def private_folder() -> PrivateFolder:
 
 
 @contextmanager
-def removed_if_ended(file: str) -> Iterator[None]:
-    """Remove a file that is half written if a signal ends the process inside the block."""
-
-    def unlink() -> None:
-        with suppress(OSError):
-            os.unlink(file)
-
-    with done_if_ended(unlink):
-        yield
-
-
-@contextmanager
 def done_if_ended(action: Callable[[], None]) -> Iterator[None]:
     """Run the action if a signal ends the process inside the block. It must not raise."""
     removal = _guard(action)

@@ -7,9 +7,8 @@ import re
 import stat
 import sys
 import tempfile
-from contextlib import suppress
 
-from raydoctor.capture import owners
+from raydoctor.capture import outputs, owners
 from raydoctor.model.errors import RaydoctorError
 
 
@@ -18,41 +17,19 @@ def write_atomically(path: str, text: str) -> None:
 
     Raises RaydoctorError if the file cannot be written; an existing file then stays unchanged.
     """
-    temporary = ""
+    data = text.encode("utf-8", "backslashreplace")
     try:
-        # A link is kept, and its target is replaced.
-        target = owners.output_path(path)
-        if os.path.exists(path) and not os.path.isfile(path):
-            _write_into(path, text)
-            return
-        handle, temporary = tempfile.mkstemp(
-            dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}."
-        )
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(text)
-        os.chmod(temporary, _mode_of(target))
-        os.replace(temporary, target)
+        with outputs.place(path) as place:  # a link is kept, and its target is replaced
+            found = place.status()
+            if found is not None and not stat.S_ISREG(found.st_mode):
+                # A pipe or device (`-o /dev/stderr`) cannot be replaced.
+                with open(place.open(os.O_WRONLY), "wb") as out:
+                    out.write(data)
+                return
+            with place.replaced(place.mode()) as out:
+                out.write(data)
     except (OSError, ValueError) as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
         raise _refused(path, error) from None
-
-
-def _write_into(path: str, text: str) -> None:
-    """Write to a pipe or device (`-o /dev/stderr`), which cannot be replaced. Raises OSError."""
-    with open(path, "w", encoding="utf-8", errors="backslashreplace") as out:
-        out.write(text)
-
-
-def _mode_of(path: str) -> int:
-    """The mode of the replaced file; the default mode if there is none, or if it is another user's."""
-    with suppress(OSError):
-        found = os.stat(path)
-        if found.st_uid in owners.trusted():
-            return found.st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _refused(path: str, error: Exception) -> RaydoctorError:

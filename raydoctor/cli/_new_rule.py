@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from raydoctor.capture import owners
+from raydoctor.capture import outputs, owners
 from raydoctor.model.errors import RaydoctorError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
@@ -31,8 +31,10 @@ def write(name: str, folder: str) -> str:
         os.makedirs(owners.output_path(folder), exist_ok=True)
         if os.path.lexists(path):
             raise RaydoctorError(f"{path} exists already", "Give the rule another name.")
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
+        with outputs.place(path) as place:
+            new = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with open(new, "w", encoding="utf-8") as file:
+                file.write(text)
     except OSError as error:
         raise RaydoctorError(
             f"cannot write {path}: {error.strerror}", "Give another folder with --dir."

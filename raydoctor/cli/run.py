@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import click
 
-from raydoctor.capture import owners
+from raydoctor.capture import outputs, owners
 from raydoctor.cli import _options as options
 from raydoctor.model import paste
 from raydoctor.model.text import cut, join_names, printable
@@ -144,18 +144,20 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
                 event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
                     _print_left(driver, driver.clear(run_options.grace))
-                    _tried(lambda: _report_caught(driver, run_options), run_options)
+                    log = _written(stream, run_options.path)
+                    _tried(lambda: _report_caught(driver, run_options, log), run_options)
                     return 0, True, driver
                 capture = _failed(driver, event, run_options)
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
             options.note(f"cannot run {run_options.words[0]}: {error.strerror or error}")
             return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True, None
-    code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
-    if capture is not None:
-        gap = _unexplained(driver, event)
-        _tried(lambda: _report(capture, driver.started_at, run_options, gap), run_options)
-    return code, False, driver
+        code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
+        if capture is not None:
+            gap = _unexplained(driver, event)
+            log = _written(stream, run_options.path)
+            _tried(lambda: _report(capture, driver.started_at, run_options, gap, log), run_options)
+        return code, False, driver
 
 
 def _unended(event: WaitEnd) -> str:
@@ -176,21 +178,33 @@ def _unexplained(driver: Driver, event: WaitEnd) -> Gap:
     )
 
 
-def _opened(log: str) -> Any:
+def _opened(log: str) -> BinaryIO:
     from raydoctor.model.errors import RaydoctorError
 
     try:
-        path = owners.output_path(log)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with outputs.place(log) as place:
+            file = place.open(os.O_WRONLY | os.O_CREAT)
         found = os.fstat(file)
         if stat.S_ISREG(found.st_mode):
             if found.st_uid not in owners.trusted():  # its owner could read the raw output
                 os.close(file)
                 raise PermissionError(errno.EACCES, f"it belongs to {owners.user(found.st_uid)}")
             os.ftruncate(file, 0)
-        return open(file, "wb", buffering=0)
+        return cast("BinaryIO", open(file, "wb", buffering=0))
     except OSError as error:
         raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None
+
+
+def _written(stream: BinaryIO, path: str) -> str:
+    """Where the driver's output can be read: by its descriptor, as another file may have its path by now.
+
+    Empty if it went to a pipe or a device.
+    """
+    from raydoctor.observe.processes import proc
+
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return ""
+    return f"/proc/{os.getpid()}/fd/{stream.fileno()}" if proc.LINUX else path
 
 
 def _failed(driver: Driver, event: WaitEnd, run_options: _RunOptions) -> Capture | None:
@@ -345,8 +359,11 @@ _RETRIES = ("core-driver", "core-worker", "monitor")
 """Roles of the files that record which failed tasks Ray has retried, and its version."""
 
 
-def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
-    """Report exceptions of tasks that the driver caught without a word: its result may be wrong."""
+def _report_caught(driver: Driver, run_options: _RunOptions, log: str) -> None:
+    """Report exceptions of tasks that the driver caught without a word: its result may be wrong.
+
+    `log`: the file with its output; empty if it cannot be read.
+    """
     from dataclasses import replace
 
     from raydoctor.act.run import task_events
@@ -359,7 +376,7 @@ def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
     session = next(reversed(driver.sessions), "")
     jobs = driver.jobs(session) if session else frozenset()
     failures = task_events.with_failures(session, driver.started_at, jobs)
-    if not failures:
+    if not failures or not log:
         return
     with open_capture(session) as capture:
         # Without the events of other drivers, whose equal failures would be counted as this one's.
@@ -369,18 +386,19 @@ def _report_caught(driver: Driver, run_options: _RunOptions) -> None:
             if s.role in _RETRIES or os.path.basename(s.path) in failures
         }
         report = run(capture, since=driver.started_at, catalogue=_catalogue(run_options.folder))
-    with open(run_options.path, encoding="utf-8", errors="replace") as log:
-        output = log.read(_MOST_OUTPUT)
+    with open(log, encoding="utf-8", errors="replace") as written:
+        output = written.read(_MOST_OUTPUT)
     found = unreported.unreported(report, output)
     if found:
         options.note("the program succeeded, but its output does not show that tasks failed:")
         _emit(replace(report, diagnoses=found, unexplained=(), gaps=()), run_options)
 
 
-def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) -> None:
+def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap, log: str) -> None:
     """Diagnose, and print the report to standard error: standard output belongs to the driver.
 
-    `gap`: what the report misses if it has no diagnosis.
+    `gap`: what the report misses if it has no diagnosis. `log`: the file with the driver's output; empty if
+    it cannot be read.
     """
     from dataclasses import replace
 
@@ -389,7 +407,8 @@ def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap) 
     from raydoctor.diagnosis.engine import run
 
     with capture, read_with_progress(capture):
-        add_driver_log(capture, run_options.path)
+        if log:
+            add_driver_log(capture, run_options.path, log)
         catalogue = _catalogue(run_options.folder)
         report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
     # The driver's cluster is the one meant, and `gap` says how the driver ended.

@@ -17,9 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from raydoctor.capture import manifest, owners
+from raydoctor.capture import manifest, outputs
 from raydoctor.capture.budget import ReportBytes
-from raydoctor.capture.temporary import removed_if_ended
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap, Source
 from raydoctor.model.version import __version__
@@ -80,26 +79,14 @@ def write(
     Raises RaydoctorError if it cannot be written (a full disk, for example), and then leaves no file behind.
     """
     kind = kind_of(target)
-    partial = ""
     try:
-        file = owners.output_path(target)
-        handle, partial = tempfile.mkstemp(
-            dir=os.path.dirname(file), prefix=".raydoctor-", suffix=kind
-        )
-        with removed_if_ended(partial):
-            with os.fdopen(handle, "wb") as out:
-                written = write_to(out, kind, bundle, redactor, report)
-            os.replace(partial, file)
-        partial = ""
-        return written
+        with outputs.place(target) as place, place.replaced(0o600) as out:
+            return write_to(out, kind, bundle, redactor, report)
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise RaydoctorError(
             f"cannot write {target}: {error.strerror or error}", _FULL if is_full else _NO_FOLDER
         ) from None
-    finally:
-        if partial and os.path.exists(partial):
-            os.unlink(partial)
 
 
 def write_to(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -53,6 +54,33 @@ def as_user(uid: int, function: Callable[[], Any], env: Mapping[str, str] | None
     os.waitpid(pid, 0)
     assert "failed" not in reply, reply["failed"]
     return reply["value"]
+
+
+_EXCHANGE = 2
+"""RENAME_EXCHANGE (renameat2(2))."""
+_HERE = -100
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two names change places, in one step; False if one does not exist."""
+    names = os.fsencode(one), os.fsencode(other)
+    return ctypes.CDLL(None).renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0
+
+
+@contextmanager
+def repeating(uid: int, step: Callable[[], object]) -> Iterator[None]:
+    """This user does it again and again while the block runs; what fails is tried again."""
+    pid = os.fork()
+    if not pid:
+        become(uid)
+        while True:
+            with suppress(Exception):
+                step()
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 class Ground:

@@ -185,7 +185,6 @@ def test_another_user_cannot_join_the_port_of_mcp_or_watch(place: Ground) -> Non
         return work
 
     with http._listener(0) as bound, serve.MetricsServer("127.0.0.1", 0, "text/plain") as metrics:
-        bound.listen()
         for port in (bound.getsockname()[1], metrics.port):
             assert not as_user(MALLORY, joins(port))
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raydoctor.capture import owners
+from raydoctor.capture import outputs, owners
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
 
@@ -60,14 +59,14 @@ def write(path: Path, made: dict[str, Any]) -> str:
     cannot be written.
     """
     try:
-        path = Path(owners.output_path(str(path)))  # a link stays a link
-        text = path.read_text("utf-8-sig") if path.exists() else ""
-        if len(text) > _MOST:
-            raise ValueError
-        there = json.loads(text) if text.strip() else {"version": "0.2.0"}
-        done = _put(there, made)
-        if done:
-            _replace(path, json.dumps(there, indent=4) + "\n")
+        os.makedirs(os.path.dirname(owners.output_path(str(path))), exist_ok=True)
+        with outputs.place(str(path)) as place:  # a link stays a link
+            text = _text(place)
+            there = json.loads(text) if text.strip() else {"version": "0.2.0"}
+            done = _put(there, made)
+            if done:
+                with place.replaced(place.mode()) as out:
+                    out.write((json.dumps(there, indent=4) + "\n").encode())
     except OSError as error:
         raise _untouched(path, error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:
@@ -96,14 +95,14 @@ def _untouched(path: Path, why: str) -> RaydoctorError:
     )
 
 
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _text(place: outputs.OutputPlace) -> str:
+    """The file's text; empty if there is none. Raises OSError, and ValueError for what is no such file."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)
+        file = place.open(os.O_RDONLY)
+    except FileNotFoundError:
+        return ""
+    with open(file, "rb") as stream:
+        data = stream.read(_MOST + 1) if stat.S_ISREG(os.fstat(file).st_mode) else None
+    if data is None or len(data) > _MOST:
+        raise ValueError
+    return data.decode("utf-8-sig")

@@ -29,6 +29,7 @@ from raydoctor.act.run.tee import Tee, flush_own
 from raydoctor.act.signals import process
 from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.tracking.lineage import JoinedClusters
+from raydoctor.capture import owners
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.redact import command_line
@@ -118,6 +119,8 @@ class Driver:
 
         pids = {self.child.pid, *self.tree}
         for folder in session_folders(c.session_dir for c in discover.clusters()):
+            if owners.of_folder(folder) not in owners.trusted():
+                continue  # any user can make a session with a log of this name
             for path in _changed_since(f"{folder}/logs", self.started_at):
                 found = pattern(_DRIVER_LOG).match(path)
                 if found and int(found[3]) in pids:
@@ -126,11 +129,8 @@ class Driver:
     def jobs(self, session: str) -> frozenset[str]:
         """The ids of its jobs in a session, by the logs that Ray names after them."""
         pids = {self.child.pid, *self.tree}
-        with suppress(OSError):
-            paths = (f"{session}/logs/{name}" for name in os.listdir(f"{session}/logs"))
-            found = map(pattern(_DRIVER_LOG).match, paths)
-            return frozenset(m[2] for m in found if m and int(m[3]) in pids)
-        return frozenset()
+        found = map(pattern(_DRIVER_LOG).match, _own_files(f"{session}/logs"))
+        return frozenset(m[2] for m in found if m and int(m[3]) in pids)
 
     def is_own(self, pids: Iterable[int]) -> bool:
         """Whether any of these pids belongs to its tree."""
@@ -243,11 +243,25 @@ class Driver:
 
 
 def _changed_since(folder: str, at: float) -> list[str]:
-    """Files of a folder, if the folder has changed since."""
+    """Files of a folder that are ours, if the folder has changed since."""
     with suppress(OSError):
         if os.stat(folder).st_mtime > at - 1.0:
-            return [f"{folder}/{name}" for name in os.listdir(folder)]
+            return _own_files(folder)
     return []
+
+
+def _own_files(folder: str) -> list[str]:
+    """Paths of a folder's drivers' logs that are ours: any user can create files there."""
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for each in entries:
+            with suppress(OSError):
+                if (
+                    each.name.startswith("python-core-driver-")
+                    and each.stat(follow_symlinks=False).st_uid in owners.trusted()
+                ):
+                    found.append(f"{folder}/{each.name}")
+    return found
 
 
 def _is(found: proc.Process | None, identity: Identity) -> bool:

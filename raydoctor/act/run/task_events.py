@@ -8,10 +8,15 @@ to the GCS, whose memory ends with the cluster.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
-from collections.abc import Container, Iterable
-from contextlib import suppress
+import stat
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from raydoctor.capture import owners
 
 ENVIRONMENT = {"RAY_enable_export_api_write": "1"}
 """For the driver; a setting of the user takes precedence."""
@@ -28,31 +33,56 @@ def with_failures(session: str, since: float, jobs: Iterable[str]) -> frozenset[
     Each process writes its own file, and belongs to one job.
     """
     ids = [base64.b64encode(bytes.fromhex(job)).decode() for job in jobs]
-    changed = (path for path, status in _files(session) if status.st_mtime >= since)
-    return frozenset(os.path.basename(path) for path in changed if _has_failure(path, ids))
+    with _files(session, since) as (folder, found):
+        return frozenset(name for name in found if _has_failure(folder, name, ids))
 
 
 def limit(sessions: Iterable[str], since: float) -> None:
     """Empty the files of this run in a session that has more than `MOST` of them: a disk must not fill up."""
     for session in sessions:
-        own = [(path, status) for path, status in _files(session) if status.st_mtime >= since]
-        if sum(status.st_size for _, status in own) > MOST:
-            for path, _ in own:
-                with suppress(OSError):
-                    os.truncate(path, 0)  # Ray appends to it
+        with _files(session, since) as (folder, found):
+            if sum(found.values()) > MOST:
+                for name in found:
+                    with suppress(OSError), _opened(folder, name, os.O_WRONLY) as stream:
+                        os.ftruncate(stream.fileno(), 0)  # Ray appends to it
 
 
-def _files(session: str) -> list[tuple[str, os.stat_result]]:
-    with suppress(OSError), os.scandir(f"{session}/logs/export_events") as entries:
-        own = (e for e in entries if e.name.startswith(_FILE) and e.is_file(follow_symlinks=False))
-        return [(each.path, each.stat(follow_symlinks=False)) for each in own]
-    return []
+@contextmanager
+def _files(session: str, since: float) -> Iterator[tuple[int, dict[str, int]]]:
+    """The open folder of events, and the sizes of those files in it that changed after `since`."""
+    folder, found = -1, {}
+    with suppress(OSError):
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        folder = os.open(f"{session}/logs/export_events", flags)
+        with os.scandir(folder) as entries:
+            for each in entries:
+                if each.name.startswith(_FILE) and each.is_file(follow_symlinks=False):
+                    status = each.stat(follow_symlinks=False)
+                    if status.st_mtime >= since:
+                        found[each.name] = status.st_size
+    try:
+        yield folder, found
+    finally:
+        if folder >= 0:
+            os.close(folder)
 
 
-def _has_failure(path: str, jobs: Container[str]) -> bool:
+def _opened(folder: int, name: str, flags: int) -> BinaryIO:
+    """A file of events, which any user can replace by a link or a pipe. Raises OSError for anything else."""
+    own = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(name, flags | own, dir_fd=folder)
+    status = os.fstat(file)
+    is_ours = status.st_uid in owners.trusted() and status.st_nlink == 1
+    if not stat.S_ISREG(status.st_mode) or not is_ours:
+        os.close(file)
+        raise PermissionError(errno.EACCES, "is no file of ours", name)
+    return open(file, "rb" if flags == os.O_RDONLY else "wb")
+
+
+def _has_failure(folder: int, name: str, jobs: Container[str]) -> bool:
     """Whether it records an exception, and its first event is of one of these jobs (ids in base64)."""
     unreadable = suppress(OSError, ValueError, KeyError, TypeError, RecursionError)
-    with unreadable, open(path, "rb") as stream:
+    with unreadable, _opened(folder, name, os.O_RDONLY) as stream:
         if json.loads(stream.readline(_BLOCK))["event_data"]["job_id"] not in jobs:
             return False
         stream.seek(0)
