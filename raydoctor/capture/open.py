@@ -49,6 +49,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CAN_PIN = sys.platform == "linux"
 _PINNED = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
 """Needs no right to read the file, and does not wait for a pipe."""
+_LIMIT = "Permit more open files (ulimit -Hn), or remove others' right to write into the folder."
 _SPARE, _MOST_PINNED = 256, 1 << 20
 """Descriptors that other work needs, and those that are asked for."""
 _OF_WORKERS = frozenset(
@@ -481,7 +482,9 @@ def _take_files(
 ) -> None:
     """Add the sources among a folder's entries, and the files that only their content can name."""
     label = node_label(listed.relative)
-    for entry in listed.entries:
+    # Descriptors may run out: those of Ray's daemons come first.
+    entries = sorted(listed.entries, key=_is_of_worker) if listed.is_shared else listed.entries
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             continue
         path = _below(listed.relative, entry.name)
@@ -497,17 +500,23 @@ def _take_files(
             unnamed.append((path, file, Source(path, "", label, size=size)))
 
 
+def _is_of_worker(entry: os.DirEntry[str]) -> bool:
+    return "worker-" in entry.name
+
+
 def _file(listed: _Listed, name: str, capture: Capture, missed: list[Gap]) -> str:
     """The path by which a file is read; empty, with a gap, for what has replaced it."""
     if not listed.is_shared:
         return f"{listed.path}/{name}"
+    hint = ""
     try:
         file = capture.pin(name, listed.handle)
         why = "" if file else "was replaced while it was read; not followed"
     except OSError as error:
         file, why = "", f"cannot be read: {error.strerror}"
+        hint = _LIMIT if error.errno == errno.EMFILE else ""
     if why:
-        missed.append(Gap(_below(listed.relative, name), why))
+        missed.append(Gap(_below(listed.relative, name), why, hint))
     return file
 
 

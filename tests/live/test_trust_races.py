@@ -249,10 +249,10 @@ def test_files_beyond_the_limit_of_descriptors_are_a_gap(
     from raydoctor.capture import open as opening
 
     session = session_of(place, MALLORY)
-    (session / "logs" / "gcs_server.out").write_text(PUBLIC)
+    (session / "logs" / f"worker-{'a' * 56}-01000000-5.out").write_text(PUBLIC)
     monkeypatch.setattr(opening, "_has_room", lambda held: held < 1)
     with open_capture(str(session)) as capture:
-        assert len(capture.files) == 1
+        assert [source.role for source in capture.files] == ["raylet-out"]
         assert [gap.why for gap in capture.gaps] == [
             "cannot be read: too many files that other users can replace"
         ]
