@@ -58,6 +58,9 @@ from raydoctor.rules.shared.task_error import RETRIED
 from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, parse
 
 _LONGEST = 160
+_LONGEST_SAID = 400
+_SENTENCE = 3
+"""Blanks in the shortest message that says what to change; others only name a key or a file."""
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
 _NO_ENVIRONMENT = "runtime_env setup failed"
 _CODE_MEANINGS = {
@@ -511,11 +514,13 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
         if place.is_user_code:
             in_function = place.function not in ("", "<module>")
             where = str(place) if in_function else f"line {place.line} of {place.short_file}"
-            if raised.frames[-1].is_rays:
-                step = paste.text("Ray: {message}", message=cut(raised.message, 190))
-                yield Remedy(f"Change what {where} passes to Ray, as its message says", (step,))
-            else:
+            if not raised.frames[-1].is_rays:
                 yield Remedy(f"Fix {where}, which raises {raised.name}")
+            elif raised.message.count(" ") < _SENTENCE:
+                yield Remedy(f"Check what {where} passes to Ray, which raises {raised.name}")
+            else:
+                said = cut(raised.message, _LONGEST_SAID)
+                yield Remedy(f"Change what {where} passes to Ray. Ray says: {said}")
         else:
             yield Remedy(f"Check what the program passes to {place}: it raises {raised.name}")
 

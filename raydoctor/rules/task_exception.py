@@ -580,13 +580,13 @@ def _remedies(
         "{function:name}._function(ARGUMENTS)   # runs it in this process. If it succeeds here, the workers have another environment, or an earlier task left something behind",
         function=function,
     )
-    what = (
-        f"what {function} passes to {place}"
+    trace = (
+        f"Check what {function} passes to {place}, which raises {kind}"
         if place and not place.is_user_code
-        else f"{place or function}"
+        else f"Trace why {place or function} raises {kind}"
     )
     yield Remedy(
-        f"Trace why {what} raises {kind}: the error surfaced there, but its cause may be earlier",
+        f"{trace}: the error surfaced there, but its cause may be earlier",
         (alone,) if is_task and function.isidentifier() else (),
         doc=_DOC,
     )
