@@ -27,14 +27,17 @@ because too many waited (`serve-backpressure`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
+from raydoctor.rules.shared.failures import ended_programs, program
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _LONGEST = 160
@@ -60,7 +63,7 @@ FAILED = Signal(
     tier="root",
     severity="error",
     rank=49,
-    explains=("serve-replicas",),
+    explains=("program", "serve-replicas"),
     looks_for=(FAILED,),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:
@@ -72,11 +75,26 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
         )
         if raised and raised.name not in _NOT_FAILURES and not raised.is_rays_own:
             groups.setdefault(f"{raised.name} {raised.place}", []).append((event, raised))
+    # Which of several failures a client got is not known.
+    got = list(_clients(case)) if len(groups) == 1 else []
     for place, found in groups.items():
-        yield _finding(place, found)
+        yield _finding(place, found, got)
 
 
-def _finding(place: str, found: list[tuple[Event, Raised]]) -> Finding:
+_STATUS_500 = pattern(r"\b500\b.{0,60}\bServer Error\b.{0,200}\burl\b", re.IGNORECASE)
+"""An answer with status 500, in the words of requests, httpx and aiohttp."""
+
+
+def _clients(case: Case) -> Iterator[Event]:
+    """Ends of programs by an answer with status 500, which Serve gives for an exception of the deployment's code."""
+    for ending, raised in ended_programs(case):
+        if not raised.is_rays_own and _STATUS_500.search(raised.message):
+            yield ending
+
+
+def _finding(
+    place: str, found: list[tuple[Event, Raised]], clients: Sequence[Event] = ()
+) -> Finding:
     event, raised = found[0]
     count = evidence.total([each for each, _ in found])
     text = str(raised)
@@ -84,8 +102,11 @@ def _finding(place: str, found: list[tuple[Event, Raised]]) -> Finding:
     where = f", in {raised.place}" if raised.place else ""
     return Finding(
         f"{evidence.many(count, 'request')} to Serve failed because the deployment's code raised {text}{where}",
-        (Link(event, "a replica logs the exception of a request", raised.code),),
-        explains=(Entity("serve-replicas", f"request {place}"),),
+        (
+            Link(event, "a replica logs the exception of a request", raised.code),
+            *(Link(each, "the client gets status 500, and ends with it") for each in clients[:1]),
+        ),
+        explains=(Entity("serve-replicas", f"request {place}"), *map(program, clients)),
         subjects=(Subject("deployment", None, None, event.pid),),
         count=count,
         remedies=tuple(_remedies(raised)),
@@ -128,6 +149,17 @@ EXAMPLES: tuple[Example, ...] = (
             "2 requests to Serve failed",
             "ValueError: bad feature vector, in __call__ (model.py:12)",
         ),
+    ),
+    Example(
+        "the program that sent the request ends with the status",
+        {
+            **QUIET_LOGS,
+            _LOG: f"{_HEAD.format(1, 1)}{_TEXT}\n",
+            "driver.log": 'Traceback (most recent call last):\n  File "/app/client.py", line 10, in <module>\n'
+            "    requests.post(url, json=row).raise_for_status()\n"
+            "requests.exceptions.HTTPError: 500 Server Error: Internal Server Error for url: http://127.0.0.1:8000/\n",
+        },
+        says=("1 request to Serve failed",),
     ),
     Example(
         "a request that the program answers with 404, and a program that prints the words",
