@@ -116,6 +116,15 @@ def is_shared(folder: int, path: str = "") -> bool:
     )
 
 
+def is_shared_path(path: str) -> bool:
+    """The same of a folder that exists. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return is_shared(folder, os.path.realpath(path))
+    finally:
+        os.close(folder)
+
+
 def _is_open(folder: os.stat_result) -> bool:
     """Whether others may write into a folder; a group with the number of its owner has no other members."""
     if folder.st_mode & stat.S_IWGRP and folder.st_gid != folder.st_uid:
@@ -169,11 +178,11 @@ def state_folder() -> str:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether this user or root owns a folder, or its closest existing parent."""
+    """Whether a folder, or its closest existing parent, is ours or root's, and no other can change it."""
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     with suppress(OSError):
-        return not hasattr(os, "geteuid") or os.stat(path).st_uid in (os.geteuid(), _ROOT)
+        return os.stat(path).st_uid in (os.geteuid(), _ROOT) and not is_shared_path(path)
     return False
 
 

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from raydoctor.model.text import one_line
+
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
 
@@ -19,7 +21,7 @@ class Progress:
     """Shows the current activity, the elapsed seconds, and an estimate or limit of the rest, if known."""
 
     def __init__(self, doing: str, limit: float = 0) -> None:
-        self._doing, self._limit = doing, limit
+        self._doing, self._limit = one_line(doing), limit  # a task has any name
         self._share = 0.0
         self._step_began = time.monotonic()
         self._done = threading.Event()
@@ -29,7 +31,8 @@ class Progress:
         """Change the activity: `done` of `total` units give the estimate, `limit` is its most seconds."""
         if done <= 0:  # its first unit: earlier activities do not count
             self._step_began = time.monotonic()
-        self._doing, self._share, self._limit = doing, done / total if total else 0.0, limit
+        self._doing, self._limit = one_line(doing), limit
+        self._share = done / total if total else 0.0
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():

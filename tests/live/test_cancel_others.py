@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import psutil
@@ -40,6 +41,14 @@ from tests.helpers.waiting import Program, until
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 TASK, WORKER, OWNER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28, "cd" * 28
 JOB = "01000000"
+SESSION = ""
+"""The folder of the cluster's session: that of the test."""
+
+
+@pytest.fixture(autouse=True)
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(sys.modules[__name__], "SESSION", str(tmp_path))
 
 
 class Answers:
@@ -76,7 +85,9 @@ def target(pid: int, **changes: object) -> targets.CancelTarget:
 
 def backend(asked: Owners, **options: Any) -> steps.CancelBackend:
     audit = Audit("test", path="/dev/null")
-    return steps.CancelBackend(asked, Cluster(), steps.CancelOptions(grace=0.1, **options), audit)
+    return steps.CancelBackend(
+        asked, Cluster(session_dir=SESSION), steps.CancelOptions(grace=0.1, **options), audit
+    )
 
 
 PARENT = (
@@ -172,7 +183,7 @@ def test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task(
 ) -> None:
     bystander = parent("notes.txt")
     kind = "method" if with_actor else "task"
-    assert not processes.started_by(target(bystander.pid, kind=kind), with_actor)
+    assert not processes.started_by(target(bystander.pid, kind=kind), SESSION, with_actor)
 
 
 def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
@@ -193,12 +204,40 @@ def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
 def test_a_worker_without_an_id_has_no_owner(parent: Callable[..., psutil.Process]) -> None:
     """Every path contains the empty string."""
     bystander = parent("notes.txt")
-    assert isinstance(processes.worker_here(target(bystander.pid, worker="")), str)
+    assert isinstance(processes.worker_here(target(bystander.pid, worker=""), SESSION), str)
+
+
+@pytest.mark.parametrize(
+    ("log", "worker", "session"),
+    [
+        ("other/logs/worker-{}-01000000-812.out", WORKER, ""),
+        ("logs/worker-{}-01000000-812.out", WORKER, "elsewhere"),
+        ("logs/worker-{}-01000000-812.out", "ab", ""),
+        ("logs/python-core-driver-{}_812.log", WORKER, ""),
+        ("logs/mine-worker-{}/notes.log", WORKER, ""),
+    ],
+    ids=["same id", "unknown session", "part of an id", "a driver", "a folder"],
+)
+def test_a_gcs_that_lies_about_a_worker_ends_no_process(
+    parent: Callable[..., psutil.Process], tmp_path: Path, log: str, worker: str, session: str
+) -> None:
+    """The address of another user's cluster was typed; that user knows pids and ids from `/tmp/ray`."""
+    file = log.format(WORKER)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    other = parent(file)
+    asked = backend(owners(roles=[RUNS]))
+    if session:
+        asked.cluster = Cluster(gcs_address="10.0.0.9:6379")
+    lie = target(other.pid, worker=worker)
+    for step in (steps._kill, steps._interrupt):
+        assert "not on this machine" in step(asked, lie)
+    assert not processes.started_by(lie, asked.cluster.session_dir)
+    assert running(other)
 
 
 def test_a_poll_ends_no_other_clusters_worker(parent: Callable[..., psutil.Process]) -> None:
     """Worker pid 812 of a container is another worker here."""
-    other = parent(f"python-core-worker-{'77' * 28}_812.log", name="ray::train")
+    other = parent(f"logs/python-core-worker-{'77' * 28}_812.log", name="ray::train")
     assert "not a worker here" in _worker.end_worker(other.pid, WORKER, "test")
     assert running(other)
 
@@ -257,7 +296,7 @@ def test_a_process_that_reads_a_driver_s_log_is_not_that_driver(tmp_path: Any) -
 def test_a_worker_that_has_taken_another_task_is_not_killed(
     parent: Callable[..., psutil.Process],
 ) -> None:
-    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    worker = parent(f"logs/worker-{WORKER}-{JOB}-812.out")
     asked = owners(roles=[], attempts=[])  # it runs something else by now
     why = steps._kill(backend(asked), target(worker.pid))
     assert "another task" in why
@@ -265,7 +304,7 @@ def test_a_worker_that_has_taken_another_task_is_not_killed(
 
 
 def test_a_worker_that_still_runs_it_is_killed(parent: Callable[..., psutil.Process]) -> None:
-    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    worker = parent(f"logs/worker-{WORKER}-{JOB}-812.out")
     assert steps._kill(backend(owners(roles=[RUNS])), target(worker.pid)) == ""
     assert not running(worker)
 
@@ -274,7 +313,7 @@ def test_what_the_next_task_of_a_worker_has_started_is_left_alone(
     parent: Callable[..., psutil.Process],
 ) -> None:
     """The task ended while the user was asked whether to cancel it."""
-    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    worker = parent(f"logs/worker-{WORKER}-{JOB}-812.out")
     (child,) = worker.children()
     made = ladder.run(backend(owners(roles=[], attempts=[]), recursive=False), target(worker.pid))
     assert made.ended
@@ -361,7 +400,7 @@ class WorkerOfTwo(NamedTuple):
 @pytest.fixture
 def worker_of_two(tmp_path: Any) -> Iterator[WorkerOfTwo]:
     launched = time.time()
-    log = str(tmp_path / f"worker-{WORKER}-{JOB}-812.out")
+    log = str(tmp_path / f"logs/worker-{WORKER}-{JOB}-812.out")
     words = [sys.executable, "-c", STARTS, log]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -410,7 +449,7 @@ def test_a_set_clock_gives_no_process_of_an_earlier_task_to_this_one(
     now = target(
         pid, launched_at=launched - step, started_at=started if is_before else started - step
     )
-    found = processes.started_by(now)
+    found = processes.started_by(now, SESSION)
     assert {each.pid for each in found.own} == set(getattr(worker_of_two, ended, []))
     assert {each.pid for each in found.unplaced} == set(getattr(worker_of_two, listed, []))
     assert all("the clock was set" in why for why in found.unplaced.values())
@@ -422,7 +461,7 @@ def test_without_a_time_no_process_is_given_to_a_task(
 ) -> None:
     pid, launched, started, earlier, own = worker_of_two
     times = {"launched_at": launched, "started_at": started, unknown: None}
-    found = processes.started_by(target(pid, **times))
+    found = processes.started_by(target(pid, **times), SESSION)
     assert found.own == set()
     assert {each.pid for each in found.unplaced} == {*earlier, *own}
 
@@ -479,7 +518,7 @@ CHANGED = (
 def test_a_detached_process_that_changed_its_user_is_listed(tmp_path: Any) -> None:
     """Only its process group is known of it, and it gets no signal without --all-users."""
     launched = time.time()
-    words = [sys.executable, "-c", CHANGED, str(tmp_path / f"worker-{WORKER}-{JOB}-812.out")]
+    words = [sys.executable, "-c", CHANGED, str(tmp_path / f"logs/worker-{WORKER}-{JOB}-812.out")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout
         child = psutil.Process(int(worker.stdout.readline()))
@@ -551,7 +590,7 @@ def test_a_cluster_that_stops_answering_leaves_the_state_unknown(
     parent: Callable[..., psutil.Process],
 ) -> None:
     """The GCS was stopped after the cancel was sent."""
-    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    worker = parent(f"logs/worker-{WORKER}-{JOB}-812.out")
     (child,) = worker.children()
     sent: list[object] = []
 

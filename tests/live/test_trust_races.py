@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from raydoctor.act.attach import launch
-from raydoctor.act.run import supervise, task_events
+from raydoctor.act.run import runs, supervise, task_events
 from raydoctor.capture import owners
 from raydoctor.capture.open import open_capture
 from raydoctor.cli import run
@@ -346,3 +346,36 @@ def test_a_pipe_among_the_events_is_not_waited_for(
 
     monkeypatch.setattr(task_events, "_opened", opened)
     assert not task_events.with_failures(str(folder.parents[1]), 0.0, ["01000000"])
+
+
+# ---------------------------------------------------------------- the state folder
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
+def test_no_state_is_kept_where_others_can_replace_it(
+    place: Ground, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """`HOME=/tmp` in a container: the folder below it may be made by anyone."""
+    shared = place.folder / "tmp"
+    shared.mkdir()
+    shared.chmod(OPEN_TO_ALL | stat.S_ISVTX)
+    for each in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(variable, str(shared))
+    assert not owners.state_folder().startswith(str(shared))
+    (shared / "own").mkdir()
+    monkeypatch.setenv(variable, str(shared / "own"))
+    assert owners.state_folder().startswith(str(shared / "own"))
+
+
+def test_the_output_of_a_driver_is_not_kept_where_others_can_replace_it(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of_theirs(place)
+    folder.chmod(OPEN_TO_ALL)
+    monkeypatch.setattr(owners, "state_folder", lambda: str(folder))
+    log = runs.new_log()
+    try:
+        assert not log.startswith(str(folder))
+    finally:
+        runs.forget(log)

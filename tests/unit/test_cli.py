@@ -506,6 +506,14 @@ def test_progress_is_for_terminals_and_long_waits(
         progress.say("writing", 1, 4)
         time.sleep(0.05)
     assert "writing … 0 s, about 1 s left" in capsys.readouterr().err
+    hostile = "a\x1b]0;b\x07\u202e\r\nc"  # the name of a task
+    with _progress.patience(hostile) as progress:
+        time.sleep(0.03)
+        progress.say(hostile)
+        time.sleep(_progress.PATIENCE + 0.03)
+    shown = capsys.readouterr().err.replace("\r\x1b[K", "")
+    assert shown
+    assert shown.isprintable()
     monkeypatch.setattr(_progress, "PATIENCE", 10)
     with _progress.patience("reading"):
         pass

@@ -30,7 +30,8 @@ def run_where_it_runs(
     report_progress: ladder.ReportProgress = lambda doing: None,
 ) -> ladder.Cancellation:
     """Cancel it on its worker's machine; if that fails, take the possible steps from here."""
-    if not target.runs or not target.node or isinstance(worker_here(target), Identity):
+    here = worker_here(target, backend.cluster.session_dir)
+    if not target.runs or not target.node or isinstance(here, Identity):
         return ladder.run(backend, target, report_progress)
     report_progress(f"cancelling it on {target.ip}")
     found = there(backend.cluster, target, backend.options)

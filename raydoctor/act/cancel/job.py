@@ -81,11 +81,9 @@ def _session(cluster: Cluster) -> str:
 def _end_driver(cluster: Cluster, job: str, pid: int, audit: Audit, all_users: bool) -> str:
     driver = identity_of(pid)
     # Job ids repeat across clusters: the driver's log must be in this cluster's session.
-    session = _session(cluster)
-    worker = ids.driver_of_job(job)
-    logs = f"/{session}/logs/" if session else ""
-    files = proc.logs(pid) if logs else ()
-    if driver is None or not any(logs in path and worker in path for path in files):
+    session, worker = cluster.session_dir, ids.driver_of_job(job)
+    files = (path for path in proc.logs(pid) if proc.is_log_of(path, session))
+    if driver is None or not any(worker in path for path in files):
         return f"its driver (pid {pid}) is not on this machine"
     (outcome,) = end([driver], all_users=all_users, audit=audit)
     return "" if outcome.outcome == "gone" else outcome.reason

@@ -178,8 +178,8 @@ def _climb(
 def _started(backend: CancelBackend, step: Step, target: CancelTarget) -> Started:
     """The processes that it has started so far."""
     if step.name == "kill-actor":
-        return started_by(target, with_actor=True)
-    found = started_by(target)
+        return started_by(target, backend.cluster.session_dir, with_actor=True)
+    found = started_by(target, backend.cluster.session_dir)
     # Checked afterwards: while its worker still runs it, no other task has started processes there.
     return found if found and may_run(backend.owners, target) else Started()
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel.target import CancelTarget
 from raydoctor.act.signals.process import Identity, State, end, identity_of
-from raydoctor.act.workers.worker import tree
+from raydoctor.act.workers.worker import WORKER_LOG, tree
 from raydoctor.observe.processes import ownership, proc
 from raydoctor.observe.processes.redact import command_line
 
@@ -66,23 +66,34 @@ class Started:
         return bool(self.own or self.unplaced)
 
 
-def worker_here(target: CancelTarget) -> Identity | str:
-    """The identity of its worker's process, or why there is none on this machine."""
+def worker_here(target: CancelTarget, session: str) -> Identity | str:
+    """The identity of its worker's process, or why there is none on this machine.
+
+    `session`: the folder of its cluster's session here; empty if the cluster runs elsewhere.
+    """
     if not target.pid or not target.worker:
         return "no worker reports that it runs the task"
     found = identity_of(target.pid)
-    # Pids of other nodes and containers mean other processes here; a worker has its own log open.
-    if found is None or not any(target.worker in path for path in proc.logs(target.pid)):
+    # Pids of other nodes and containers mean other processes here, and a cluster of another user can report
+    # any pid with any worker's id: the worker of this cluster has its own log in this session open.
+    if found is None or not any(
+        _is_own_log(path, target, session) for path in proc.logs(found.pid)
+    ):
         return f"its worker (pid {target.pid}) is not on this machine: run raydoctor on {target.ip}"
     return found
 
 
-def started_by(target: CancelTarget, with_actor: bool = False) -> Started:
-    """Processes that the task has started here; `with_actor`: all that its actor has started.
+def _is_own_log(path: str, target: CancelTarget, session: str) -> bool:
+    named = WORKER_LOG.search(path)
+    return named is not None and named[1] == target.worker and proc.is_log_of(path, session)
 
-    Empty if its worker is not a process of this machine and pid namespace.
+
+def started_by(target: CancelTarget, session: str, with_actor: bool = False) -> Started:
+    """Processes that the task has started here; `with_actor`: all that its actor has.
+
+    `session`: as for `worker_here`. Empty if its worker is not a process of this machine and pid namespace.
     """
-    worker = worker_here(target)
+    worker = worker_here(target, session)
     found = Started()
     if not isinstance(worker, Identity) or not (with_actor or target.kind == "task"):
         return found

@@ -102,7 +102,7 @@ def _refusal(error: AskError) -> str:
 
 
 def _interrupt(backend: CancelBackend, target: CancelTarget) -> str:
-    found = worker_here(target)
+    found = worker_here(target, backend.cluster.session_dir)
     if isinstance(found, str):
         return found
     if target.kind == "method":
@@ -124,17 +124,18 @@ def _interrupt(backend: CancelBackend, target: CancelTarget) -> str:
 
 
 def _kill(backend: CancelBackend, target: CancelTarget) -> str:
-    found = worker_here(target)
+    found = worker_here(target, backend.cluster.session_dir)
     if isinstance(found, str):
         return found
-    own = sorted(started_by(target).own)
+    session = backend.cluster.session_dir
+    own = sorted(started_by(target, session).own)
     # Checked last: a worker that has finished it may run another task by now.
     if not may_run(backend.owners, target):
         return "its worker had started another task"
     outcomes = end(
         [found, *own],
         _AFTER_TERM,
-        more=lambda: started_by(target).own if identity_of(target.pid) == found else (),
+        more=lambda: started_by(target, session).own if identity_of(target.pid) == found else (),
         all_users=backend.options.all_users,
         audit=backend.audit,
     )

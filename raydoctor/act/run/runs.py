@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
+from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.processes import driver_output
 
@@ -27,12 +29,16 @@ def new_log() -> str:
     name = time.strftime(f"%Y-%m-%dT%H-%M-%S-{os.getpid()}")
     try:
         os.makedirs(base, mode=0o700, exist_ok=True)
+        if owners.is_shared_path(base):
+            raise PermissionError(errno.EACCES, "other users can replace its folders", base)
         _drop_old(base)
         folder = os.path.join(base, name)
         os.mkdir(folder, 0o700)
     except OSError:
         try:
-            folder = tempfile.mkdtemp(prefix="raydoctor-run-")  # the home folder is read-only
+            folder = tempfile.mkdtemp(
+                prefix="raydoctor-run-"
+            )  # the home folder is read-only, or open to others
         except OSError as error:
             raise RaydoctorError(
                 f"cannot create a folder for the driver's output: {error.strerror or error}",

@@ -17,7 +17,7 @@ from raydoctor.act.signals.process import Identity, end, identity_of
 from raydoctor.act.workers.running import WorkerTask
 from raydoctor.observe.processes import proc
 
-_WORKER_LOG = re.compile(r"/(?:python-core-)?worker-([0-9a-f]{56})[-_][^/]*$")
+WORKER_LOG = re.compile(r"/(?:python-core-)?worker-([0-9a-f]{56})[-_][^/]*$")
 _GRACE = 0.2
 """Seconds between SIGTERM and SIGKILL: these have had their time."""
 _GONE_ON = "its worker does not run it any more"
@@ -52,7 +52,7 @@ def end_worker(pid: int, worker: str, purpose: str) -> str:
         return ""
     # A worker writes to files with its id in their names. Where its logs go to standard error, only its title
     # is left; one that has another worker's log open is that one.
-    found = (_WORKER_LOG.search(path) for path in proc.logs(pid))
+    found = (WORKER_LOG.search(path) for path in proc.logs(pid))
     names = {each[1] for each in found if each}
     is_named = worker in names if names else " ".join(proc.command(pid)).startswith("ray::")
     if not is_named or identity_of(pid) != targets[0]:

@@ -231,6 +231,12 @@ def logs(pid: int) -> list[str]:
     ]
 
 
+def is_log_of(path: str, session: str) -> bool:
+    """Whether a log that a process has open is in a session's folder; never if that is unknown (empty)."""
+    folders = {session, os.path.realpath(session)} if session else ()
+    return os.path.dirname(path) in {f"{folder.rstrip('/')}/logs" for folder in folders}
+
+
 def writes(pid: int, descriptor: int) -> bool:
     """Whether a file is open for writing; on other systems than Linux, which do not show it, True."""
     if not LINUX:
