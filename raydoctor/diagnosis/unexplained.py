@@ -72,6 +72,15 @@ _NOT_ERRORS = (
     "Report event failed: ",  # an agent (2.50) that gets the dashboard's address too late
 )
 
+_ANNOUNCEMENTS = pattern(
+    r"An exception was raised from a task of operator "
+    r"|Exception occurred in (?:user code|Ray Data or Ray Core)"
+    r"|Full stack trace:|.{1,300}: actors died during initialization|Trial task failed for trial "
+    r"|Trial status: |Trials did not complete: |Error in training function:"
+    r"|Failed to query Ray Train Controller actor state"
+)
+"""Lines of Ray's libraries that only announce, count or follow an exception, which is a record of its own."""
+
 
 def signals(roles: Iterable[str]) -> list[Signal]:
     """The signals for a capture that has files of these roles."""
@@ -361,6 +370,7 @@ class _Accounted:
     def __init__(self, case: Case, findings: Sequence[Finding]) -> None:
         links = [link.event for finding in findings for link in finding.chain]
         self.events = [*links, *(event for finding in findings for event in finding.covers)]
+        self.has_failure = any(f.severity not in ("info", "warning") for f in findings)
         self.entities: set[Entity] = {e for finding in findings for e in finding.explains}
         # The message as well: JSON escapes the text that a traceback elsewhere contains unescaped.
         self.quoted = "\n".join(f"{event.text}\n{event.message}" for event in self.events)
@@ -487,6 +497,7 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
             or (event.kind == "log.failure" and event.level in _MILD)
             or known.holds(event)
             or CONFLICT in event.message
+            or (accounted.has_failure and _ANNOUNCEMENTS.match(says(event)))
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)
             or accounted.is_near(event)

@@ -496,7 +496,7 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
             f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}",
             _code(seen.failure),
         )
-    if len(own) > 1:
+    if own and own[-1].event is not own[0].event:
         yield Link(
             own[-1].event, f"the last of {len(own)} records of this failure ({_how(own[-1])})"
         )
