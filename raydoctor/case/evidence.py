@@ -158,6 +158,8 @@ def unreachable_nodes(case: Case) -> tuple[Event, ...]:
 
 
 _WORKER_LOST = ("WORKER_DIED", "OUT_OF_MEMORY", "NODE_DIED", "ACTOR_UNAVAILABLE")
+_LOOP = 3
+"""Failed attempts of one task after which its retry is no recovery."""
 
 
 def healed(case: Case, exit_: WorkerExit) -> bool:
@@ -173,20 +175,27 @@ def healed(case: Case, exit_: WorkerExit) -> bool:
         )
     if not exit_.events:
         return False
-    attempts = [
-        e
-        for e in case.near(exit_.events[0], "task.attempt_failed", before=2, after=3)
-        if e["error"] in _WORKER_LOST
-    ]
+    attempts = _lost_attempts(case, exit_)
     return bool(attempts) and not any(e["task"] in case.ledger.tasks for e in attempts)
+
+
+def _lost_attempts(case: Case, exit_: WorkerExit) -> list[Event]:
+    """The attempts of tasks that failed with a lost worker at the time of this exit."""
+    near = case.near(exit_.events[0], "task.attempt_failed", before=2, after=3)
+    return [e for e in near if e["error"] in _WORKER_LOST]
 
 
 def recovery(case: Case, exits: Sequence[WorkerExit]) -> str:
     """For a headline: how Ray recovered from all of these exits; empty if it did not, or if no log shows it.
 
-    The logs record a final failure of a task, but not its success.
+    The logs record a final failure of a task, but not its success. A task that fails again and again has not
+    recovered.
     """
     if not exits or not all(healed(case, e) for e in exits):
+        return ""
+    tries = grouped(case.of("task.attempt_failed"), lambda e: e["task"])
+    near = {e["task"] for exit_ in exits if not exit_.actor for e in _lost_attempts(case, exit_)}
+    if any(total(tries[task]) >= _LOOP for task in near):
         return ""
     if all(e.actor for e in exits):
         return f"; Ray restarted the actor{'s' if len({e.actor for e in exits}) > 1 else ''}"

@@ -42,7 +42,7 @@ node, a small Ray task opens the port there, and raydoctor prints how to reach i
 Without an IDE, and without a port that stays open:
   --stack, --locals   show call stacks or variables (py-spy, or the debugger)
   --eval              evaluate an expression; halts nothing
-  --exec              run a statement in the frame; its thread is halted until it is done
+  --exec              run a statement in the frame; the frame's thread is halted meanwhile
 
 \b
 Examples:
@@ -103,7 +103,7 @@ Exit code:
     metavar="HOST",
     default=_LOOPBACK,
     help="Listen on this address instead of loopback, with no check of who connects: anyone "
-    "who can reach it can run code in the process.",
+    "who can reach the port can run code in the process.",
 )
 @click.option(
     "--vscode",
@@ -111,7 +111,9 @@ Exit code:
     help="Write a launch configuration for the port into .vscode/launch.json.",
 )
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
-@click.option("--dry-run", is_flag=True, help="Show which process it would attach to, and stop.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show which process raydoctor would attach to, and stop."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
 @options.found_option()

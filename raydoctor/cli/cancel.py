@@ -48,7 +48,7 @@ Examples:
 
 \b
 Exit code:
-  0  the task has ended, and what it started
+  0  the task and everything that it started have ended
   1  the task or something that it started is still running
   2  could not run, or the name matches no task or more than one
   3  unknown: the cluster stopped answering
@@ -64,7 +64,7 @@ Exit code:
     "--recursive/--no-recursive",
     default=True,
     show_default=True,
-    help="Cancel the tasks that it submitted as well.",
+    help="Also cancel the tasks that the task submitted.",
 )
 @click.option(
     "--force/--no-force",

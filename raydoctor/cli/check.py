@@ -12,9 +12,9 @@ _CODES = {"fail": 1, "gap": 3}
 
 _HELP = """Check this machine, and any Ray cluster that runs on it, before a job starts.
 
-Prints one line per check, with its fix if it fails: versions, ports, shared memory, disk,
+The output has one line per check, and a fix for each check that fails: versions, ports, shared memory, disk,
 memory and its cgroup limit, limits of open files and processes, tools for stacks and
-debuggers, the clock, addresses of former clusters, the auth token. Takes less than a second
+debuggers, the clock, addresses of former clusters, the auth token. The check takes less than a second
 and changes nothing.
 
 \b

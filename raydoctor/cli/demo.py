@@ -26,8 +26,8 @@ _ECHOED = 40
 _HELP = """Start a throwaway Ray cluster on this machine, break it and diagnose it.
 
 A small program fails in a temporary Ray cluster of its own (loopback only, in its own folder),
-and raydoctor diagnoses its logs as it would yours. Afterwards Ray and its files are
-removed. Takes about half a minute.
+and raydoctor diagnoses its logs as it would yours. Afterwards the cluster and its
+files are removed. The demo takes about half a minute.
 
 \b
 Examples:

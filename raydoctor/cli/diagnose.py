@@ -77,7 +77,7 @@ Exit code:
     "--open",
     "in_browser",
     is_flag=True,
-    help="Show the report as HTML in the browser; prints its path.",
+    help="Show the report as HTML in the browser, and print the path of its file.",
 )
 @options.live_options
 @options.found_option()

@@ -10,7 +10,7 @@ from raydoctor.cli import _options as options
 
 _HELP = """Explain one rule: what you see, why it happens, how to confirm it, and the fix.
 
-Without RULE, it lists all rules, as `raydoctor rules` does.
+Without RULE, raydoctor lists all rules, as `raydoctor rules` does.
 
 \b
 Examples:

@@ -10,7 +10,7 @@ _HELP = """Serve diagnoses to AI agents, over the Model Context Protocol (MCP).
 
 An agent starts the server, or gets its address. Its eight tools only read: diagnose,
 finding, evidence, story, hung, stacks, explain, check. A reply has at most 8,000
-characters, and marks text of logs as data. Install it with: pip install 'raydoctor[mcp]'
+characters, and marks log text as data. Install it with: pip install 'raydoctor[mcp]'
 
 \b
 Examples:
@@ -20,7 +20,8 @@ Examples:
   raydoctor mcp --allow-actions              with the tools plan and act
 
 With --allow-actions, an agent can also cancel a task, end leftovers, and run a statement
-in a task's process: only what a plan has shown, once, and recorded in the audit log.
+in a task's process. The agent can do only what a plan has shown, and only once. The audit
+log records every action.
 """
 
 
@@ -38,8 +39,8 @@ in a task's process: only what a plan has shown, once, and recorded in the audit
     help="A private file with the token for --http; by default a new token is printed.",
 )
 @options.address_option(
-    "A cluster that runs elsewhere: its GCS's host:port. Agents reach no others than it and those of this "
-    "machine."
+    "A cluster that runs elsewhere: its GCS's host:port. Agents reach only this cluster and those of "
+    "this machine."
 )
 @click.option("--allow-actions", is_flag=True, help="Add tools that change something: plan, act.")
 @options.verbose_option

@@ -27,7 +27,7 @@ Examples:
 _NEW_HELP = """Write the skeleton of a rule.
 
 The file holds the page, a signal, the function, a remedy and two examples. Replace every
-FILL-IN; `raydoctor rules test DIR` says what is still missing. NAME becomes the rule's name
+FILL-IN; `raydoctor rules test DIR` shows what is still missing. NAME becomes the rule's name
 and, with underscores, the file's.
 
 \b
@@ -56,8 +56,9 @@ Exit code: 0 written, 2 could not run or could not write.
 _TEST_HELP = """Test the rules of a folder as raydoctor tests its own.
 
 Each file of DIR is a rule: a page (its docstring), signals, a function and examples.
-The test checks the page, that each sample matches, that no pattern matches without its
-literal (needs the extra raydoctor[test]), and every example with all rules loaded.
+The test checks that the page is complete, that each sample matches, that no pattern matches
+without its literal (needs the extra raydoctor[test]), and that each example gives what it
+expects when all rules are loaded.
 
 \b
 Examples:

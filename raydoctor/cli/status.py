@@ -17,8 +17,8 @@ INCOMPLETE = 3
 
 _HELP = """Show the state of the running cluster: tasks, actors, nodes, resources, memory, disks.
 
-Pending tasks are listed with the reason why they wait, and runtime environments
-with the step that is being executed. `raydoctor status` needs no dashboard and changes
+Pending tasks are listed with the reason why they wait, and unfinished runtime environments
+with their current step. `raydoctor status` needs no dashboard and changes
 nothing; a live `raydoctor diagnose` ends with the same overview.
 
 \b

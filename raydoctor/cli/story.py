@@ -13,10 +13,10 @@ NOT_FOUND = 1
 _HELP = """Show the log lines about one id, pid or name, from all files and nodes, in time order.
 
 ID is the id (or its first six or more digits) of a worker, task, actor, object, node,
-job, lease or placement group; a pid; or the name of a task or actor. Lines about its
-aliases, such as a worker's pid, are included; routine lines of a worker's own log only with
---all. PATH is a session folder, its logs, an archive or a file; the default is the newest
-session of this machine.
+job, lease or placement group; a pid; or the name of a task or actor. Lines about other
+names of the same thing, such as a worker's pid, are included. Routine lines of a worker's own
+log are left out without --all. PATH is a session folder, its logs, an archive or a file; the
+default is the newest session of this machine.
 
 \b
 Examples:

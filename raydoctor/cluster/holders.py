@@ -77,13 +77,13 @@ def hold(
     *,
     at_work: bool,
 ) -> str:
-    """`2 Simulator actors of job 1 hold 2 of 2 CPUs, and run nothing`; the job, if it is not the waiters'."""
+    """`2 Simulator actors of job 1 hold 2 of 2 CPUs and run nothing`; the job, if it is not the waiters'."""
     many = len({h.id for h in holders}) > 1
     does = ""
     if at_work:
-        does = f", and {'are' if many else 'is'} at work"
+        does = f" and {'are' if many else 'is'} at work"
     elif not any(h.busy for h in holders):
-        does = f", and {'run' if many else 'runs'} nothing"
+        does = f" and {'run' if many else 'runs'} nothing"
     jobs, own = {_job(h.event) for h in holders} - {""}, {_job(e) for e in waiters} - {""}
     of_job = ""
     if jobs and own and not jobs & own:

@@ -67,7 +67,7 @@ class Starved(NamedTuple):
 
     @property
     def hold(self) -> str:
-        """`2 Simulator actors hold 2 of 2 CPU, and run nothing`."""
+        """`2 Simulator actors hold 2 of 2 CPU and run nothing`."""
         held = {
             n: sum(live_rows.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short
         }

@@ -232,7 +232,7 @@ def _consequences(view: _View, root: Diagnosis) -> Page:
     seen.update(d.id for d in below)
     page: Page = []
     for title, group in (
-        ("Part of it", parts),
+        ("Part of this incident", parts),
         ("Consequences", [each for each in below if each not in parts]),
     ):
         tree = _grouped(view, group, view.width - 2, seen)

@@ -271,7 +271,7 @@ def _head(watch: Watch) -> Page:
     if elsewhere and watch.options.hung:
         # `watch/inspections.py` sees at once which tasks of its own machine do not run, and of no other.
         where = text.plural(elsewhere, "other node")
-        late = f"hung tasks of {where} appear later; raydoctor hung finds them at once"
+        late = f"hung tasks of {where} appear later; raydoctor hung finds them immediately"
         lines.append(line((late, "dim")))
     if snapshot.demands:
         waiting = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]

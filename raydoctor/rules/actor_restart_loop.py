@@ -167,7 +167,7 @@ def _headline(loops: list[_Loop], failures: list[Event], restarts: int, method: 
     times = [e.at for e in failures if e.at is not None]
     within = f" in {times[-1] - times[0]:.0f} s" if times else ""
     doing = f" while it ran {method}" if method else ""
-    left = f"{restarts} restarts, none is left" if first.used_up else _restarts_left(failures[-1])
+    left = f"{restarts} restarts, none left" if first.used_up else _restarts_left(failures[-1])
     return f"{subject} {how.format(f'{deaths} times')}{within}{doing} ({left})"
 
 
@@ -301,7 +301,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "Actor Simulator (1bb566f5)",
             "died 4 times in 3 s",
-            "3 restarts, none is left",
+            "3 restarts, none left",
             "Simulator.run",
         ),
     ),

@@ -213,7 +213,7 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
     on_node = f" of {ip}" if ip else ""
     its_log = (
         f"{agent.name}.log{on_node}",
-        f"missing from the capture: it usually says why the {agent.name} exited",
+        f"missing from the capture: it usually shows why the {agent.name} exited",
         "On that machine: raydoctor collect",
     )
     return (

@@ -172,7 +172,7 @@ def _in_loop(dump: stacks.StackDump) -> _Blocked | None:
             continue
         kind, does = thread.doing
         call = f"{does} in {user.place}"
-        link = Link(dump.event, f"the thread of its event loop {call}")
+        link = Link(dump.event, f"the event loop's thread {call}")
         name, is_get = dump.name.partition(".")[0], kind == "ray-get"
         return _Blocked(dump.pid, name, call, (link,), is_get, is_current=True)
     return None
@@ -235,7 +235,7 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Log blocking code: asyncio then logs each callback of more than 0.1 s when it returns",
+            "Let asyncio log blocking code: every callback that took more than 0.1 s, once it returns",
             (
                 paste.python(
                     '{actor:name}.options(runtime_env={{"env_vars": {{"PYTHONASYNCIODEBUG": "1"}}}}).remote(...)',

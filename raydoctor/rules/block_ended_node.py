@@ -120,7 +120,7 @@ def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
     scope = " and ended the cluster" if is_head else ""
     severity: Severity = "critical" if is_head or not nodes else "error"
     return Finding(
-        f"On {where}, {ends}, so ray start --block killed all other processes of Ray on it{scope}",
+        f"On {where}, {ends}, so ray start --block killed all other Ray processes there{scope}",
         (Link(event, f"{daemons[0].name} {daemons[0].end}, and ray start --block killed the rest"), *_seen_by_others(case, event)),
         explains=(
             Entity("block", event.source.node or event.source.path),

@@ -168,7 +168,7 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     names = _names(ignored)
     return (
         Remedy(
-            f"Interrupt {names}, and if that fails, kill the worker: Ray does not retry the task",
+            f"Interrupt {names}, and if that fails, kill the worker: Ray does not retry a cancelled task",
             (
                 *(
                     paste.shell("raydoctor cancel {task}      # {name}", task=task, name=worker.name)

@@ -253,7 +253,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
         "recovered",
         (
             Link(checks[0], "the raylet does not answer a health check of the GCS in time"),
-            *(Link(e, f"it does not answer health check no. {count} either, but the GCS did not mark the node as dead") for e in checks[-1:] if count > 1),
+            *(Link(e, f"the raylet does not answer health check no. {count} either, but the GCS did not mark the node as dead") for e in checks[-1:] if count > 1),
         ),
         explains=(Entity("pause", node),),
         caused_by=(Entity("node", node), Entity("raylet", node)),
@@ -263,7 +263,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=CORES   # plus your other options. On that node: CORES is one less than its number of cores",
+                    "ray start --num-cpus=CORES   # plus your other options, on that node. CORES: one less than the node has",
 "ray.init(num_cpus=CORES)   # if the program starts Ray",
                     "vmstat 1 5; sudo dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),

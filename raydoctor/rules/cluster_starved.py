@@ -480,7 +480,7 @@ EXAMPLES: tuple[Example, ...] = (
         sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
         says=(
             "2 train tasks wait for 1 CPU",
-            "2 Simulator actors hold 2 of 2 CPUs, and run nothing",
+            "2 Simulator actors hold 2 of 2 CPUs and run nothing",
             "range(1)",
         ),
     ),
@@ -498,7 +498,7 @@ EXAMPLES: tuple[Example, ...] = (
             ],
         ),
         severity="warning",
-        says=("2 Simulator actors hold 2 of 2 CPUs, and run nothing",),
+        says=("2 Simulator actors hold 2 of 2 CPUs and run nothing",),
     ),
     Example(
         "live and in the raylet's log: one incident",
@@ -608,7 +608,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "1 train task waits for 1 CPU",
-            "1 Simulator actor of job 2 holds 2 of 2 CPUs, and is at work",
+            "1 Simulator actor of job 2 holds 2 of 2 CPUs and is at work",
         ),
         severity="warning",
     ),

@@ -192,7 +192,11 @@ def _finding(case: Case, events: list[Event], reasons: list[Event]) -> Finding:
         _headline(last, address, reasons),
         (
             Link(last, "the client reports that it could not use the dashboard"),
-            *(Link(event, "its request failed") for event in reasons[:1] if event is not last),
+            *(
+                Link(event, "the client's request failed")
+                for event in reasons[:1]
+                if event is not last
+            ),
         ),
         explains=(Entity("choice-of-cluster", address),),
         caused_by=(Entity("dashboard", "head"), Entity("gcs", "gcs"), hosts.entity("head")),
@@ -294,7 +298,7 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
         )
         return
     yield Remedy(
-        "Query the dashboard directly, from the same machine: it prints JSON with Ray's version",
+        "Query the dashboard directly, from the same machine: a dashboard that works prints JSON with Ray's version",
         (
             paste.shell("curl -sS http://{address:address}/api/version", address=address)
             if address

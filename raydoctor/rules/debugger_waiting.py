@@ -93,7 +93,7 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     where = f" to it at {first.address}" if first.address else ""
     over = _is_over(case)
     yield Finding(
-        f"A breakpoint stopped {first.label}{more}, and no debugger connected{where}",
+        f"A breakpoint stopped {first.label}{more}, and no debugger has connected{where}",
         tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),
@@ -252,7 +252,7 @@ def _links(wait: _DebuggerWait) -> Iterator[Link]:
     if wait.row:
         threads = live.whole(wait.row, "num_paused_threads") or 1
         paused = evidence.many(threads, "thread is", "threads are")
-        yield Link(wait.row, f"{paused} paused at a breakpoint now in {wait.label}")
+        yield Link(wait.row, f"{paused} paused now at a breakpoint in {wait.label}")
 
 
 # ------------------------------------------------------------------ examples

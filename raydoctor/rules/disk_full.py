@@ -324,7 +324,7 @@ def _soon(case: Case, disk: RayDisk) -> Finding:
     """A disk that is nearly full, or one that holds no objects."""
     room = _live_room(disk)
     if disk.takes_objects:
-        then = f"Ray stores no objects there after another {size(disk.room)} (threshold {room.percent:g}%)"
+        then = f"after another {size(disk.room)} Ray stores no more objects there (threshold {room.percent:g}%)"
     else:
         then = "it holds the session's logs, packages and sockets"
     where = store.where(case, disk.node)

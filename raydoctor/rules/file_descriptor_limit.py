@@ -385,10 +385,10 @@ def _remedies() -> tuple[Remedy, ...]:
                     enough=_ENOUGH,
                 ),
                 paste.shell(
-                    "LimitNOFILE={enough}   # in the [Service] of a systemd unit (containerd's, on Kubernetes)",
+                    "LimitNOFILE={enough}   # in the section [Service] of a systemd unit (on Kubernetes, that of containerd)",
                     enough=_ENOUGH,
                 ),
-                "grep 'open files' /proc/$(pgrep -o raylet)/limits   # its current limit",
+                "grep 'open files' /proc/$(pgrep -o raylet)/limits   # the current limit of the raylet",
             ),
             risk="disruptive",
             doc=_DOC,

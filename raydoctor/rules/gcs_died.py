@@ -316,7 +316,7 @@ def _remedies() -> tuple[Remedy, ...]:
             finds_cause=True,
         ),
         Remedy(
-            "If it was out of memory, run no tasks on the head, so that they take none from the GCS",
+            "If the head ran out of memory, run no tasks there, so that its memory is left to the GCS",
             ("ray start --head --num-cpus=0   # plus your other options",),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html",

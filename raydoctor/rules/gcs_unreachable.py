@@ -273,7 +273,7 @@ def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
     exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
     where = f"{'nodes' if len(nodes) > 1 else 'node'} {names}" if nodes else "a driver"
     return Finding(
-        f"The GCS was unreachable from {where} for {waited} s, although it kept running: {_why(case, stalled)}",
+        f"The GCS kept running but was unreachable from {where} for {waited} s: {_why(case, stalled)}",
         tuple(_links(lost, alive, waited, exceptions)),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),

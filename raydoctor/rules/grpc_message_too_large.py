@@ -173,7 +173,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         (
             "ref = ray.put(parts)              # once; any size",
             "f.remote(ref)                     # instead of f.remote(*parts)",
-            '@ray.remote(num_returns="streaming")   # for results: a generator sends one message each',
+            '@ray.remote(num_returns="streaming")   # for results: a generator sends one message for each value',
         ),
         doc=_DOC,
     )

@@ -214,7 +214,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             f"Or run the driver on a node with more than {limit}, apart from the workers",
             (
-                "ray job submit --entrypoint-memory=BYTES --working-dir . -- python your_script.py   # Ray places the driver",
+                "ray job submit --entrypoint-memory=BYTES --working-dir . -- python your_script.py   # Ray chooses a node for the driver",
             ),
             doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
         )

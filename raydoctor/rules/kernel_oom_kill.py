@@ -321,7 +321,9 @@ def _kernel_links(victim: _Victim) -> Iterator[Link]:
         if event.kind == "kernel.oom_limit" and kill.limit:
             usage = size(int(event["usage"]) * 1024)
             yield Link(event, f"the cgroup is full: {usage} used, limit {size(kill.limit)}")
-    yield Link(kill.event, f"the kernel killed {victim.label}, as {kill.comm}: {victim.joined}")
+    yield Link(
+        kill.event, f"the kernel killed {victim.label}, logged as {kill.comm}: {victim.joined}"
+    )
 
 
 def _records(victims: list[_Victim]) -> Iterator[Event]:
@@ -381,7 +383,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
     if running > 1 and kill.limit and math.isfinite(offered):
         most = max(1, min(int(kill.limit / (_HEADROOM * kill.held)), running - 1))
         yield Remedy(
-            f"Run at most {most} of {name} at once instead of {running}: {held}, and the limit is {size(kill.limit)}",
+            f"Run at most {most} of {name} at the same time instead of {running}: {held}, and the limit is {size(kill.limit)}",
             (
                 paste.python(
                     "@ray.remote(memory={share} * 1024**2)   # {what}: of the {offered} MiB that Ray counts on its node",
@@ -402,7 +404,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
         f"Make each {name} smaller: {held}{offers}",
         (
             paste.python(
-                "# {name}: read less data at once (smaller batches, streaming). memory= does not limit what it uses",
+                "# {name}: read less data at a time (smaller batches, streaming). memory= does not limit what it uses",
                 name=name,
             ),
         ),

@@ -244,14 +244,14 @@ def _held(held: Held) -> Finding:
     gap = Gap(
         "whether these arguments are one value",
         "the object table lists their sizes only; Ray records where an object was created only on request",
-        "RAY_record_ref_creation_sites=1 python your_script.py, then diagnose again: arguments passed by value are (task call)",
+        "RAY_record_ref_creation_sites=1 python your_script.py, then diagnose again: arguments passed by value are then listed as (task call)",
         optional=True,
     )
     return Finding(
         f"{calls} each store a copy of a large argument: {held.copies} equal objects of {each} "
         f"({size(held.copies * held.bytes)} in all) wait for their tasks, passed {by_value}{at}",
         tuple(Link(e, f"one of {held.copies} objects: {size(held.bytes)}, used only by a pending task") for e in held.rows[:2])
-        + tuple(Link(e, f"the function that reads it: {held.function}") for e in held.readers[:1]),
+        + tuple(Link(e, f"the function that reads the argument: {held.function}") for e in held.readers[:1]),
         explains=(Entity("arguments", f"held by {held.function or held.owner}"),),
         severity="warning",
         count=held.copies,

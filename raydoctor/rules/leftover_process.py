@@ -162,7 +162,9 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
 def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Check what {'it does and end it' if len(pids) == 1 else 'they do and end them'}, unless still needed",
+            "Check what the process does, and end it if it is not needed"
+            if len(pids) == 1
+            else "Check what these processes do, and end those that are not needed",
             (
                 paste.shell(
                     "ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}",

@@ -404,7 +404,7 @@ def _remedies(refusal: _RefusedPickle) -> Iterator[Remedy]:
         yield _by_name()
     elif not refusal.is_exception:
         yield Remedy(
-            "Create it where it is used: in the task, or once in an actor that other tasks call",
+            "Create the object where it is used: in the task, or once in an actor that other tasks call",
             (
                 "@ray.remote\nclass Owner:\n    def __init__(self, url):\n        self.resource = connect(url)   # created in the actor's process",
             ),

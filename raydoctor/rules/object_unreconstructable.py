@@ -182,7 +182,7 @@ _SAME_OUTPUT = Remedy(
     "Make the generator yield the same number of objects at every run",
     (
         "# pass what it reads (a list of files, queue items, a time, a random seed) as arguments",
-        "@ray.remote(max_retries=0)        # or let it fail at once instead of running twice",
+        "@ray.remote(max_retries=0)        # or let the task fail immediately instead of running twice",
     ),
     doc=objects.DOC,
 )

@@ -263,7 +263,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
             doc=_DOC,
         )
     yield Remedy(
-        "Provide data and checkpoints another way: on storage that the nodes can reach, or in the image",
+        "Provide data and checkpoints in another way: on storage that the nodes can reach, or in the image",
         ('runtime_env={"working_dir": "s3://bucket/project.zip"}   # the nodes fetch it: no limit',),
         doc=_DOC,
     )  # fmt: skip

@@ -703,7 +703,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=(
             "'ranks' (PACK, 4 × 1 CPU)",
-            "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPUs, and runs nothing",
+            "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPUs and runs nothing",
         ),
     ),
     Example(
@@ -734,11 +734,11 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[sample.call(1, "Holder.train", _HOLDER)],
             placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
         ),
-        says=("1 Holder actor holds 1 of 4 CPUs, and is at work",),
+        says=("1 Holder actor holds 1 of 4 CPUs and is at work",),
         severity="info",
     ),
     Example(
-        "a group that waited and was created, and one that was removed at once",
+        "a group that waited and was created, and one that was removed immediately",
         {
             "logs/gcs_server.out": _gcs(11, REGISTERED.sample)
             + _gcs(24, CREATED.sample)

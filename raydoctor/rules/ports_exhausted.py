@@ -146,7 +146,7 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Run fewer workers at once: each worker and driver on a node takes one port",
+            "Run fewer workers at the same time: each worker and driver on a node takes one port",
             (
                 "ray start --num-cpus=FEWER   # plus your other options",
                 "ray.init(num_cpus=FEWER)   # if the program starts Ray",

@@ -184,7 +184,7 @@ EXAMPLES: tuple[Example, ...] = (
             "pip",
             "3 attempts",
             "acme-features==1.4.2",
-            "To retry at once",
+            "To retry immediately",
             "--index-url",
         ),
     ),

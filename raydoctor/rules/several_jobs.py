@@ -162,7 +162,7 @@ def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "two drivers at once",
+        "two drivers at the same time",
         {
             "logs/gcs_server.out": _FIRST + _SECOND + _gcs(40, _FIRST_ENDS) + _SECOND_ENDS,
             "logs/raylet.out": "",

@@ -577,7 +577,7 @@ def _remedies(
     if is_known:
         return
     alone = paste.python(
-        "{function:name}._function(ARGUMENTS)   # runs it in this process. If it succeeds here, the workers have another environment, or an earlier task left something behind",
+        "{function:name}._function(ARGUMENTS)   # runs the function in this process. If it succeeds here, the workers have another environment, or an earlier task left something behind",
         function=function,
     )
     trace = (

@@ -407,7 +407,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         doc=_DOC,
     )
     yield Remedy(
-        "Run fewer workers at once on a node",
+        "Run fewer workers at the same time on a node",
         (
             "ray start --num-cpus=CORES   # plus your other options. CORES: those that the container has",
             "ray.init(num_cpus=CORES)   # if the program starts Ray",

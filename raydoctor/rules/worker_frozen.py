@@ -98,7 +98,7 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
     pid = exits[0].pid or ""
     return (
         Remedy(
-            "Find what stops such a process, on its node",
+            "Find what stopped the process, on the worker's node",
             (
                 paste.shell(
                     "ps -o pid,stat,wchan:30,cmd -p {pid:pid}      # T: stopped, t: held by a debugger, D: waits for I/O",

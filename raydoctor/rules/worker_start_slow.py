@@ -130,7 +130,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
     )
     if (many := _at_once(case, one)) >= _STORM:
         yield Remedy(
-            f"Start fewer workers at once: {many} were started within {waited:.0f} s",
+            f"Start fewer workers at the same time: {many} were started within {waited:.0f} s",
             (
                 "ray start --num-cpus=CORES   # plus your other options. CORES: the number of real cores",
                 "ray.init(num_cpus=CORES)   # if the program starts Ray",

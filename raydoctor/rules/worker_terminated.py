@@ -171,7 +171,7 @@ def _span(exits: list[WorkerExit]) -> str:
 def _ruled_out(known: bool) -> str:
     if not known:
         return "the capture does not show whether Ray sent it"
-    return "the raylet records no earlier end of its owner, job or node"
+    return "the raylet records no earlier end of the owner, job or node"
 
 
 def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:

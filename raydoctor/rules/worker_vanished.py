@@ -195,7 +195,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
     if ruled_out := _ruled_out(case, exits):
-        shows = f"{links[0].shows}; no log shows that {joined(ruled_out, 'or')}"
+        shows = f"{links[0].shows}; no log shows {joined(ruled_out, 'or')}"
         links[0] = Link(links[0].event, shows)
     for log in _silent_kernel_logs(case, exits):
         shows = f"{links[0].shows}; the kernel log of its node, {log}, records no kill"
@@ -272,12 +272,12 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     own = {
         e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
     }
-    crash = ["it crashed"] if all(e.worker in own for e in exits) else []
+    crash = ["that it crashed"] if all(e.worker in own for e in exits) else []
     return [
-        "Ray's memory monitor killed it",
+        "that Ray's memory monitor killed it",
         *crash,
-        "it called sys.exit",
-        "its node or owner ended first",
+        "that it called sys.exit",
+        "that its node or owner ended first",
     ]
 
 

@@ -122,7 +122,7 @@ def _of_jobs(local: list[Event]) -> Finding:
                 "Call ray.init() without an address: Ray sets RAY_ADDRESS for submitted jobs",
                 (
                     'ray.init()                     # not ray.init(address="local") or ray.init(num_cpus=…)',
-                    "docker run -e RAY_ADDRESS   # plus your other options. A container, or env -i in the entrypoint, must pass it on",
+                    "docker run -e RAY_ADDRESS   # plus your other options. A container, or env -i in the entrypoint, must pass the variable on",
                 ),
                 doc=_JOB_DOC,
             ),

@@ -525,7 +525,9 @@ def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.Mon
         far = view.snapshot.nodes[0]._replace(node="f" * 56)
         view.snapshot = view.snapshot._replace(nodes=(*view.snapshot.nodes, far))
         page = [plain_line(line) for line in render.page(watch, 80, 24)]
-        assert "hung tasks of 1 other node appear later; raydoctor hung finds them at once" in page
+        assert (
+            "hung tasks of 1 other node appear later; raydoctor hung finds them immediately" in page
+        )
     finally:
         watch.close()
 

@@ -491,7 +491,7 @@ def test_words_to_replace_are_marked_and_named() -> None:
 @pytest.mark.parametrize(
     ("tiers", "title"),
     [
-        (("root",), "Part of it"),
+        (("root",), "Part of this incident"),
         (("symptom",), "Consequences"),
         (("symptom", "root"), "Parts and consequences"),
     ],

@@ -212,9 +212,11 @@ def test_a_root_rule_that_begins_with_the_same_record_is_a_part_not_a_consequenc
         owner_died("d3"),
     )
     text = text_of(shown)
-    part, consequence = text.index("Part of it"), text.index("Consequences")
+    part, consequence = text.index("Part of this incident"), text.index("Consequences")
     assert part < text.index("3 workers were killed") < consequence < text.index("object d3")
-    assert "Part of it" not in text_of(reported(diagnosis(consequences=("d2",)), owner_died("d2")))
+    assert "Part of this incident" not in text_of(
+        reported(diagnosis(consequences=("d2",)), owner_died("d2"))
+    )
 
 
 def test_graver_incidents_are_reported_in_full_and_others_in_a_line() -> None:

@@ -60,7 +60,7 @@ def test_a_replica_whose_resources_idle_actors_hold(tmp_path: Path) -> None:
     holders = [sample.actor(n, "Cache", {"CPU": 1}, pid=800 + n) for n in (2, 3)]
     found = report(tmp_path, nodes=[sample.node({"CPU": 2})], actors=[replica, *holders], tasks=[])
     assert [each.summary for each in found.early] == [
-        "waits for 1 CPU: 2 Cache actors hold 2 of 2 CPUs, and run nothing"
+        "waits for 1 CPU: 2 Cache actors hold 2 of 2 CPUs and run nothing"
     ]
     assert not found.is_conclusive
     found = report(tmp_path, nodes=[sample.node({"CPU": 3})], actors=[replica, *holders], tasks=[])

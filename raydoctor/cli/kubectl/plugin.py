@@ -29,9 +29,9 @@ NAME is a RayCluster, rayjob/JOB or rayservice/SERVICE. You can omit it if the n
 has one cluster. `kubectl raydoctor NAME` is short for `kubectl raydoctor diagnose NAME`.
 
 raydoctor reads the pods, their events, the logs of their containers, and Ray's logs in
-them, which takes the right to exec. If the head's image has raydoctor, it also collects the
-live state there. Nothing in the cluster is changed. The report lists as missing evidence
-all that you may not read.
+them (this needs permission to exec). If the head's image has raydoctor, it also collects the
+live state there. It changes nothing in the cluster. What you have no permission to read is
+listed as missing evidence.
 
 \b
 Examples:

@@ -345,7 +345,7 @@ def memory(found: AvailableMemory | None) -> Check:
         shown += f" (the cgroup's; the machine has {text.size(found.total)})"
     fix = "ps -eo pid,rss,comm --sort=-rss | head"
     if used >= found.threshold:
-        return Check(name, "fail", f"{shown}: Ray's monitor would kill workers at once", fix)
+        return Check(name, "fail", f"{shown}: Ray's monitor would kill workers immediately", fix)
     if used >= found.threshold - 0.1:
         return Check(name, "warn", f"{shown}; Ray kills from {found.threshold:.0%} on", fix)
     return Check(name, "ok", shown)

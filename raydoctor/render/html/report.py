@@ -221,7 +221,7 @@ def _below_title(page: _Page, parent: Diagnosis) -> str:
     below = [page.by_id[each] for each in parent.consequences if each in page.by_id]
     are_parts = {is_same_event(parent, each) for each in below}
     if are_parts == {True}:
-        return "Part of it"
+        return "Part of this incident"
     return "Parts and consequences" if True in are_parts else "Consequences"
 
 

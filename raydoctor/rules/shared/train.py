@@ -339,7 +339,7 @@ def room_remedies() -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Request no more than the cluster has at once",
+            "Request no more than the cluster can give at the same time",
             ("ScalingConfig(num_workers=…, resources_per_worker={…})",),
             doc=_DOC,
         ),

@@ -209,7 +209,9 @@ def links(failure: SetupFailure) -> Iterator[Link]:
         yield Link(event, f"{receiver} got the error: {error}")
     later = evidence.many(evidence.total(failure.kept), "later request")
     for event in failure.kept[:1]:
-        yield Link(event, f"{later} failed at once with the error that the agent cached: {error}")
+        yield Link(
+            event, f"{later} failed immediately with the error that the agent had cached: {error}"
+        )
 
 
 def affected(case: Case, failure: SetupFailure) -> list[str]:

@@ -16,7 +16,7 @@ IMAGE = Remedy(
 )
 KEPT = (
     Remedy(
-        "To retry at once, change anything in the runtime environment: the agent caches a failure for 10 minutes",
+        "To retry immediately, change anything in the runtime environment: the agent caches a failure for 10 minutes",
         (
             'runtime_env={"env_vars": {"ATTEMPT": "2"}}   # plus your other entries. Any change makes it a new environment',
         ),
