@@ -223,7 +223,7 @@ def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
     runs = f"{method} (pid {stuck.pid}) is running, and its node's metrics show it in ray.get"
     if stuck.call["state"] in live_calls.QUEUED:
         yield Link(stuck.method, runs)
-        shows = f"{call}, which it called, has been queued for {stuck.age:.0f} s"
+        shows = f"{call}, which {method} called, has been queued for {stuck.age:.0f} s"
         yield Link(stuck.call, shows)
     else:
         yield Link(stuck.method, f"{runs}, after it called {call}")

@@ -132,7 +132,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
             f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB",
             (
                 paste.python(
-                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes. docker run --memory={need}g",
+                    "resources: {{limits: {{memory: {need}Gi}}}}   # on Kubernetes. With Docker: docker run --memory={need}g",
                     need=need,
                 ),
                 paste.shell(

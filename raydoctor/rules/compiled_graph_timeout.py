@@ -19,7 +19,7 @@ sets 300 s in its engine. A process that imported `ray.dag` earlier keeps 10 s, 
 - If a small request succeeds and only a long one fails, the actor is slow, not hung.
 
 ## Fix
-Fix the actor that did not answer. If it is only slow, set the limit in seconds in the environment of the process that calls
+Fix the actor that did not answer. If the actor is only slow, set the limit in seconds in the environment of the process that calls
 the graph, before it starts:
 
     export RAY_CGRAPH_get_timeout=900

@@ -207,21 +207,21 @@ def _remedies(wait: _TimedOutGet, was_running: bool) -> tuple[Remedy, ...]:
     unknown = "slow or hung" if was_running else "waiting, running or hung"
     return (
         Remedy(
-            f"When it happens again, find out before the timeout whether {task} is {unknown}",
+            f"When this happens again, find out before the timeout whether {task} is {unknown}",
             (
                 paste.shell(
-                    "ray list tasks --detail --filter name={function}     # its state and requested resources"
+                    "ray list tasks --detail --filter name={function}     # the state and the requested resources"
                     if by_name
-                    else "ray list tasks --detail     # its state and requested resources",
+                    else "ray list tasks --detail     # the state and the requested resources",
                     function=wait.function,
                 ),
-                "ray stack   # on its node: the call stack of a running task",
+                "ray stack   # on the node of the task: the call stack, if the task is running",
                 "ray status   # requested resources that are not available",
             ),
             doc=_DOC,
         ),
         Remedy(
-            "If it is only slow, wait longer, or poll for progress",
+            "If the task is only slow, wait longer, or poll for progress",
             (
                 "ready, pending = ray.wait(refs, timeout=60)   # in a loop; log what is still pending",
                 *(

@@ -345,7 +345,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
             f"Raise the cgroup's limit from {size(kill.limit)} to {need} GiB",
             (
                 paste.python(
-                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes. docker run --memory={need}g",
+                    "resources: {{limits: {{memory: {need}Gi}}}}   # on Kubernetes. With Docker: docker run --memory={need}g",
                     need=need,
                 ),
             ),

@@ -180,7 +180,7 @@ def _used_of_disk(case: Case) -> float:
 def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Finding:
     copies = _copies(case)
     what = f"Every call to {call}" if call else "Every call to a task or actor"
-    full = f": {copies.summary} fill it and the disk behind it" if copies else ""
+    full = f": {copies.summary} fill the store and the disk behind it" if copies else ""
     event, error = refused[0]
     nodes = ("", *case.ledger.node_ips)
     return Finding(
@@ -301,7 +301,7 @@ _IN_FLIGHT = Remedy(
     "Keep few calls in flight, if each has its own large value",
     (
         "ready, pending = ray.wait(pending, num_returns=1)   # before each further .remote()",
-        "# or pass a path or an index, and let the task load its part",
+        "# or pass a path or an index, and let the task load its own part",
     ),
     doc="https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html",
 )

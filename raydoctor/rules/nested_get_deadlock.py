@@ -210,7 +210,7 @@ def _finding(case: Case, dump: Event, held: _Holders, workers: list[calls.Worker
     starved = [e for e in case.of("request.starved") if not case.torn_down(e)]
     asking = [w for w in workers if w.leases and w.pid in held.pids]
     return Finding(
-        f"{holders} {hold} {held.held:g} of {held.total:g} {held.resource} and wait{'' if held.count > 1 else 's'} for child "
+        f"{holders} {hold} {resources.share(held.resource, held.held, held.total)} and wait{'' if held.count > 1 else 's'} for child "
         f"tasks that can never start: {evidence.many(queue, 'request')} queued, and no other task runs",
         (
             Link(dump, f"the raylet's state: {evidence.many(queue, 'request')} queued, no {held.resource} left, {holders} {_state(held)}"),

@@ -228,7 +228,7 @@ def _remedies(name: str, why: str) -> Iterator[Remedy]:
     yield Remedy(
         f"Read the provider's error for {name}",
         (
-            "ray status   # Recent failures",
+            "ray status   # lists it under Recent failures",
             "grep -A30 'Failed to launch' /tmp/ray/session_latest/logs/monitor.log   # on the head",
         ),
         doc=autoscaler.AUTOSCALING_DOC,

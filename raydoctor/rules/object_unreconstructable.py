@@ -164,11 +164,11 @@ def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
     ]
     return Finding(
         f"Generator task {name} yielded {made} when Ray ran it again to replace lost objects, but {first['expected']} in the "
-        "first run, so Ray stopped reconstructing it",
+        "first run, so Ray stopped reconstructing its objects",
         (
             *objects.recovery(case),
             Link(first, f"the second run yielded {made}, the first {first['expected']}"),
-            *(Link(e, "the driver got it as an exception") for e in errors[:1] if e is not first),
+            *(Link(e, "the driver got the same as an exception") for e in errors[:1] if e is not first),
         ),
         explains=(Entity("task", task),),
         caused_by=objects.with_nodes(objects.dead_nodes(case)),

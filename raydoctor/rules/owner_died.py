@@ -233,7 +233,7 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
     if job:
         return (
             Remedy(
-                "Let a detached actor own the data, because it outlives the script",
+                "Let a detached actor own the data: such an actor outlives the script",
                 (
                     "# create the objects inside a detached actor, and keep the references there:",
                     paste.python(
@@ -248,7 +248,7 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
     if parts and parts.put:
         return (
             Remedy(
-                "Return the value instead of a ray.put reference: the caller then owns it",
+                "Return the value instead of a ray.put reference: then the caller owns the value",
                 ("return value            # instead of: return ray.put(value)",),
                 doc=_DOC,
             ),

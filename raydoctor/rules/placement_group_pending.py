@@ -184,7 +184,7 @@ def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
         f"{group.label}{f' ({strategy})' if strategy else ''} was never created: {lack.reason}",
         (
             Link(group.registered, "the GCS registers the group and never reports it as created"),
-            *(Link(d.event, f"the autoscaler still lists it as pending: {_bundles(d)}") for d in demands[:1]),
+            *(Link(d.event, f"the autoscaler still lists the group as pending: {_bundles(d)}") for d in demands[:1]),
             *(Link(e, "the autoscaler has no node type that fits") for e in autoscaler[:1]),
             *(Link(e, "the group is removed before it is created, while a caller waits for it") for e in group.waiters[:1]),
         ),
@@ -476,7 +476,7 @@ def _less_strict(
     looser = strategy.removeprefix("STRICT_")
     if looser != strategy and lack.infeasible and (not nodes or _places(looser, bundles, nodes)):
         yield Remedy(
-            f"Use {looser} instead of {strategy}: it prefers the same placement, but does not require it",
+            f"Use {looser} instead of {strategy}: {looser} prefers the same placement, but does not require it",
             (paste.python("placement_group(bundles, strategy={strategy})", strategy=looser),),
             doc=_DOC,
         )

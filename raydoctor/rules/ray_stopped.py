@@ -193,8 +193,9 @@ def _finding(
     nodes = tuple(case.ledger.node_ips) if everything else tuple(n for n in stopped if n)
     exceptions = lost_driver_errors(case)
     jobs = evidence.join_names(f"job {ids.job_number(j.id)}" for j in running)
+    ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
     where = (
-        "the cluster"
+        f"the cluster{f' ({ips})' if ips else ''}"
         if everything
         else evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
     )
@@ -208,10 +209,8 @@ def _finding(
     links += [Link(e, "the GCS receives SIGTERM") for e in requests if e.kind == "gcs.sigterm"][:1]
     links += [Link(e, "the driver, still running, loses the GCS") for e in _gcs_lost(case)[:1]]
     links += [Link(e, f"the driver got {e['type']}") for e in exceptions[:1]]
-    ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
     return Finding(
-        f"{what[0].upper()}{what[1:]} stopped Ray on {where} while {jobs} {'was' if len(running) == 1 else 'were'} running"
-        + (f" ({ips})" if everything and ips else ""),
+        f"{what[0].upper()}{what[1:]} stopped Ray on {where} while {jobs} {'was' if len(running) == 1 else 'were'} running",
         tuple(links),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),

@@ -100,7 +100,7 @@ def _links(defunct: Defunct, started: Event | None) -> Iterator[Link]:
         yield Link(started, f"the raylet starts as pid {defunct.pid}")
     yield Link(
         defunct.event,
-        f"it is defunct (state Z) and a child of {_parent(defunct.event).removeprefix('its parent ')}",
+        f"the raylet is defunct (state Z) and a child of {_parent(defunct.event).removeprefix('its parent ')}",
     )
     for worker in defunct.workers[:3]:
         yield Link(

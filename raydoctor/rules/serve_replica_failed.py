@@ -340,7 +340,7 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.replica_crashed": "the controller finds a replica's process gone",
         "serve.raised": "the controller quotes the exception of a replica that was starting",
         "serve.status": "Serve's status of the deployment",
-        "serve.deploy_failed": "the driver got the failure of the application",
+        "serve.deploy_failed": "the driver got the application's failure",
     }
     kinds: set[str] = set()
     for said in trouble.said:
@@ -389,7 +389,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         place = f" at {raised.place.file}:{raised.place.line}" if raised.place else ""
         steps = (
             paste.python(
-                "{deployment:name}.func_or_class(ARGUMENTS)   # runs it without Serve: use the same arguments, on a node of the cluster",
+                "{deployment:name}.func_or_class(ARGUMENTS)   # runs the code without Serve: use the same arguments, on a node of the cluster",
                 deployment=name,
             ),
         )
@@ -417,7 +417,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             (float(s.event["seconds"]) for s in trouble.said if s.event["seconds"]), default=30.0
         )
         yield Remedy(
-            "Wait longer for health checks if an answer may take that long",
+            "Give health checks more time, if a healthy replica may take that long to answer",
             (
                 paste.python(
                     "@serve.deployment(health_check_period_s=10, health_check_timeout_s={seconds})",

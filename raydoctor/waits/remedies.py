@@ -204,7 +204,7 @@ def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
         doc=f"{_CORE}scheduling/resources.html",
     )
     yield Remedy(
-        f"Or add {resource} to the cluster, beyond what the waiting {name} actors hold together",
+        f"Or add nodes, so that the cluster has more {resource} than the waiting {name} actors hold together",
         ("ray start --address=HEAD:6379                     # on another node",),
         doc=f"{_CORE}patterns/limit-pending-tasks.html",
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _change(first: Hung) -> Iterator[Remedy]:
     elif first.kind in ("resources", "placement-group"):
         if first.waiting is None or not first.waiting.never_fits:
             yield Remedy(
-                "Free the resources that it waits for, or add some to the cluster",
+                "Free resources that the task waits for, or add some to the cluster",
                 ("raydoctor                                # what holds them",),
             )
         else:

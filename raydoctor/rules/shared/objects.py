@@ -145,7 +145,9 @@ def recovery(case: Case) -> Iterator[Link]:
         "objects.recovering"
     )
     yield from (Link(e, "the node that held the objects is dead") for e in deaths[-1:])
-    yield from (Link(e, f"the owner tries to recover {e['count']} of them") for e in tries[:1])
+    yield from (
+        Link(e, f"the owner tries to recover {e['count']} of the objects") for e in tries[:1]
+    )
 
 
 def dead_nodes(case: Case) -> list[str]:
@@ -193,7 +195,7 @@ RESTART_ACTOR = Remedy(
     doc=DOC,
 )
 PERSIST = Remedy(
-    "Keep data that must survive a node outside the object store",
+    "Write data that must survive the loss of a node to storage outside the object store",
     ("# write checkpoints to shared storage, and pass their paths instead of ObjectRefs",),
 )
 
