@@ -37,7 +37,7 @@ continued.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -508,6 +508,11 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
         )
     elif raised.name == "ModuleNotFoundError" and (module := _MODULE.search(raised.message)):
         yield _install(module["name"], module["extra"])
+    elif file := _shadow(raised):
+        yield Remedy(
+            f"Rename {file}: Python imports it in place of the module of that name",
+            ("rm -rf __pycache__   # in its folder, after you have renamed it",),
+        )
     elif misused := misuse.in_driver(raised):
         yield misused
     elif place := _place(raised):
@@ -523,6 +528,33 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
                 yield Remedy(f"Change what {where} passes to Ray. Ray says: {said}")
         else:
             yield Remedy(f"Check what the program passes to {place}: it raises {raised.name}")
+
+
+_HIDDEN = pattern(
+    r"(?:abc|array|ast|asyncio|base64|bisect|calendar|cmd|code|codecs|collections|concurrent"
+    r"|contextvars|copy|csv|ctypes|dataclasses|datetime|decimal|dis|email|enum|fractions|functools"
+    r"|glob|gzip|hashlib|heapq|html|http|importlib|inspect|io|itertools|json|keyword|locale|logging"
+    r"|math|multiprocessing|numbers|operator|pathlib|pickle|platform|profile|queue|random|ray|re"
+    r"|resource|sched|secrets|select|selectors|shelve|shutil|signal|site|socket|sqlite3|ssl|stat"
+    r"|statistics|string|struct|subprocess|tempfile|test|textwrap|threading|time|timeit|token"
+    r"|tokenize|trace|traceback|types|typing|unittest|urllib|uuid|warnings|weakref|xml|zipfile)"
+)
+"""Modules that Ray or its dependencies import, and whose names programs are likely to have."""
+_LOADERS = ("runpy", "importlib")
+"""Modules that load a program by its file's name."""
+_PARTLY = pattern(r"partially initialized module '(?P<name>\w{1,100})'")
+
+
+def _shadow(raised: Raised) -> str:
+    """The program's file that hides a module of the same name: a library imports it, or it imports itself."""
+    partly = _PARTLY.search(raised.message)
+    for above, frame in pairwise(raised.frames):
+        stem = frame.short_file.removesuffix(".py")
+        is_own = frame.is_user_code and frame.function == "<module>" and _HIDDEN.fullmatch(stem)
+        by_library = not above.is_user_code and not any(w in above.file for w in _LOADERS)
+        if is_own and (by_library or (partly and partly["name"] == stem)):
+            return frame.file
+    return ""
 
 
 _MODULE = pattern(
@@ -768,6 +800,29 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-failed",),
         consequences=("job-failed",),
         says=("train failed: runtime_env setup failed",),
+    ),
+    console(
+        "a file of the program hides a module that a library imports",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 1, in <module>\n    import ray\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/__init__.py", line 3, in <module>\n    import pickle\n'
+        "  File \"/app/pickle.py\", line 3, in <module>\n    ray.init()\nNameError: name 'ray' is not defined\n",
+        logs=QUIET_LOGS,
+        says=("Rename /app/pickle.py",),
+    ),
+    console(
+        "a module that python -m runs and that is called like a standard one",
+        'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+        '  File "/app/profile.py", line 3, in <module>\n    rows[3]\nIndexError: list index out of range\n',
+        logs=QUIET_LOGS,
+        says=("Fix line 3 of profile.py",),
+    ),
+    console(
+        "a program that is called like Ray itself",
+        'Traceback (most recent call last):\n  File "/app/ray.py", line 1, in <module>\n    import ray\n'
+        "  File \"/app/ray.py\", line 2, in <module>\n    ray.init()\nAttributeError: partially initialized module 'ray' has no "
+        "attribute 'init' (most likely due to a circular import)\n",
+        logs=QUIET_LOGS,
+        says=("Rename /app/ray.py",),
     ),
     console(
         "Ray refuses what the program passes to it, and says what it accepts",
