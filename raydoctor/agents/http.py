@@ -1,8 +1,10 @@
 """The MCP server over HTTP: on loopback only, and only for clients that send the token.
 
-Any user of the machine can connect to a port of loopback, and a web page can make a browser do so. Every
-request therefore needs the token, no request of a web page is accepted (`Origin`), and the `Host` must be
-this port of loopback, so that a foreign name that resolves to 127.0.0.1 does not help (DNS rebinding).
+Any user of the machine can connect to a port of loopback, and a web page can make a browser do so.
+Connections of other users, except root, are closed before a byte is read (Linux): they could use up the files
+that the server may open. Every request needs the token, no request of a web page is accepted (`Origin`), and
+the `Host` must be this port of loopback, so that a foreign name that resolves to 127.0.0.1 does not help (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from raydoctor.agents import child
+from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.programs import peers
+from raydoctor.observe.processes import proc
 
 _HOST = "127.0.0.1"
 _PATH = "/mcp"
@@ -103,8 +108,25 @@ def serve_http(server: MCPServer[Any], port: int, token: str = "") -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
+class _Listener(socket.socket):
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection. Raises BlockingIOError if there is none, or it is another user's."""
+        connection, address = super().accept()
+        if proc.LINUX and not _may_enter(connection):
+            connection.close()
+            raise BlockingIOError  # the loop serves others, and asks again
+        return connection, address
+
+
+def _may_enter(connection: socket.socket) -> bool:
+    try:
+        return peers.client_of(connection) in owners.trusted()
+    except OSError:  # it is closed already
+        return False
+
+
 def _listener(port: int) -> socket.socket:
-    listener = socket.socket()
+    listener = _Listener()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_HOST, port))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -122,16 +125,54 @@ def test_a_failed_test_diagnoses_no_session_that_another_user_planted(
 # ---------------------------------------------------------------- servers
 
 
-def replies(address: str, **headers: str) -> Callable[[], int]:
-    return lambda: status_of(address, **headers)
+def said_to(address: str, token: str) -> str:
+    """What the server sends to a client on IPv4 with this token, before it closes the connection."""
+    split = urlsplit(address)
+    head = f"GET /mcp HTTP/1.1\r\nHost: {split.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    with socket.create_connection((split.hostname, split.port), 10) as link:
+        try:
+            link.sendall(head.encode())
+            return link.recv(4096).decode()
+        except ConnectionError:
+            return ""
 
 
 def test_another_user_on_loopback_gets_nothing_from_mcp() -> None:
     with http_server() as (address, token):
         wrong = {"Authorization": f"Bearer {token[:-1]}"}
-        assert as_user(MALLORY, replies(address)) == 401
-        assert as_user(MALLORY, replies(address, **wrong)) == 401
-        assert as_user(MALLORY, replies(address, Authorization=f"Bearer {token}")) != 401
+        assert status_of(address, **wrong) == 401
+        assert status_of(address, Authorization=f"Bearer {token}") != 401
+        assert as_user(MALLORY, lambda: said_to(address, token)) == ""
+        assert "HTTP/1.1" in said_to(address, token)
+
+
+def test_a_client_of_ours_may_use_a_socket_of_both_protocols() -> None:
+    with http_server() as (address, _), socket.socket(socket.AF_INET6) as link:
+        link.connect(("::ffff:127.0.0.1", urlsplit(address).port))
+        link.sendall(b"GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert link.recv(12) == b"HTTP/1.1 401"
+
+
+def test_connections_of_another_user_do_not_end_mcp() -> None:
+    """A server without a free descriptor ended, and its port was free for the user who had taken them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        with http_server() as (address, token):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            split = urlsplit(address)
+            links: list[socket.socket] = []
+
+            def connect() -> None:
+                links.append(socket.create_connection((split.hostname, split.port), 10))
+                links[-1].sendall(b"GET /mcp HTTP/1.1\r\n")
+
+            with hostile.repeating(MALLORY, connect):
+                for _ in range(5):
+                    assert status_of(address, Authorization=f"Bearer {token}") != 401
+                    time.sleep(0.3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "pipe"])

@@ -114,6 +114,20 @@ def owner_of(address: str, timeout: float = _CONNECT_S) -> int | None:
     return None
 
 
+def client_of(link: socket.socket) -> int | None:
+    """The user at the other end of an accepted connection within this machine.
+
+    None if it cannot be determined, or that end is being closed: some kernels list it as root's then.
+    """
+    peer, own = link.getpeername()[:2], link.getsockname()[:2]
+    try:
+        found = _by_netlink(peer, own) if hasattr(socket, "AF_NETLINK") else None
+    except OSError:
+        found = _by_proc(peer, own)
+    is_live = found is not None and found.state == _ESTABLISHED and found.inode
+    return found.uid if found is not None and is_live else None
+
+
 def is_elsewhere(address: str) -> bool:
     """Whether `host:port` is on another machine. Raises OSError if the host cannot be resolved."""
     host, _, port = address.rpartition(":")
