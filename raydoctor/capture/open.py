@@ -94,6 +94,8 @@ class Capture:
     """The only session to read; the newest if empty."""
     sessions: set[str] = field(default_factory=set)
     """The names of all sessions that there are, read or not."""
+    owner: int | None = None
+    """The user to whom the folder must belong, if it is known; its path may lead to another one by now."""
     budget: Budget = field(default_factory=Budget, repr=False)
     originals: dict[tuple[str, int | None], tuple[Source, str]] = field(
         default_factory=dict, repr=False
@@ -182,23 +184,25 @@ class Capture:
         self.close()
 
 
-def open_capture(
+def open_capture(  # noqa: PLR0913 - each has a default
     path: str | None = None,
     driver_log: str | None = None,
     text: str | None = None,
     report: ReportBytes = lambda done, total: None,
     session: str = "",
+    *,
+    owner: int | None = None,
 ) -> Capture:
     """Open a path with any supported layout, or this machine's session.
 
     `driver_log` adds one file (`-`: standard input) as driver output, and so does `text`. `report` is called
     while an archive is unpacked. `session`: of several sessions the one to read; by default the newest.
-    Raises RaydoctorError if there is nothing to read.
+    `owner`: the user to whom a folder must belong. Raises RaydoctorError if there is nothing to read.
     """
     began = time.monotonic()
     driver_alone = path is None and (driver_log is not None or text is not None)
     name = driver_log if driver_log is not None else _TEXT
-    capture = Capture(name, "driver", {}) if driver_alone else _open(path, report, session)
+    capture = Capture(name, "driver", {}) if driver_alone else _open(path, report, session, owner)
     try:
         if driver_log is not None:
             _add_driver_log(capture, driver_log, driver_log)
@@ -218,7 +222,7 @@ def open_capture(
     return capture
 
 
-def _open(path: str | None, report: ReportBytes, wanted: str) -> Capture:
+def _open(path: str | None, report: ReportBytes, wanted: str, owner: int | None) -> Capture:
     if path is None:
         choice = session.this_machine()
         return _from_folder(choice.path, [choice.note] if choice.note else [], wanted)
@@ -232,7 +236,7 @@ def _open(path: str | None, report: ReportBytes, wanted: str) -> Capture:
     except ValueError as error:  # an embedded NUL
         raise RaydoctorError(f"cannot read {path!r}: {error}", _LOOKED_FOR) from None
     if stat.S_ISDIR(mode):
-        capture = _from_folder(given, [], wanted)
+        capture = _from_folder(given, [], wanted, owner)
     elif not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
     else:
@@ -290,13 +294,15 @@ def _holds_archive(name: str, file: Path) -> bool:
         return False  # reading it reports why
 
 
-def _from_folder(folder: Path, notes: list[str], wanted: str) -> Capture:
+def _from_folder(folder: Path, notes: list[str], wanted: str, owner: int | None = None) -> Capture:
     known = session.names_in(folder)
     archives = _archives(folder)
     if not wanted and (choice := session.latest_in(folder, is_named=True)):
         notes = [*notes, choice.note] if choice.note else notes
         folder = choice.path
-    capture = Capture(str(folder), _kind(folder), {}, notes=notes, session=wanted, sessions=known)
+    capture = Capture(
+        str(folder), _kind(folder), {}, notes=notes, session=wanted, sessions=known, owner=owner
+    )
     _walk(folder, capture)
     if all(source.role in contents.ROLES for source in capture.files):
         known = _paths(capture)
@@ -451,6 +457,9 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
             top = top or owners.opened_path(handle)
             if relative and top and owners.opened_path(handle) != os.path.join(top, relative):
                 missed.append(Gap(relative, "was replaced while it was read; not followed"))
+                continue
+            if not relative and capture.owner not in (None, os.fstat(handle).st_uid):
+                missed.append(Gap(folder, "was replaced while it was read; not followed"))
                 continue
             is_shared = is_shared or owners.is_shared(handle, top if not relative else "")
             with os.scandir(handle) as scan:

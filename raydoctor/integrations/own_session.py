@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from raydoctor.capture import owners
+
 
 def folder(since: float) -> str:
     """The session that this process is a driver of, or was after `since` (epoch seconds); empty if none."""
@@ -20,6 +22,11 @@ def folder(since: float) -> str:
     for file in (file for base in bases for file in Path(base).glob(log)):
         with suppress(OSError):
             status = file.lstat()
-            if status.st_uid == os.geteuid() and status.st_mtime >= since:
-                found.append((status.st_mtime, str(file.parent.parent)))
+            session = str(file.parent.parent)
+            # Any user can make a session, and move a log into it: Ray leaves its folders open to all.
+            is_ours = (
+                status.st_uid == os.geteuid() and owners.of_folder(session) in owners.trusted()
+            )
+            if is_ours and status.st_mtime >= since:
+                found.append((status.st_mtime, session))
     return max(found, default=(0.0, ""))[1]

@@ -30,8 +30,8 @@ class Gathered:
     folder: Path
     redactor: Redactor
     gaps: list[Gap] = field(default_factory=list)
-    sessions: list[str] = field(default_factory=list)
-    """Folders of sessions on this machine, which are read where they are."""
+    sessions: dict[str, int] = field(default_factory=dict)
+    """Folders of sessions on this machine, which are read where they are, and the user who owns each."""
     opened: list[Capture] = field(default_factory=list)
 
     def place(self, *parts: str) -> Path:
@@ -70,14 +70,14 @@ class Gathered:
             raise RaydoctorError(f"nothing was collected of {self.shown}: {why}") from None
         capture.path = self.shown
         capture.gaps += self.gaps
-        for folder in self.sessions:
-            self._add_session(capture, folder)
+        for folder, owner in self.sessions.items():
+            self._add_session(capture, folder, owner)
         capture.secrets += self.redactor.secrets
         return capture
 
-    def _add_session(self, capture: Capture, folder: str) -> None:
+    def _add_session(self, capture: Capture, folder: str, owner: int) -> None:
         try:
-            session = open_capture(folder)
+            session = open_capture(folder, owner=owner)
         except RaydoctorError as error:
             capture.gaps.append(Gap(folder, error.message, error.hint))
             return

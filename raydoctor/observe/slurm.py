@@ -158,27 +158,27 @@ def _read(outputs: list[_Output], into: Gathered, timeout: float) -> None:
         into.gaps.append(
             Gap("the job's output", "Slurm does not name its file", _GIVE, about="driver")
         )
-    calls: dict[str, Callable[[], list[str]]] = {
+    calls: dict[str, Callable[[], dict[str, int]]] = {
         each.path: lambda each=each: _copy(each, into)  # type: ignore[misc]
         for each in outputs[:_MOST_OUTPUTS]
     }
     late = set(calls)
-    sessions: list[str] = []
+    sessions: dict[str, int] = {}
     for path, result in parallel(calls, timeout):
         late.discard(path)
         if isinstance(result, Exception):
             why = getattr(result, "strerror", None) or str(result)
             into.gaps.append(Gap(path, f"cannot be read: {why}", _GIVE, about="driver"))
         else:
-            sessions += result
+            sessions |= result
     into.gaps += [Gap(path, "could not be read in time", _GIVE, about="driver") for path in late]
-    into.sessions = list(dict.fromkeys(sessions))[:_MOST_SESSIONS]
+    into.sessions = dict(islice(sessions.items(), _MOST_SESSIONS))
     if outputs and not into.sessions:
         into.gaps.append(Gap("Ray's logs", _NOT_SHARED, _COPY))
 
 
-def _copy(output: _Output, into: Gathered) -> list[str]:
-    """Copy the end of an output; returns the sessions that it names. Raises OSError."""
+def _copy(output: _Output, into: Gathered) -> dict[str, int]:
+    """Copy the end of an output; returns the sessions that it names, and their owner. Raises OSError."""
     handle = os.open(output.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as stream:
         status = os.fstat(handle)
@@ -193,7 +193,7 @@ def _copy(output: _Output, into: Gathered) -> list[str]:
         data = stream.read(_MOST)
     into.place(output.name).write_bytes(data)
     folders = islice(dict.fromkeys(_named_in(data[:_SEARCHED])), _MOST_SESSIONS)
-    return [folder for folder in folders if _is_session(folder, status.st_uid)]
+    return {each: status.st_uid for each in folders if _is_session(each, status.st_uid)}
 
 
 def _named_in(data: bytes) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from raydoctor.capture.contents import below_command
@@ -27,6 +29,8 @@ _SHOWN = ("state", "reason", "exit_code", "max_rss", "requested", "time_limit", 
 _PAIR = pattern(r"\b(?P<name>[A-Za-z/]{1,40})=(?P<value>\S*)")
 _DASHES = pattern(r"-{2,}")
 _MOST = 20_000
+_NEAR = 64 << 10
+"""Characters in which the next account of a list begins; with their steps, some have 20,000."""
 
 
 class _Account(NamedTuple):
@@ -44,12 +48,12 @@ def read(files: Mapping[Source, str], gaps: list[Gap], clock: NodeClocks) -> lis
         try:
             with open(file, encoding="utf-8", errors="replace") as stream:
                 text = stream.read(_LIMIT)
-            rows = list(_rows(text))
+            rows = list(islice(_rows(text), _MOST))
         except (OSError, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or "damaged or cut off"
             gaps.append(Gap(source.path, f"could not be read: {why}", "sacct -j JOB --json"))
             continue
-        events += [_event(source, row, clock) for row in rows[:_MOST]]
+        events += [_event(source, row, clock) for row in rows]
     return events
 
 
@@ -79,14 +83,15 @@ def _rows(text: str) -> Iterator[_Account]:
 
 def _of_json(text: str) -> Iterator[_Account]:
     data = json.loads(text[text.index("{") :])
+    lines = _Lines(text)
     for job in _dicts(data.get("jobs")):
         fields = _of_object(job, _job_name(job))
-        yield _placed(text, fields, job)
+        yield _placed(lines, fields, job)
         for step in _dicts(job.get("steps")):
             identity = step.get("step")
             identity = identity if isinstance(identity, dict) else {}
             name = str(identity.get("id", "")) or str(identity.get("name", ""))
-            yield _placed(text, _of_object(step, name, fields), step)
+            yield _placed(lines, _of_object(step, name, fields), step)
 
 
 def _job_name(job: dict[str, Any]) -> str:
@@ -100,12 +105,30 @@ def _job_name(job: dict[str, Any]) -> str:
     return str(job.get("job_id", ""))
 
 
-def _placed(text: str, fields: dict[str, str], data: dict[str, Any]) -> _Account:
-    number = fields["raw"] or fields["job"]
-    place = max(text.find(f'"{number}"'), 0) or max(text.find(number), 0)
+@dataclass(slots=True)
+class _Lines:
+    """The lines of accounts, in the order in which their numbers are looked up."""
+
+    text: str
+    _at: int = 0
+    _line: int = 1
+
+    def of(self, number: str) -> int:
+        """The line with a number, from that of the last one on; the last one if it is not near."""
+        end = self._at + _NEAR
+        for form in (f'"{number}"', number):
+            if (place := self.text.find(form, self._at, end)) >= 0:
+                self._line += self.text.count("\n", self._at, place)
+                self._at = place
+                break
+        return self._line
+
+
+def _placed(lines: _Lines, fields: dict[str, str], data: dict[str, Any]) -> _Account:
+    line = lines.of(fields["raw"] or fields["job"])
     times = data.get("time")
     ended = _number(times.get("end")) if isinstance(times, dict) else None
-    return _Account(text.count("\n", 0, place) + 1, fields, ended or None)
+    return _Account(line, fields, ended or None)
 
 
 def _of_object(

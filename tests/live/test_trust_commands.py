@@ -110,16 +110,16 @@ def test_names_of_another_user_s_processes_are_not_completed(place: Ground) -> N
     assert titles.names() == ["task_of_0"]
 
 
-@pytest.mark.parametrize("owner", [MALLORY, 0])
+@pytest.mark.parametrize(("owner", "of_session"), [(MALLORY, MALLORY), (0, MALLORY), (0, 0)])
 def test_a_failed_test_diagnoses_no_session_that_another_user_planted(
-    place: Ground, owner: int
+    place: Ground, owner: int, of_session: int
 ) -> None:
-    """Mallory guesses the pid of the test, after which Ray names the log of a driver."""
-    session = place.session(1, owner)
+    """Mallory guesses the pid of the test, after which Ray names the log of a driver, or moves that log."""
+    session = place.session(1, of_session)
     log = session / "logs" / f"python-core-driver-{'01' * 28}_{os.getpid()}.log"
     log.write_text("")
     os.chown(log, owner, owner)
-    assert own_session.folder(0.0) == (str(session) if owner == 0 else "")
+    assert own_session.folder(0.0) == (str(session) if of_session == 0 else "")
 
 
 # ---------------------------------------------------------------- servers

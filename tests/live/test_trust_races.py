@@ -269,6 +269,17 @@ def test_only_folders_that_others_can_change_cost_descriptors(place: Ground) -> 
         assert all(file.startswith("/proc/") for file in capture.files.values())
 
 
+def test_a_session_of_a_job_that_is_replaced_is_not_read(place: Ground) -> None:
+    session = session_of(place, MALLORY)
+    private = place.session(2, 0)
+    (private / "logs" / "raylet.out").write_text(RECORD)
+    session.rename(session.with_name("old"))
+    theirs_to(session, private)
+    with open_capture(str(session), owner=MALLORY) as capture:
+        assert not capture.files
+        assert [gap.why for gap in capture.gaps] == ["was replaced while it was read; not followed"]
+
+
 # ---------------------------------------------------------------- run
 
 

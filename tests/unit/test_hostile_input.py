@@ -23,13 +23,15 @@ import zstandard
 
 from raydoctor.capture import budget, members
 from raydoctor.capture import open as opening
+from raydoctor.capture.console import files as console_files
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.cluster import resources
 from raydoctor.diagnosis import engine, plugins
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read import structured
+from raydoctor.read import slurm, structured
+from raydoctor.read.clock import NodeClocks
 from raydoctor.rules import placement_group_pending
 from raydoctor.rules.shared import serve, waiting
 from tests.helpers import ROOT
@@ -155,6 +157,7 @@ def test_a_zip_that_announces_millions_of_members_is_refused(tmp_path: Path) -> 
 
 MEMORY = """
 import resource, sys
+from raydoctor.capture.console import files as console_files
 from raydoctor.capture.open import open_capture
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 with open_capture(sys.argv[1]) as capture:
@@ -410,3 +413,30 @@ def test_code_that_expects_damaged_json_expects_deep_json() -> None:
             if "json.load" in body and "ValueError" in reply and "RecursionError" not in reply:
                 bad.append(f"{file.relative_to(PACKAGE)}:{node.lineno} {reply}")
     assert bad == []
+
+
+def test_accounts_of_thousands_of_jobs_are_read_in_their_order(tmp_path: Path) -> None:
+    """The line of each was searched from the beginning: 800 kB took more than a minute."""
+    file = tmp_path / "slurm.json"
+    rows = ",\n".join(f'{{"job_id": {number}}}' for number in range(10_000, 60_000))
+    file.write_text(f'{{"meta": {{"slurm": {{}}}}, "jobs": [\n{rows}\n]}}')
+    gaps: list[Gap] = []
+    began = time.process_time()
+    events = slurm.read({Source(file.name, "slurm"): str(file)}, gaps, NodeClocks())
+    assert time.process_time() - began < 5
+    assert gaps == []
+    assert [event.line for event in events[:3]] == [2, 3, 4]
+    assert events[-1].line == len(events) + 1
+
+
+def test_a_console_of_short_lines_is_rewritten_in_small_blocks(tmp_path: Path) -> None:
+    """A line takes a hundred times its bytes: 8 MB of line breaks took 1.1 GB."""
+    file = tmp_path / "driver.log"
+    file.write_bytes(
+        b"x\n" * 250_000 + b"Traceback (most recent call last):\n  File\n" + b"\n" * 250_000
+    )
+    with file.open("rb") as stream:
+        blocks = list(console_files._blocks(stream))
+    assert max(map(len, blocks)) <= 100_000
+    whole = [line for block in blocks for line in block]
+    assert "\n".join(whole) + "\n" == file.read_text()

@@ -29,6 +29,8 @@ _OF_SESSION = frozenset(
 """Roles of a session's logs. Beside such a log, a console is a driver's output and not an excerpt."""
 _SEPARATED_ROLES = frozenset({"raylet-out", "gcs-out", "kernel", "event", AGENT})
 _BLOCK = 4 << 20
+_LINES = 100_000
+"""Lines of a block."""
 _LONGEST_LINE = 4 << 20
 """Bytes of a line that are read after a block's end."""
 _KEPT_BACK = 400
@@ -194,12 +196,21 @@ def _blocks(stream: BinaryIO) -> Iterator[list[str]]:
         if not lines[-1]:
             lines.pop()
         kept = []
+        while len(lines) > _LINES:  # a line takes some hundred bytes of memory
+            block, rest_of_block = _cut(lines[:_LINES])
+            yield block
+            lines = rest_of_block + lines[_LINES:]
         if len(data) >= _BLOCK:
-            cut = next((n for n in range(1, min(_KEPT_BACK, len(lines))) if opens(lines[-n])), 0)
-            lines, kept = (lines[:-cut], lines[-cut:]) if cut else (lines, [])
+            lines, kept = _cut(lines)
         yield lines
     if kept:
         yield kept
+
+
+def _cut(lines: list[str]) -> tuple[list[str], list[str]]:
+    """A block without the record or traceback that begins near its end, and that."""
+    cut = next((n for n in range(1, min(_KEPT_BACK, len(lines))) if opens(lines[-n])), 0)
+    return (lines[:-cut], lines[-cut:]) if cut else (lines, [])
 
 
 def _is_foreign(stream: BinaryIO, size: int) -> bool:
