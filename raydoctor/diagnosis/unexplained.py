@@ -27,7 +27,7 @@ from raydoctor.cluster.troubles import CONFLICT, failed_jobs, troubles
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
-from raydoctor.model.values import Event, Finding, Gap, Unexplained
+from raydoctor.model.values import Event, Finding, Gap, Source, Unexplained
 
 _TEXT = 300
 _TEMPLATE = 160
@@ -370,7 +370,9 @@ class _Accounted:
     def __init__(self, case: Case, findings: Sequence[Finding]) -> None:
         links = [link.event for finding in findings for link in finding.chain]
         self.events = [*links, *(event for finding in findings for event in finding.covers)]
-        self.has_failure = any(f.severity not in ("info", "warning") for f in findings)
+        failures = [f for f in findings if f.severity not in ("info", "warning")]
+        self.has_failure = bool(failures)
+        self._failed_in = {link.event.source.path for f in failures for link in f.chain}
         self.entities: set[Entity] = {e for finding in findings for e in finding.explains}
         # The message as well: JSON escapes the text that a traceback elsewhere contains unescaped.
         self.quoted = "\n".join(f"{event.text}\n{event.message}" for event in self.events)
@@ -388,6 +390,10 @@ class _Accounted:
     def holds(self, event: Event) -> bool:
         """Whether a diagnosis shows the event, covers it, or explains an entity in it."""
         return id(event) in self._ids or bool(event.entities & self.entities)
+
+    def has_failure_of(self, source: Source) -> bool:
+        """Whether a diagnosis reports a failure of the session, or of this console without logs."""
+        return self.has_failure and (not source.is_excerpt or source.path in self._failed_in)
 
     def is_near(self, event: Event) -> bool:
         """Whether a diagnosis has a record of the same daemon within a few seconds of the event."""
@@ -425,6 +431,7 @@ def account(
     found = [e for e in _unexplained(case, set(symptoms), accounted) if not case.torn_down(e)]
     found += [e for e, entities in troubles(case) if not accounted.entities.intersection(entities)]
     found += failed_jobs(case) if not findings else []
+    found += _last_words(case) if not accounted.has_failure else []
     for event in sorted(found, key=_weight):
         if accounted.holds(event) or _is_outside(case.span(event), since, until):
             continue
@@ -447,7 +454,28 @@ def gaps_of(symptoms: Iterable[Unexplained]) -> list[Gap]:
     return [gap for kind, gap in _RECORDED.items() if kind in kinds]
 
 
+_LAST_WORDS = pattern(
+    r"\b[A-Z]\w{1,80}(?:Error|Exception)(?:\(\w{1,80}\))?(?:\(|: )|^(?:FATAL|CRITICAL|ERROR)\b[: ]"
+    r"|\b(?:Segmentation fault|core dumped)|^(?:Killed|Aborted)$"
+)
+
+
+def _last_words(case: Case) -> Iterator[Event]:
+    """Outputs beside Ray's logs whose last line reports an error: the program may have ended by it."""
+    for source, ending in case.endings.items():
+        if source.is_excerpt or ending["ended_by"] or not _LAST_WORDS.search(ending.text):
+            continue
+        others = (e for e in case.events if e.source is source and e is not ending)
+        if not any(e.line < ending.line <= e.line + e.text.count("\n") for e in others):
+            yield ending
+
+
 _RECORDED = {
+    "driver": Gap(
+        "why the program ended",
+        "the last line that it printed reports an error, which no rule explains",
+        "Print the whole exception where the program catches it: traceback.print_exc()",
+    ),
     "kube": Gap(
         "why pods of Ray fail",
         "Kubernetes records failures that no rule explains",
@@ -497,7 +525,7 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
             or (event.kind == "log.failure" and event.level in _MILD)
             or known.holds(event)
             or CONFLICT in event.message
-            or (accounted.has_failure and _ANNOUNCEMENTS.match(says(event)))
+            or (accounted.has_failure_of(event.source) and _ANNOUNCEMENTS.match(says(event)))
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)
             or accounted.is_near(event)
