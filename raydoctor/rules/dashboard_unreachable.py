@@ -5,6 +5,8 @@
   program with `JobSubmissionClient`, often below `HTTPConnectionPool(host='…', port=8265): Max retries exceeded with
   url: /api/version`.
 - `Request failed with status code 502` (or 503, 504), `503 Server Error: … for url: http://…/api/version`.
+- `Failed to connect to API server.` (`ServerUnavailable`, `RayStateApiException`) from `ray list`, `ray summary` or
+  `ray.util.state`, and `Failed to reach the dashboard head at http://… to read task events`.
 - `JSONDecodeError: Expecting value: line 1 column 1` in `dashboard_sdk.py`: a web page came back instead of JSON.
 - KubeRay: `Put "http://train-head-svc…:8265/api/serve/applications/": dial tcp …: connect: connection refused`, or
   `UpdateDeployments fail: 404 Not Found`.
@@ -115,6 +117,34 @@ _NO_VERSION = Signal(
     r"^(?:RuntimeError: )?Version check returned 404\.", DRIVER,
     "RuntimeError: Version check returned 404. Please ensure the cluster is running Ray 1.9 or higher.", symptom=True,
 )  # fmt: skip
+_NO_STATE = (
+    Signal(
+        "dashboard.no_state", "Failed to connect to API server. Please check the API server log",
+        r"^(?:ray\.util\.state\.exception\.)?(?:ServerUnavailable|RayStateApiException): Failed to connect to API server\. Please check the API server log"
+        r"(?:[^\n]{0,600}Response\(url=https?://(?P<address>[^\s/]{1,300})\S{0,300}?,status=(?P<code>\d{3})\))?", DRIVER,
+        "ray.util.state.exception.RayStateApiException: Failed to connect to API server. Please check the API server log for details. "
+        "Response(url=http://10.0.0.2:8265/api/v0/tasks?limit=100,status=502)", symptom=True, fold=("address", "code"),
+    ),
+    Signal(
+        "dashboard.no_state", " to read task events. Is the dashboard running?",
+        r"^RuntimeError: Failed to reach the dashboard head at https?://(?P<address>[^\s/]{1,300})\S{0,300} to read task events\. Is the dashboard running\?", DRIVER,
+        "RuntimeError: Failed to reach the dashboard head at http://10.0.0.2:8265/api/v0/task_events to read task events. Is the dashboard "
+        "running?", symptom=True, fold=("address",),
+    ),
+    Signal(
+        "dashboard.no_state", "Could not find the dashboard address to read task events",
+        r"^RuntimeError: Could not find the dashboard address to read task events", DRIVER,
+        "RuntimeError: Could not find the dashboard address to read task events from the dashboard head. Is the dashboard running?",
+        symptom=True,
+    ),
+    Signal(
+        "dashboard.no_state", "Failed to query the data source.",
+        r"^(?:ray\.util\.state\.exception\.)?RayStateApiException: API server internal error\.[^\n]{0,300}Error: (?P<source>Failed to query the data source)\.", DRIVER,
+        "ray.util.state.exception.RayStateApiException: API server internal error. See dashboard.log file for more details. Error: Failed "
+        "to query the data source. It is either there's a network issue, or the source is down.", symptom=True,
+    ),
+)  # fmt: skip
+"""The state API and CLI (`util/state/api.py`, `_private/state.py`, 2.9 to 2.60): exceptions of the program that asks."""
 _COMMAND = Signal(
     "dashboard.command", "ray job ",
     r"^(?!.*my_script\.py)(?:[^\n`]{0,200}`|(?:[^\n]{0,200}[$#>%❯] )?(?:\w{1,60}=\S{0,300} )*)(?:kubectl )?ray job (?:submit|logs|status|list|stop)\b[^\n]{0,300}", DRIVER,
@@ -147,6 +177,7 @@ _OTHER_PORTS = {"6379": "the GCS", "10001": "Ray Client"}
             *_GATEWAY,
             _NO_JSON,
             _NO_VERSION,
+            *_NO_STATE,
         ),
         *(_COMMAND, jobs.ACCEPTED, TRACEBACK),
     ),
@@ -161,6 +192,7 @@ def dashboard_unreachable(case: Case) -> Iterator[Finding]:
         if not any(each.source is event.source and each.offset > event.offset for each in answered)
     ]
     failed += [event for event in case.of(_NO_JSON.kind) if _is_in_client(case, event)]
+    failed += [event for event in case.of(_NO_STATE[0].kind) if not evidence.goes_on(case, event)]
     lines = [event for event in failed if event.kind != _NO_REPLY.kind]
     # The client's own words name the address; the exception below it, the reason.
     for events in evidence.grouped(lines or failed, _address).values():
@@ -211,6 +243,12 @@ def _headline(last: Event, address: str, reasons: list[Event]) -> str:
     if last.kind == _GATEWAY[0].kind:
         what = f" ({cut(clause(last['what']), _LONGEST)})" if last["what"] else ""
         return f"A proxy{at} answered the job client with status {last['code']}{what}: it did not reach Ray's dashboard"
+    if last["source"]:
+        return "The dashboard could not answer a query of the cluster's state: the GCS or a node's agent did not answer it"
+    if last.kind == _NO_STATE[0].kind and last["code"]:
+        return f"The server{at} answered a query of the cluster's state with status {last['code']}: a proxy did not reach the dashboard, or it failed"
+    if last.kind == _NO_STATE[0].kind and not address:
+        return "No dashboard answered a query of the cluster's state: it does not run, was not started, or is out of reach"
     speaks = _OTHER_PORTS.get(address.rpartition(":")[2])
     wrong = f" (the port of {speaks})" if speaks else ""
     return {
@@ -340,6 +378,26 @@ _CHAINED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the state API finds no dashboard",
+        'Traceback (most recent call last):\n  File "/app/tasks.py", line 3, in <module>\n    list_tasks()\n'
+        f"{_NO_STATE[0].sample.partition(' Response')[0].replace('RayStateApiException', 'ServerUnavailable')} \n",
+        says=("does not run, was not started, or is out of reach", "curl -sS"),
+    ),
+    console(
+        "a proxy answers the state API",
+        f'Traceback (most recent call last):\n  File "/app/tasks.py", line 3, in <module>\n    list_tasks()\n{_NO_STATE[0].sample}\n',
+        says=("10.0.0.2:8265", "status 502"),
+    ),
+    console(
+        "the state API's source does not answer",
+        f'Traceback (most recent call last):\n  File "/app/tasks.py", line 3, in <module>\n    list_tasks()\n{_NO_STATE[3].sample}\n',
+        says=("the GCS or a node's agent did not answer",),
+    ),
+    console(
+        "a monitoring script catches the error and continues",
+        "".join(f"{signal.sample}\n" for signal in _NO_STATE) + "loss 0.1\n",
+    ),
     console(
         "no dashboard at the address",
         f"{_CHAINED}ConnectionError: Failed to connect to Ray at address: http://head:8265.\n",

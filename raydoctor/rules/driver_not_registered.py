@@ -90,6 +90,34 @@ _NOT_YET = (
 """What a driver logs for each of its attempts; the last one raises (`_private/node.py`, `global_state_accessor.cc`)."""
 _WAITS_FOR_RAYLET = (2, 55)
 """From here on the driver waits for a raylet on its machine; a newer driver of an older cluster is a `version-mismatch`."""
+_NO_HEAD = (
+    Signal(
+        "driver.no_head_info", "not found in NodeInfo, ",
+        r"^Exception: Head node (?:temp_dir|session dir) not found in NodeInfo, ", DRIVER,
+        "Exception: Head node temp_dir not found in NodeInfo, either GCS or head node's raylet may not have started successfully.",
+        symptom=True,
+    ),
+    Signal(
+        "driver.no_head_info", "No node info found for head node in GCS.",
+        r"^Exception: No node info found for head node in GCS\.", DRIVER,
+        "Exception: No node info found for head node in GCS. Did the head node or gcs start successfully?", symptom=True,
+    ),
+)  # fmt: skip
+"""A driver or a worker node asks the GCS for the head's raylet (`_private/node.py`, `_private/utils.py`, 2.54 to 2.60)."""
+_NOT_FOUND = (
+    Signal(
+        "driver.no_own_info", "Timed out waiting for node info for node_id=",
+        r"^RuntimeError: Timed out waiting for node info for node_id=(?P<node>[0-9a-f]{56})\.", DRIVER,
+        f"RuntimeError: Timed out waiting for node info for node_id={'4' * 56}.", symptom=True,
+    ),
+    Signal(
+        "driver.no_own_info", "Failed to get node info for possible node ids: ",
+        r"^RuntimeError: Failed to get node info for possible node ids: \[[^\]\n]{0,4000}\] when trying to resolve node to connect to\. Error: (?P<why>[^\n]{1,300})",
+        DRIVER, f"RuntimeError: Failed to get node info for possible node ids: ['{'4' * 56}'] when trying to resolve node to connect to. "
+        "Error: RpcError('Deadline Exceeded')", symptom=True,
+    ),
+)  # fmt: skip
+"""The same for the raylet that Ray has just started, or that runs on the machine (`_private/services.py`, 2.51 to 2.60)."""
 _REASONS = (
     ("No such file", "its socket does not exist, so the raylet has already ended"),
     ("refused", "nothing listens on its socket, so the raylet has already ended"),
@@ -113,6 +141,8 @@ _REASONS = (
         *_NOT_YET,
         NO_NODE_INFO,
         *NODE_NOT_STARTED,
+        *_NO_HEAD,
+        *_NOT_FOUND,
         STARTED_LOCAL,
         CONNECTING,
         RAYLET_STARTED,
@@ -132,8 +162,38 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     if not outside and any(e.source.is_excerpt and case.is_last_of_console(e) for e in waiting):
         session = next((e["session"] for e in waiting if e["session"]), "")
         yield replace(_no_node(case, session, waiting), severity="warning")
-    if evidence.is_console(case) and (events := case.of(NODE_NOT_STARTED[0].kind)):
+    if evidence.is_console(case) and (
+        events := case.of(NODE_NOT_STARTED[0].kind) or case.of(_NOT_FOUND[0].kind)
+    ):
         yield _not_started(case, events)
+    if events := [e for e in case.of(_NO_HEAD[0].kind) if not evidence.goes_on(case, e)]:
+        yield _no_head(case, events)
+
+
+def _no_head(case: Case, events: list[Event]) -> Finding:
+    """A cluster whose GCS answers, but has no raylet of the head."""
+    first = events[0]
+    joined = connected_to(case, first)
+    at = f" at {joined['address']}" if joined else ""
+    return Finding(
+        f"The GCS{at} does not list the head's raylet: it did not start, or its Ray is of another version",
+        (Link(first, "the driver or node asks the GCS for the head"),),
+        explains=(Entity("registration", "head"),),
+        caused_by=tuple(Entity("raylet", raylet.node) for raylet in dead_raylets(case)),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "On the head, check that a raylet runs, and read why it ended; compare the versions of Ray",
+                (
+                    "pgrep -a raylet; ray --version   # on the head",
+                    "tail -n 20 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/raylet.err /tmp/ray/session_latest/logs/dashboard_agent.log",
+                ),
+                doc=INIT_DOC,
+                finds_cause=True,
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
 
 
 def _not_started(case: Case, events: list[Event]) -> Finding:
@@ -148,7 +208,7 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
         caused_by=(Entity("raylet", "local"),),
         severity="warning" if _tried_again(case, events[-1]) else None,
         remedies=tuple(_remedies(None)),
-        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source and NODE_NOT_STARTED[0].find in e.message)),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source and first.message in e.message)),
         gaps=(_GAP,),
     )  # fmt: skip
 
@@ -383,6 +443,20 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_FRAMES}{NODE_NOT_STARTED[0].sample}\n",
         roots=("agent-died",),
         consequences=("driver-not-registered",),
+    ),
+    console(
+        "the GCS has no record of the head's raylet",
+        f"{_CONNECTING}{_FRAMES}{_NO_HEAD[0].sample}\n",
+        says=("10.0.0.2:6379", "raylet.err"),
+    ),
+    console(
+        "the raylet that ray start started is not in the GCS",
+        f"{_FRAMES}{_NOT_FOUND[0].sample}\n",
+        says=("did not register with the GCS",),
+    ),
+    console(
+        "a program prints both errors and continues",
+        f"seen before: {_NO_HEAD[1].sample}\n{_NO_HEAD[1].sample}\n(check pid=12) {_NOT_FOUND[1].sample}\nloss 0.1\n",
     ),
     console(
         "a program and a task quote the timeout of a node",

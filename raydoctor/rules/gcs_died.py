@@ -428,7 +428,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the GCS ends itself at its start, in words that no check uses, and ray.init fails",
         {"logs/gcs_server.err": _UNKNOWN_SETTING, "driver.log": _NOT_STARTED},
-        consequences=("job-failed",),
+        consequences=("gcs-unreachable",),
         says=("ended itself: Received unexpected config parameter no_such_setting",),
     ),
     console(

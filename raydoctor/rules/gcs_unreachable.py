@@ -9,6 +9,10 @@ A driver, `ray start` or a `ray` command prints at its start `Failed to connect 
 then `Failed to get cluster ID from GCS server: TimedOut`. `ray symmetric-run` prints `Error: Timed out waiting for head
 node to start.` on a worker node, and `Waiting for nodes to start... 1/2 nodes started` again and again on the head.
 
+Other wordings are `ConnectionError: Failed to connect to Ray cluster at 10.0.0.9:6379`, `RuntimeError: Failed to connect
+to GCS. Last connection error: …`, and `ConnectionError: Could not read 'session_name' from GCS. Did GCS start
+successfully?`. On a head, `RuntimeError: Failed to start GCS.` means that the new GCS ended or did not answer.
+
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
 s). If one node or driver lost it, the cause is the network between it and the head: a firewall, a VPN, a changed
@@ -195,7 +199,53 @@ _UNANSWERED = Signal(
     fold=("host", "port"),
 )
 """A driver or node that starts prints it for each of its attempts (`_private/utils.py`, 2.0 to 2.60)."""
+_GAVE_UP = (
+    Signal(
+        "gcs.gave_up",
+        "Failed to connect to Ray cluster at ",
+        r"^ConnectionError: Failed to connect to Ray cluster at (?P<host>\S{0,300}?):(?P<port>\d{1,5})$",
+        DRIVER,
+        "ConnectionError: Failed to connect to Ray cluster at 10.0.0.9:6379",
+        fold=("host", "port"),
+    ),
+    Signal(
+        "gcs.gave_up",
+        "Failed to connect to GCS. ",
+        r"^RuntimeError: Failed to connect to GCS\. +Last ",
+        DRIVER,
+        "RuntimeError: Failed to connect to GCS. Last connection error: Traceback (most recent call last):",
+    ),
+)
+"""The exceptions of `ray.init` and `ray start` (`_private/worker.py` and `node.py`, 2.9 to 2.60)."""
+_NOT_STARTED = (
+    Signal(
+        "gcs.head_not_started",
+        "Failed to start GCS. ",
+        r"^RuntimeError: Failed to start GCS\. +Last ",
+        DRIVER,
+        "RuntimeError: Failed to start GCS.  Last 0 lines of error files:",
+    ),
+    Signal(
+        "gcs.head_not_started",
+        "/gcs_server_port_",
+        r"^RuntimeError: Timed out waiting for file \S{1,400}/gcs_server_port_\w{1,80}",
+        DRIVER,
+        "RuntimeError: Timed out waiting for file /tmp/ray/session_1/gcs_server_port_4508d",
+    ),
+)
+_NO_VALUE = Signal(
+    "gcs.no_value",
+    " from GCS. Did GCS start successfully?",
+    r"^ConnectionError: Could not (?:read|list) '(?P<key>[^'\n]{1,80})' from GCS\. Did GCS start successfully\?",
+    DRIVER,
+    "ConnectionError: Could not read 'session_name' from GCS. Did GCS start successfully?",
+    fold=("key",),
+)
+_OF_VERSIONS = ("temp_dir", "session_dir")
+"""Keys that the GCS no longer stores since 2.55: beside a cluster of known version, `version-mismatch` reports them."""
 _NO_REPLY = "Timed out while waiting for GCS to become available"
+_NO_ACCESSOR = "Failed to connect to GCS. Please check if the GCS server is running"
+"""The state API in a driver (`_private/state.py`)."""
 
 _AROUND = 60.0
 """Seconds before and after the loss in which other daemons' errors belong to it."""
@@ -206,11 +256,12 @@ _AROUND = 60.0
     severity="error",
     rank=6,
     explains=("gcs-away", "gcs-lost", "job", "node", "raylet"),
-    caused_by=("gcs", "host"),
+    caused_by=("daemon", "gcs", "host"),
     looks_for=(
         *(GCS_LOST, GCS_LOST_CHECK, GCS_LOST_CUT, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
         *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
+        *(*_GAVE_UP, *_NOT_STARTED, _NO_VALUE),
         *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _UNANSWERED, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
     ),
 )  # fmt: skip
@@ -226,6 +277,7 @@ def gcs_unreachable(case: Case) -> Iterator[Finding]:
     yield from _never(case)
     if not (lost or away):
         yield from _refused(case)
+        yield from _head_not_started(case)
     yield from _without_nodes(case)
     by_file = evidence.grouped(case.of(_POD_WAITS.kind), lambda e: e.source.path)
     for events in by_file.values():
@@ -405,15 +457,111 @@ def _refused(case: Case) -> Iterator[Finding]:
             continue
         text = event["what"].partition("\n")[0]
         match = _REFUSED.search(text)
-        if match or _NO_REPLY in text:
+        if match or _NO_REPLY in text or _NO_ACCESSOR in text:
             address = (match["host"] or "", match["port"] or "") if match else ("", "")
             found.setdefault(address, []).append(event)
     for event in case.of(_RPC_ERROR.kind, _UNANSWERED.kind):
         is_logged = event.level or event.kind == _RPC_ERROR.kind
         if is_logged and event.source not in reported and not evidence.goes_on(case, event):
             found.setdefault((event["host"], event["port"]), []).append(event)
+    # The last exception of a chain: the GCS may have answered, with a refusal.
+    replied = {
+        e.source
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e["type"] not in ("RpcError", "RaySystemError")
+    }
+    for event in case.of(_GAVE_UP[0].kind):
+        if event.source not in reported | replied and not evidence.goes_on(case, event):
+            found.setdefault((event["host"], event["port"]), []).append(event)
+    if len(found) == 2 and (unnamed := found.pop(("", ""), None)):
+        next(iter(found.values())).extend(unnamed)
     for (host, port), events in found.items():
         yield _no_answer(case, host, port, events)
+    answered = {e.source for e in case.of(CONNECTED.kind)}
+    versions = case.version is not None
+    missing = [
+        event
+        for event in case.of(_NO_VALUE.kind)
+        if event.source not in answered | {e.source for each in found.values() for e in each}
+        and not (versions and event["key"] in _OF_VERSIONS)
+        and not evidence.goes_on(case, event)
+    ]
+    if missing:
+        yield _no_value(case, missing)
+
+
+def _no_value(case: Case, events: list[Event]) -> Finding:
+    """A driver whose GCS did not answer a query, or lacks what the driver needs."""
+    first = events[0]
+    joined = connected_to(case, first)
+    at = f" at {joined['address']}" if joined else ""
+    why = (
+        "it did not answer, or its Ray version is another one"
+        if first["key"] in _OF_VERSIONS
+        else "it did not answer, or it was still starting"
+    )
+    return Finding(
+        f"The driver could not read {first['key']} from the GCS{at}: {why}",
+        (
+            *(Link(e, "the driver connects to this address") for e in (joined,) if e),
+            Link(first, "the driver stops after its attempts to read the value"),
+        ),
+        explains=(Entity("gcs-away", f"value {at}"),),
+        caused_by=(Entity("gcs", "gcs"), Entity("daemon", "gcs_server"), hosts.entity("head")),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Compare the versions of Ray on both machines, and check that the GCS answers",
+                (
+                    "ray --version   # on the driver's machine and on the head",
+                    paste.shell("ray health-check --address {head:address}:6379", head=joined["ip"] if joined else ""),
+                ),
+                doc=GCS_DOC,
+            ),
+            Remedy(
+                "Exclude the head from an HTTP proxy: gRPC uses it as well",
+                ("env | grep -i _proxy; export no_proxy=HEAD,127.0.0.1,localhost",),
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
+
+
+def _is_of_ray(case: Case, event: Event) -> bool:
+    """Whether Ray raised it: a program that waits for the same file may raise the same text."""
+    below = [e for e in case.of("log.traceback") if event.message in e.text]
+    return _NOT_STARTED[0].find in event.message or any("/ray/_private/" in e.text for e in below)
+
+
+def _head_not_started(case: Case) -> Iterator[Finding]:
+    """A head whose own GCS ended or did not answer, by output."""
+    raised = [e for e in case.of(_NOT_STARTED[0].kind) if _is_of_ray(case, e)]
+    for events in evidence.grouped(raised, lambda e: e.source).values():
+        first = events[0]
+        if any(
+            e.source is first.source and e.line > first.line for e in case.of(STARTED_LOCAL.kind)
+        ):
+            continue
+        yield Finding(
+            "The GCS of the new cluster ended or did not answer at its start, so Ray did not start",
+            (Link(first, "Ray waited for the GCS that it had started"),),
+            explains=(Entity("gcs-away", "own"),),
+            caused_by=(Entity("gcs", "gcs"), Entity("daemon", "gcs_server")),
+            count=1,
+            severity="warning" if evidence.goes_on(case, events[-1]) else None,
+            remedies=(
+                Remedy(
+                    "Read the last lines of the GCS, which state why it ended",
+                    (
+                        "tail -n 20 /tmp/ray/session_latest/logs/gcs_server.err /tmp/ray/session_latest/logs/gcs_server.out",
+                        "df -h /tmp; ss -ltnp 'sport = :6379'; env | grep -i -e ^ray -e _proxy   # disk, port, settings, proxy",
+                    ),
+                    doc=GCS_DOC,
+                    finds_cause=True,
+                ),
+            ),
+            covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+        )  # fmt: skip
 
 
 def _without_nodes(case: Case) -> Iterator[Finding]:
@@ -608,7 +756,7 @@ _OTHER_PROCESS = _GCS_LATER.replace(" 13 13]", " 99 99]")
 
 
 _CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1833 -- Connecting to existing Ray cluster at address: 10.0.0.9:6379...\n"
-_GAVE_UP = (
+_LOGGED = (
     f"[2026-11-21 10:40:16,537 W 51 51] rpc_client.h:153: {NO_ANSWER.sample}\n"
     f"[2026-11-21 10:40:46,552 W 51 51] gcs_client.cc:205: {NO_CLUSTER_ID.sample}\n"
 )
@@ -627,7 +775,40 @@ def _raylet(node: str, ip: str, lost: bool = True) -> str:
     return started + (gave_up.replace("within 8 ", "within 60 ") if lost else "")
 
 
+_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("10.0.0.9:6379")\n'
+
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "ray.init gives up, and the exception names the address",
+        f"{_CONNECTING}{_RAISED}\nThe above exception was the direct cause of the following exception:\n\n{_FRAMES}{_GAVE_UP[0].sample}\n",
+        says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379"),
+    ),
+    console(
+        "a worker node's ray start gives up",
+        f'{_FRAMES}{_GAVE_UP[1].sample}\n  File "/venv/ray/_private/node.py", line 1000, in _init_gcs_client\n    connect()\n'
+        "ray.exceptions.RpcError: Timed out\n\n",
+        says=("could not reach a GCS",),
+    ),
+    console(
+        "the state API finds no GCS",
+        f"{_FRAMES}ray.exceptions.RaySystemError: System error: {_NO_ACCESSOR} and if this node can connect to the head node.\n",
+        says=("could not reach a GCS",),
+    ),
+    console(
+        "the GCS lacks the session's name",
+        f"{_CONNECTING}{_FRAMES}{_NO_VALUE.sample}\n",
+        says=("session_name", "10.0.0.9:6379", "no_proxy"),
+    ),
+    console(
+        "the GCS of a new head does not start",
+        f"{_FRAMES}{_NOT_STARTED[0].sample}\n\n.Please check /tmp/ray/session_1/logs/gcs_server.out for details. Last connection "
+        "error: None\n",
+        says=("did not start", "gcs_server.err"),
+    ),
+    console(
+        "a program quotes the exceptions, and continues",
+        f"retry after {_GAVE_UP[0].sample}\nretry after {_NO_VALUE.sample}\n{_GAVE_UP[0].sample}\n{_NO_VALUE.sample}\nloss 0.1\n",
+    ),
     Example(
         "one node lost the head, which kept serving the others",
         {
@@ -663,17 +844,17 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "a driver connects to a cluster that has ended",
-        _CONNECTING + _GAVE_UP + _RAISED,
+        _CONNECTING + _LOGGED + _RAISED,
         says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379", "ray_current_cluster"),
     ),
     console(
         "the variable for the head's address was empty",
-        "Local node IP: 10.0.0.3\n" + _GAVE_UP.replace("10.0.0.9:", ":"),
+        "Local node IP: 10.0.0.3\n" + _LOGGED.replace("10.0.0.9:", ":"),
         says=("has no host",),
     ),
     console(
         "the port of the dashboard",
-        _GAVE_UP.replace(":6379", ":8265") + "retrying\n",
+        _LOGGED.replace(":6379", ":8265") + "retrying\n",
         says=("dashboard", "RAY_ADDRESS=10.0.0.9:6379"),
         severity="warning",
     ),
@@ -725,7 +906,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the GCS had crashed",
         {
-            "driver.log": _CONNECTING + _GAVE_UP + _RAISED,
+            "driver.log": _CONNECTING + _LOGGED + _RAISED,
             "logs/gcs_server.out": "[2026-11-21 10:39:00,000 E 13 13] (gcs_server) logging.cc:440: *** SIGSEGV received at "
             "time=1795257540 on cpu 0 ***\n",
             "logs/raylet.out": "",
@@ -736,13 +917,13 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the GCS answered a later attempt",
         _CONNECTING
-        + _GAVE_UP
+        + _LOGGED
         + f"2026-11-21 10:40:50,000\tINFO worker.py:2012 -- {CONNECTED.sample}\nloss 0.1\n",
         logs=QUIET_LOGS,
     ),
     console(
         "only the first attempt failed, and a program and a task quote the words",
-        f"{_GAVE_UP.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
+        f"{_LOGGED.splitlines()[0]}\nretry on: {NO_CLUSTER_ID.sample}\n(check pid=12) {_NO_HEAD.sample}\n"
         f"{NO_CLUSTER_ID.sample}\n",
         logs=QUIET_LOGS,
     ),

@@ -6,6 +6,8 @@
 - `Failed to start the grpc server. The specified port is 6380` and `No address added out of total 1 resolved for
   '0.0.0.0:6380' … Address already in use` in the output of the GCS, a raylet, a worker or the driver.
 - `ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied` from the dashboard's start.
+- `ConnectionError: Ray is trying to start at 10.0.0.2:6379, but is already running at 10.0.0.2:6379` from `ray start
+  --head`, or `Error: Ray is already started on this node.` from `ray symmetric-run`.
 - `DistNetworkError: The server socket has failed to listen on any local network address … EADDRINUSE` in a rank.
 - `OSError: [Errno 98] Address already in use` in a task or actor, or uvicorn's `[Errno 98] error while attempting to
   bind on address ('0.0.0.0', 30000)`, from a server of the program, of vLLM or of SGLang.
@@ -94,6 +96,36 @@ DASHBOARD = Signal(
     (*DRIVER, "dashboard"),
     "ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied. You can use `ray start --dashboard-port ...`",
 )
+DASHBOARD_RETRIED = Signal(
+    "port.dashboard",
+    "Failed to find a valid port for dashboard after ",
+    r"\bException: Failed to find a valid port for dashboard after \d{1,6} retries: \[Errno (?:98|48)\] error while attempting to "
+    r"bind on address \('(?P<host>[^'\s]{1,80})', (?P<port>\d{1,5})",
+    (*DRIVER, "dashboard"),
+    "Exception: Failed to find a valid port for dashboard after 50 retries: [Errno 98] error while attempting to bind on address "
+    "('127.0.0.1', 8315): address already in use",
+)
+"""The last of the ports from 8265 on that the dashboard tried (`dashboard/http_server_head.py`, 2.9 to 2.60)."""
+RUNNING = (
+    Signal(
+        "port.cluster",
+        ", but is already running at ",
+        r"^ConnectionError: Ray is trying to start at (?P<at>[^\s,]{1,300}:(?P<port>\d{1,5})), but is already running at ",
+        DRIVER,
+        "ConnectionError: Ray is trying to start at 10.0.0.2:6379, but is already running at 10.0.0.2:6379. Please specify a different "
+        "port using the `--port` flag of `ray start` command.",
+        symptom=True,
+    ),
+    Signal(
+        "port.cluster",
+        "Error: Ray is already started on this node.",
+        r"^Error: Ray is already started on this node\.",
+        DRIVER,
+        "Error: Ray is already started on this node.",
+        symptom=True,
+    ),
+)
+"""`ray start --head` and `ray symmetric-run` (`scripts/`, 2.9 to 2.60)."""
 STORE = Signal(
     "port.c10d",
     "The server socket has failed to listen on any local network address. ",
@@ -146,13 +178,20 @@ PROXY = Signal(
 """A proxy of Serve (`_private/http_util.py`, 2.9 to 2.60). The system's own words are in the exception before it."""
 _TORCH = ("port.c10d", "port.gloo")
 _OWNERS = {DASHBOARD.kind: "The dashboard", PROXY.kind: "A proxy of Ray Serve"}
-_OCCUPIED = (SERVER, LISTENER, DASHBOARD, STORE, STORE_LOGGED, GLOO, HTTP, PROXY)
+_OCCUPIED = (SERVER, LISTENER, DASHBOARD, DASHBOARD_RETRIED, STORE, STORE_LOGGED, GLOO, HTTP, PROXY)
 _SOCKET = pattern(
     r"\[Errno (?:98|48)\] (?:Address already in use|error while attempting to bind on address )"
 )
 """Python's own text for a socket, which names no port."""
 _REFUSED = pattern(r"(?i:address (?:is )?already in use)(?: \(os error (?:98|48)\))?\W{0,3}$")
 """The end of the message in which a library of C++ or Rust passes on the system's text."""
+_BUSY = pattern(
+    r"^(?:Could not find open port after \d{1,6} attempts starting from port (?P<first>\d{1,5})"
+    r"|Could not bind port (?P<port>\d{1,5}) on any configured address family"
+    r"|\w{1,60}_port (?P<named>\d{1,5}) is already in use\."
+    r"|\w{1,60} at (?P<waited>\d{1,5}) is not available in \d{1,6} seconds\. )"
+)
+"""vLLM's (`utils/network_utils.py`) and SGLang's words (`srt/utils/network.py`, `server_args.py`) for a port that they cannot use."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
 _OPTIONS = {
     "gcs": "port",
@@ -206,7 +245,7 @@ class _Conflict:
     severity="error",
     rank=8,
     explains=("daemon", "job", "ports", "process", "program", "raylet", "task-error", "worker"),
-    looks_for=(COMPONENTS, *_OCCUPIED, STORE_FAILED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
+    looks_for=(COMPONENTS, *RUNNING, *_OCCUPIED, STORE_FAILED, *SIGNALS, CHECK_FAILED, WORKER_EXIT),
 )
 def port_conflict(case: Case) -> Iterator[Finding]:
     """One finding for ports that Ray's own components share, and one per port that another process holds."""
@@ -230,8 +269,45 @@ def port_conflict(case: Case) -> Iterator[Finding]:
     for name, alike in by_name.items():
         yield _raised(name, alike)
     for ending, end in () if found or raised else ended_programs(case):
-        if _SOCKET.match(end.first.message) or _REFUSED.search(end.first.message):
-            yield _of_program(ending, end)
+        said = end.first.message
+        if _SOCKET.match(said) or _REFUSED.search(said) or _BUSY.match(said):
+            yield _of_program(case, ending, end)
+    running = [e for e in case.of(RUNNING[0].kind) if not evidence.goes_on(case, e)]
+    for events in evidence.grouped(running, lambda e: e["at"]).values():
+        yield _running(case, events)
+
+
+def _running(case: Case, events: list[Event]) -> Finding:
+    """A head that was not started because the machine has one already."""
+    first = events[0]
+    at = f" at {first['at']}" if first["at"] else ""
+    return Finding(
+        f"Ray was not started because a Ray cluster already runs on this machine{at}",
+        (Link(first, "the command finds the running cluster and stops"),),
+        explains=(Entity("ports", f"cluster {first['port']}"),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Use the running cluster",
+                (
+                    paste.shell("export RAY_ADDRESS={address:address}; ray status", address=first["at"])
+                    if first["at"]
+                    else "ray status   # its nodes, resources and waiting tasks",
+                ),
+            ),
+            Remedy(
+                "Or stop the running cluster, and start again",
+                ("ray stop   # ends all Ray processes of this user on the machine",),
+                risk="destructive",
+            ),
+            Remedy(
+                "Or start a second cluster beside it, with ports and a folder of its own",
+                ("ray start --head --port=FREE_PORT --temp-dir=/tmp/ray2 --min-worker-port=20000 --max-worker-port=29999   # plus your other options",),
+                doc=_DOC,
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
 
 
 def _said(seen: Printed) -> str:
@@ -257,11 +333,16 @@ def _raised(name: str, seen: list[Printed]) -> Finding:
     )
 
 
-def _of_program(ending: Event, raised: Raised) -> Finding:
+def _of_program(case: Case, ending: Event, raised: Raised) -> Finding:
     """A program of any kind whose last exception is the system's refusal."""
     place = f" ({raised.place.short_file}:{raised.place.line})" if raised.place else ""
+    busy = _BUSY.match(raised.first.message)
+    port = (busy["port"] or busy["named"] or busy["waited"]) if busy else ""
+    which = f"port {port}" if port else "its port"
+    if busy and busy["first"]:
+        which = f"any port from {busy['first']} on"
     return Finding(
-        f"The program could not listen on its port because another process uses it{place}",
+        f"The program could not listen on {which} because another process uses it{place}",
         (
             Link(
                 ending, f"the program ends with {raised.first.name}: the address is already in use"
@@ -275,7 +356,8 @@ def _of_program(ending: Event, raised: Raised) -> Finding:
                 ("ss -ltnp   # every port in use, with its process",),
             ),
         ),
-    )
+        covers=tuple(e for e in case.of("log.traceback") if e.source is ending.source and raised.first.message in e.message),
+    )  # fmt: skip
 
 
 def _has_failed(case: Case, event: Event) -> bool:
@@ -509,6 +591,32 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/venv/site-packages/ray/serve/_private/http_util.py", line 786, in start\n    raise RuntimeError(\n'
         f"{PROXY.sample}\n",
         says=("A proxy of Ray Serve could not listen on port 8000", "http_options"),
+    ),
+    console(
+        "ray start --head finds a running cluster",
+        f"{_TRACE}{RUNNING[0].sample}\n",
+        says=("already runs on this machine at 10.0.0.2:6379", "export RAY_ADDRESS=10.0.0.2:6379", "ray stop"),
+    ),
+    console(
+        "ray symmetric-run finds one",
+        f"{RUNNING[1].sample}\n",
+        says=("already runs on this machine", "ray status"),
+    ),
+    console(
+        "the dashboard finds no free port",
+        f"{_TRACE}{DASHBOARD_RETRIED.sample}\n",
+        says=("The dashboard could not listen on port 8315",),
+    ),
+    console(
+        "a server of SGLang cannot bind its port",
+        'Traceback (most recent call last):\n  File "/app/serve.py", line 3, in <module>\n    main()\n'
+        "OSError: Could not bind port 30000 on any configured address family\n",
+        says=("could not listen on port 30000", "ss -ltnp"),
+    ),
+    console(
+        "programs that quote a running cluster or a port, and continue",
+        f"the launcher said {RUNNING[0].sample}\n{RUNNING[1].sample}\nCould not bind port 30000 on any configured address family\n"
+        "loss 0.1\n",
     ),
     Example(
         "a raylet whose port is taken, so that its node never registers",

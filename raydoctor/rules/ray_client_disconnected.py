@@ -6,7 +6,7 @@
   period`).
 - gRPC's `StatusCode.NOT_FOUND` with `Attempted to reconnect a session that has already been cleaned up`.
 - At the start, the client prints `Ray Client connection timed out. Ensure that the Ray Client port on the head node is
-  reachable`, then `ConnectionError: ray client connection timeout`. Or it prints `Starting Ray client server failed`.
+  reachable`, then `ConnectionError: ray client connection timeout`. Or it prints `Starting Ray client server failed` or `Proxy failed to Connect to backend!`.
 
 ## Why
 A Ray Client is a connection to a server process on the head, and that process is the real driver. When the connection
@@ -104,6 +104,14 @@ _NO_SERVER = Signal(
     r"^RuntimeError: Starting Ray client server failed\. See (?P<file>\S+) for detailed logs", (*DRIVER, "client-server"),
     "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.", symptom=True,
 )  # fmt: skip
+_NO_BACKEND = Signal(
+    "client.no_server", "Proxy failed to Connect to backend!",
+    r"^RuntimeError: Proxy failed to Connect to backend! Check `ray_client_server\.err` and `(?P<file>ray_client_server_\d{1,5}\.err)`",
+    (*DRIVER, "client-server"),
+    "RuntimeError: Proxy failed to Connect to backend! Check `ray_client_server.err` and `ray_client_server_23000.err` on the head node "
+    "of the cluster for the relevant logs.", symptom=True,
+)  # fmt: skip
+"""As the client prints it below `Initialization failure from server:` (`util/client/server/proxier.py`, 2.9 to 2.60)."""
 _REJECTED = Signal(
     "client.rejected", "[Data Servicer]: Num clients ",
     r"^\[Data Servicer\]: Num clients (?P<clients>\d+) has reached the threshold (?P<limit>\d+)", ("client-server",),
@@ -123,7 +131,7 @@ _SERVER = Signal(
     rank=14,
     explains=("client",),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, _SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, _SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
@@ -142,6 +150,30 @@ def ray_client_disconnected(case: Case) -> Iterator[Finding]:
             yield _dropped(case, events)
         else:
             yield _never(case, events)
+    closed = [e for e in case.of("client.shut_down") if e.source not in by_source]
+    for events in evidence.grouped(closed, lambda e: e.source).values():
+        if not evidence.goes_on(case, events[-1]):
+            yield _closed(case, events)
+
+
+def _closed(case: Case, events: list[Event]) -> Finding:
+    """A call on a client whose connection had ended, if the output lacks the line that says why."""
+    return Finding(
+        "A call failed because the Ray Client was already closed: it lost its connection, or the program had disconnected it",
+        (Link(events[0], "the client refuses the call"),),
+        explains=(Entity("client", events[0].source.path),),
+        caused_by=_ends(case),
+        remedies=(
+            Remedy(
+                "Read the first error of the client above this one, and check that the program does not call ray.shutdown() before",
+                ("grep -n -m3 -e 'data channel' -e 'connection grace' -e 'ray.shutdown' OUTPUT",),
+                finds_cause=True,
+            ),
+            *_remedies(),
+        ),
+        covers=(*events, *_tracebacks(case, events[0].source)),
+        gaps=() if "client-server" in case.roles else (_GAP,),
+    )
 
 
 _ATTEMPTS = 2
@@ -305,6 +337,22 @@ EXAMPLES: tuple[Example, ...] = (
         "the connection drops and does not come back",
         {"driver.log": f"epoch 1\n{_DROPPED}", **QUIET_LOGS},
         says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
+    ),
+    console(
+        "the output begins below the loss of the connection",
+        f"{_FRAMES}{_SHUT_DOWN.sample}\n",
+        says=("already closed", "ray job submit"),
+    ),
+    console(
+        "the proxy on the head cannot reach the client's server",
+        f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\nTraceback (most recent call last):\n"
+        '  File "/venv/ray/util/client/server/proxier.py", line 700, in Datapath\n    raise RuntimeError(\n'
+        f"{_NO_BACKEND.sample}\n\n",
+        says=("did not start", "ray_client_server_23000.err"),
+    ),
+    console(
+        "a program catches the refusal of a closed client, and quotes the proxy",
+        f"{_SHUT_DOWN.sample}\nwe once saw {_NO_BACKEND.sample}\nreconnected\nloss 0.1\n",
     ),
     Example(
         "Ray prints the grace period",

@@ -32,9 +32,10 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, GCS
+from raydoctor.case.signals import DRIVER, GCS, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import CHECK_FAILED, GCS_DOC
 
@@ -99,6 +100,15 @@ GAVE_UP = (
     ),
 )
 """`redis_context.cc` and `gcs_server.cc` of 2.9 to 2.60: the last says `Shutdown GCS` up to 2.49."""
+_CLIENT = Signal(
+    "redis.client",
+    "Unable to connect to Redis at ",
+    r"^RuntimeError: Unable to connect to Redis at (?P<address>[^\s:]{1,120}:\d{1,5}): (?P<error>[^\n]{1,300})",
+    DRIVER,
+    "RuntimeError: Unable to connect to Redis at 10.0.0.9:6379: Error 111 connecting to 10.0.0.9:6379. Connection refused.",
+    symptom=True,
+)
+"""`ray start --head` before it starts the GCS (`_private/services.py`, 2.9 to 2.60)."""
 NOT_STARTED = Signal(
     "redis.gcs_not_started",
     "Failed to start GCS.",
@@ -116,7 +126,7 @@ _CHECKS = ("RedisError", "Failed to setup encrypted redis", "Failed to get Redis
     severity="critical",
     rank=4,
     explains=("daemon",),
-    looks_for=(*RETRIED, *GAVE_UP, NOT_STARTED, CHECK_FAILED),
+    looks_for=(*RETRIED, *GAVE_UP, _CLIENT, NOT_STARTED, CHECK_FAILED, TRACEBACK),
 )
 def redis_unreachable(case: Case) -> Iterator[Finding]:
     """At most one finding: a cluster has one Redis."""
@@ -129,10 +139,11 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
     ends = [e for e in (*failed, *checks) if e.level == "C"]
     if failed:
         ends += case.of(NOT_STARTED.kind)
+    ends += [e for e in case.of(_CLIENT.kind) if not evidence.goes_on(case, e)]
     ends = [e for e in ends if not case.torn_down(e)]
     failed = [e for e in failed if e not in ends and not case.torn_down(e)]
     if failed or ends:
-        yield _finding(failed, ends)
+        yield _finding(case, failed, ends)
 
 
 def _is_gcs(event: Event) -> bool:
@@ -142,29 +153,32 @@ def _is_gcs(event: Event) -> bool:
     return event.source.role in (*GCS, "gcs-echo") or "(gcs_server) redis_" in event.text
 
 
-def _finding(failed: list[Event], ends: list[Event]) -> Finding:
+def _finding(case: Case, failed: list[Event], ends: list[Event]) -> Finding:
     events = [*ends, *failed]
     address = next((e["address"] for e in events if e["address"]), "")
     attempts = next((e["attempts"] for e in events if e["attempts"]), "")
     times = f" in {attempts} attempts" if attempts else ""
+    is_client = bool(ends) and ends[0].kind == _CLIENT.kind
     end = (
-        ", and ended itself"
+        f", so it did not start: {cut(clause(ends[0]['error']), 120)}"
+        if is_client
+        else ", and ended itself"
         if ends
         else f"; {evidence.many(evidence.total(failed), 'error')} so far"
     )
     return Finding(
-        f"The GCS could not reach its Redis server{f' at {address}' if address else ''}{times}{end}",
+        f"{'ray start' if is_client else 'The GCS'} could not reach its Redis server{f' at {address}' if address else ''}{times}{end}",
         (
             *(Link(e, "the GCS gets no answer from Redis") for e in failed[-1:]),
-            *(Link(e, "the GCS ends itself because of it") for e in ends[:1]),
+            *(Link(e, "Ray stops before it starts the GCS" if is_client else "the GCS ends itself because of it") for e in ends[:1]),
         ),
         explains=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
         count=evidence.total(events),
         severity=None if ends else "warning",
         remedies=tuple(_remedies(address)),
-        covers=tuple(events),
-    )
+        covers=(*events, *(e for e in case.of("log.traceback") if is_client and e.source is ends[0].source)),
+    )  # fmt: skip
 
 
 def _remedies(address: str) -> Iterator[Remedy]:
@@ -249,6 +263,17 @@ EXAMPLES: tuple[Example, ...] = (
         {"logs/gcs_server.out": _line(29, "E", RETRIED[1].sample), "logs/raylet.out": ""},
         says=("1 error so far",),
         severity="warning",
+    ),
+    console(
+        "ray start reaches no Redis",
+        'Traceback (most recent call last):\n  File "/venv/ray/_private/services.py", line 874, in wait_for_redis_to_start\n'
+        f"    raise RuntimeError(\n{_CLIENT.sample}\n",
+        says=("ray start could not reach", "Connection refused", "redis-cli -h 10.0.0.9 -p 6379 ping"),
+    ),
+    console(
+        "a program prints the error of its own cache, and continues",
+        f"{_CLIENT.sample}\nusing the second cache\nloss 0.1\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "the program's own Redis client fails",

@@ -2,7 +2,8 @@
 
 ## What you see
 `ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was
-started with: …`. If the versions are far apart, the driver fails before it can compare them. A driver older than 2.55
+started with: …`. `ray drain-node`, `ray status` and the job client compare only Ray's: `Ray version mismatch: cluster has
+Ray version 2.40.0 but local Ray version is 2.60.0`. If the versions are far apart, the driver fails before it can compare them. A driver older than 2.55
 then reports of a newer cluster `ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?`. A
 driver of 2.54 or newer reports of an older cluster `No node info found matching attributes`.
 
@@ -51,6 +52,19 @@ _TOLD = Signal(
     "This process on node 10.0.0.2 was started with:\n    Ray: 2.50.0\n    Python: 3.11.7\n",
     extent="record", symptom=True, fold=("ray", "python", "own_ray", "own_python"),
 )  # fmt: skip
+_OF_COMMAND = (
+    Signal(
+        "version.of_command", "Ray version mismatch: cluster has Ray version ",
+        r"^(?:RuntimeError: )?Ray version mismatch: cluster has Ray version (?P<ray>[\w.+-]{1,60}) but local Ray version is (?P<own_ray>[\w.+-]{1,60})$",
+        DRIVER, "RuntimeError: Ray version mismatch: cluster has Ray version 2.40.0 but local Ray version is 2.60.0", symptom=True,
+    ),
+    Signal(
+        "version.of_command", " is running on the cluster. Please ensure the cluster is running Ray ",
+        r"^(?:RuntimeError: )?Ray version (?P<ray>[\w.+-]{1,60}) is running on the cluster\. Please ensure the cluster is running Ray (?P<own_ray>[\d.]{1,20}\d) or higher",
+        DRIVER, "RuntimeError: Ray version 1.8.0 is running on the cluster. Please ensure the cluster is running Ray 1.9 or higher.", symptom=True,
+    ),
+)  # fmt: skip
+"""A `ray` command (`scripts/scripts.py`), and a client of the dashboard (`dashboard/modules/dashboard_sdk.py`)."""
 _CUT_OFF = Signal(
     "version.cut_off", "ersion mismatch: The cluster was started with:",
     r"^(?:.{0,200}?[\s:])?RuntimeError: Version mismatch: The cluster was started with:$", DRIVER,
@@ -78,6 +92,7 @@ _NODE_INFO_SINCE = (2, 54)
     looks_for=(
         _TOLD,
         _CUT_OFF,
+        *_OF_COMMAND,
         _NO_TEMP_DIR,
         NO_NODE_INFO,
         CONNECTING,
@@ -94,10 +109,29 @@ def version_mismatch(case: Case) -> Iterator[Finding]:
             pairs.setdefault(key, []).append(event)
     for events in pairs.values():
         yield _compared(case, events)
+    for events in evidence.grouped(case.of(_OF_COMMAND[0].kind), lambda e: e.text).values():
+        if not evidence.goes_on(case, events[-1]):
+            yield _of_command(case, events)
     if not pairs and (inferred := _inferred(case)):
         yield inferred
     elif not pairs:
         yield from _cut_off(case)
+
+
+def _of_command(case: Case, events: list[Event]) -> Finding:
+    """A command or client that compared Ray's version with the cluster's, and stopped."""
+    first = events[0]
+    ray, own = first["ray"], first["own_ray"]
+    needs = f"it needs Ray {own} or later" if "or higher" in first.text else f"it is of Ray {own}"
+    return Finding(
+        f"A command or client does not work with this cluster: {needs}, and the cluster runs Ray {ray}",
+        (Link(first, "Ray compared the versions"),),
+        explains=(Entity("versions", f"{own} {ray}"),),
+        severity="error",
+        count=evidence.total(events),
+        remedies=tuple(_remedies(ray, "", ["Ray"])),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )
 
 
 def _cut_off(case: Case) -> Iterator[Finding]:
@@ -305,6 +339,22 @@ EXAMPLES: tuple[Example, ...] = (
         "    Ray: 0.8.0\n    Python: 3.6.5\n    Pyarrow: 0.14.0.RAY\nThis process on node 10.0.0.2 was started with:\n"
         "    Ray: 0.8.0\n    Python: 3.6.7\n    Pyarrow: 0.14.0.RAY\n",
         says=("Python 3.6.7", "Python 3.6.5"),
+    ),
+    console(
+        "a ray command of another version",
+        f'Traceback (most recent call last):\n  File "/venv/ray/scripts/scripts.py", line 140, in _check_ray_version\n{_OF_COMMAND[0].sample}\n',
+        says=("it is of Ray 2.60.0", "ray[default]==2.40.0"),
+        severity="error",
+    ),
+    console(
+        "a client that needs a newer dashboard",
+        f'Traceback (most recent call last):\n  File "/app/submit.py", line 3, in <module>\n{_OF_COMMAND[1].sample}\n',
+        says=("needs Ray 1.9 or later", "runs Ray 1.8.0"),
+        severity="error",
+    ),
+    console(
+        "a program quotes the command's error and runs",
+        f"last week: {_OF_COMMAND[0].sample}\n{_OF_COMMAND[0].sample}\nnow running\n",
     ),
     console(
         "a console that ends with the first line of the error",
