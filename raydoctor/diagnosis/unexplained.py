@@ -28,6 +28,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import behind_preamble
 from raydoctor.model.values import Event, Finding, Gap, Source, Unexplained
+from raydoctor.read import ending
 
 _TEXT = 300
 _TEMPLATE = 160
@@ -234,7 +235,13 @@ _LINES: tuple[tuple[str, str, str, str], ...] = (
         r"^(?:.{0,200}\W)?Segmentation fault",
         "train.sh: line 3: 812 Segmentation fault",
     ),
-    ("log.critical", "core dumped", r"^.{0,200}\bcore dumped\b", "Aborted (core dumped)"),
+    ("log.critical", "core dumped", r"\bcore dumped\b", "Aborted (core dumped)"),
+    (
+        "log.critical",
+        "Assertion `",
+        r"\bAssertion `.{1,400}' failed\b",
+        "a.cpp:43: f(int): Assertion `n > 0' failed.",
+    ),
     (
         "log.critical",
         "Aborted",
@@ -450,7 +457,7 @@ def account(
 
 def gaps_of(symptoms: Iterable[Unexplained]) -> list[Gap]:
     """What is missing to explain failures that Kubernetes or Slurm records: they are never harmless."""
-    kinds = {each.kind.partition(".")[0] for each in symptoms}
+    kinds = {kind for each in symptoms for kind in (each.kind, each.kind.partition(".")[0])}
     return [gap for kind, gap in _RECORDED.items() if kind in kinds]
 
 
@@ -462,16 +469,16 @@ _LAST_WORDS = pattern(
 
 def _last_words(case: Case) -> Iterator[Event]:
     """Outputs beside Ray's logs whose last line reports an error: the program may have ended by it."""
-    for source, ending in case.endings.items():
-        if source.is_excerpt or ending["ended_by"] or not _LAST_WORDS.search(ending.text):
+    for source, last in case.endings.items():
+        if source.is_excerpt or last["ended_by"] or not _LAST_WORDS.search(last.text):
             continue
-        others = (e for e in case.events if e.source is source and e is not ending)
-        if not any(e.line < ending.line <= e.line + e.text.count("\n") for e in others):
-            yield ending
+        others = (e for e in case.events if e.source is source and e is not last)
+        if not any(e.line < last.line <= e.line + e.text.count("\n") for e in others):
+            yield last
 
 
 _RECORDED = {
-    "driver": Gap(
+    ending.KIND: Gap(
         "why the program ended",
         "the last line that it printed reports an error, which no rule explains",
         "Print the whole exception where the program catches it: traceback.print_exc()",

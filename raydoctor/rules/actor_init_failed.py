@@ -65,7 +65,7 @@ _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
     # Markdown removes the underscores of `__init__`, people remove the ids, and Ray 1.4 has no parentheses.
     r"raised in its creation task, ray::(?P<class>[^\n]{0,300}?)\.(?:__init__|init)(?:\(\))?(?: \(pid=(?P<pid>\d{1,20}), "
-    r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?|$)",
+    r"ip=(?P<ip>[^,)\s]*)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?| \(repr=|$)",
     re.MULTILINE,
 )
 _LONGEST = 160
@@ -561,5 +561,13 @@ EXAMPLES: tuple[Example, ...] = (
         f"(pid=463) 2026-11-21 10:40:11,306\tERROR worker.py:414 -- {PRINTED.find}{_OPENING}ray::ModelServer.__init__ (pid=463, "
         f"ip=10.0.0.2)\n{_BODY}\n",
         says=("Actor ModelServer (pid 463)",),
+    ),
+    console(
+        "a text without pid and with shorter indentation, as people retype it",
+        "Exception raised in creation task: The actor died because of an error raised in its creation task, "
+        "ray::Server.__init__() (repr=<app.Server object at 0x150c>)\n"
+        ' File "/app/server.py", line 58, in __init__\n self.engine = Engine(**options)\n'
+        "TypeError: Engine.__init__() got an unexpected keyword argument 'use_ray'\n",
+        says=("Actor Server could not be created", "unexpected keyword argument", "server.py:58"),
     ),
 )

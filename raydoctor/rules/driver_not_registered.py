@@ -214,9 +214,12 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
 
 
 def _is_drivers(event: Event) -> bool:
-    """Whether Ray wrote the record (it has a header) in a driver, not in a worker with a pasted log."""
-    worker = event["before"] or event["why"].partition("worker_id=")[2][:56]
-    return bool(event.level) and (len(worker) < 56 or bool(ids.job_of_driver(worker)))
+    """Whether Ray wrote the record (it has a header, or its file) in a driver, not in a worker with a pasted log."""
+    worker = event["before"] or event["why"].partition("worker_id")[2][1:57]
+    is_named = bool(ids.job_of_driver(worker))
+    if not event.level:
+        return is_named and "process.cc:" in event.text
+    return is_named or len(worker) < 56
 
 
 def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
@@ -484,5 +487,11 @@ EXAMPLES: tuple[Example, ...] = (
         "a driver finds the node at a later attempt",
         f"{_CONNECTING}{_NOT_YET[0].sample}\n"
         "2026-11-21 10:40:21,306\tINFO worker.py:1841 -- Connected to Ray cluster. View the dashboard at 127.0.0.1:8265\nstep 1\n",
+    ),
+    console(
+        "the record without its header, as people quote it",
+        "core worker process.cc:224: Failed to register worker to Raylet: IOError: Failed to read data from the socket: End of file "
+        f"worker_id-{_W}\n",
+        says=("could not register with the raylet",),
     ),
 )

@@ -131,9 +131,9 @@ TOO_FEW = (
         "ValueError: Total available GPUs 0 is less than total desired GPUs 8",
     ),
     Signal(
-        "gpu.too_few", "exceeds the total number of available ",
-        LINE_START + r"ValueError: The number of required \w+s exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
-        r"(?: ?Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)|\s*$)", OUTPUT,
+        "gpu.too_few", "s exceeds the total",
+        LINE_START + r"ValueError: The number of required \w+s exceeds the total(?: number of available \w+s(?: in the (?:placement group|cluster))?\."
+        r"(?: ?Required number of devices: (?P<asked>\d+)\. Total number of devices: (?P<free>\d+)|\s*$)|\s*$)", OUTPUT,
         "ValueError: The number of required GPUs exceeds the total number of available GPUs in the placement group. Required number of "
         "devices: 4. Total number of devices: 2.",
     ),
@@ -760,6 +760,11 @@ EXAMPLES: tuple[Example, ...] = (
         "an older vLLM, which names no numbers",
         f"{_TRACEBACK}{TOO_FEW[1].sample.partition('. Required')[0]}.\n",
         says=("more GPUs than its placement group", "--tensor-parallel-size"),
+    ),
+    console(
+        "the same in a message that is cut off",
+        "ValueError: The number of required GPUs exceeds the total\n",
+        says=("vLLM needs more GPUs",),
     ),
     console(
         "the same for a whole cluster",

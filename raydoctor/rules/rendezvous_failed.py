@@ -123,6 +123,15 @@ _OF_PAIR = (
     rf"{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/tcp/pair\.cc:\d+\] "
 )
 _PEER = r"\[(?P<peer>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})"
+CONNECT = Signal(
+    MESH.kind,
+    "] connect [",
+    rf"{_OF_PAIR}(?P<what>connect \[[0-9A-Fa-f.:]{{2,45}}\]:\d{{1,5}}: "
+    r"(?:Connection refused|Connection timed out|No route to host|Network is unreachable))",
+    OUTPUT,
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:799] connect [127.0.0.1]:14221: Connection refused",
+)
+"""The same failure before torch 2.3, whose Gloo raises the first refused connection."""
 CLOSED = Signal(
     "rendezvous.closed",
     "Connection closed by peer [",
@@ -154,8 +163,8 @@ MESH_FRAME = Signal(
 _LOST = (CLOSED, RESET)
 _FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
 """The most specific first: one failure can cause all of them."""
-_REMOTE = pattern(r"remote=\[(?P<ip>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})")
-_ERRNO = pattern(r"SO_ERROR: (?P<error>[A-Z][a-z]+(?: [a-z]+){0,6})")
+_REMOTE = pattern(r"(?:remote=|connect )\[(?P<ip>[0-9A-Fa-f.:]{2,45})\]:(?P<port>\d{1,5})")
+_ERRNO = pattern(r"(?:SO_ERROR|\]:\d{1,5}): (?P<error>[A-Z][a-z]+(?: [a-z]+){0,6})")
 _RANK = pattern(r"\[rank(?P<a>\d{1,6})\]|\(rank=(?P<b>\d{1,6})[,)]")
 _LOOPBACK_IP = ("127.", "::1")
 
@@ -168,6 +177,7 @@ _LOOPBACK_IP = ("127.", "::1")
     caused_by=("process", "task-error", "worker"),
     looks_for=(
         *_FAILED,
+        CONNECT,
         MESH_FRAME,
         LOOPBACK,
         ADDRESSES,
@@ -519,5 +529,15 @@ EXAMPLES: tuple[Example, ...] = (
         "the same in a program that connects again",
         f"{MESH_FRAME.sample}\nretrying process group; connected\nepoch 1\n",
         severity="warning",
+    ),
+    console(
+        "an older Gloo is refused at the loopback address of another node",
+        f"{CONNECT.sample}\n",
+        says=("a rank received the loopback address 127.0.0.1 port 14221 (connection refused)",),
+    ),
+    console(
+        "a program whose own client is refused",
+        "RuntimeError: [client.cc:799] connect [127.0.0.1]:14221: Connection refused\n",
+        roots=("job-failed",),
     ),
 )

@@ -31,7 +31,7 @@ STARTED_LOCAL = Signal(
 )  # fmt: skip
 UNREGISTERED = Signal(
     "driver.unregistered", "Failed to register worker ",
-    r"^Failed to register worker (?:(?P<before>[0-9a-f]{56}) )?to Raylet[.:] IOError:(?P<why>[^\n]{0,500}(?:\n *\[RayletClient\][^\n]{0,500})?)",
+    r"^(?:core[ _]worker[ _]process\.cc:\d{1,5}: )?Failed to register worker (?:(?P<before>[0-9a-f]{56}) )?to Raylet[.:] IOError:(?P<why>[^\n]{0,500}(?:\n *\[RayletClient\][^\n]{0,500})?)",
     (*DRIVER, "core-driver"),
     f"Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. Failed to read data "
     f"from the socket: End of file worker_id=01000000{'f' * 48}", extent="record", symptom=True,

@@ -14,7 +14,9 @@ from raydoctor.case.signals import ELSEWHERE
 from raydoctor.model.patterns import pattern
 
 BEGIN = "Traceback (most recent call last):"
-_FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d{1,20})(?:, in (?P<function>\S+))?')
+_FRAME = pattern(
+    r' {1,2}File "(?P<file>[^"]+)", line (?P<line>\d{1,20})(?:, in (?P<function>\S+))?'
+)
 _CODE = pattern(r"(?P<indent> {4})(?P<code>\S.{0,300})")
 _MARKS = pattern(r"[ ~^]{5,400}")
 """Since Python 3.11, unless the whole line failed."""
