@@ -292,12 +292,13 @@ class RealRay:
 def real_ray(env: Mapping[str, str] | None = None) -> Iterator[RealRay]:
     """A cluster that is gone at the end; nothing is started yet."""
     folder = Path(tempfile.mkdtemp(prefix="rt-", dir="/tmp"))  # Ray's sockets need short paths
+    home = tempfile.mkdtemp(prefix="rh-", dir="/tmp")  # Ray opens its own folder to all users
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment = {
         **kept,
         "RAYDOCTOR_TEST": str(folder),
         "PYTHONUNBUFFERED": "1",
-        "HOME": str(folder),
+        "HOME": home,
         # Ray binds all interfaces otherwise, even with a node address of 127.0.0.1.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -308,6 +309,7 @@ def real_ray(env: Mapping[str, str] | None = None) -> Iterator[RealRay]:
         yield ray
     finally:
         ray.end()
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def head(ray: RealRay, options: Sequence[str] = (), **settings: object) -> RealRay:

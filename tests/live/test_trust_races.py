@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 
 from raydoctor.act.attach import launch
 from raydoctor.act.run import runs, supervise, task_events
+from raydoctor.act.zombies import clean
 from raydoctor.capture import owners
 from raydoctor.capture.open import open_capture
 from raydoctor.cli import run
@@ -25,8 +28,9 @@ from raydoctor.cli._files import write_atomically
 from raydoctor.diagnosis import engine
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe import bundle
-from raydoctor.observe.processes import proc
+from raydoctor.observe.processes import proc, traces
 from raydoctor.observe.processes.redact import Redactor
+from raydoctor.observe.watching import logs
 from raydoctor.render.json import render
 from tests.helpers import hostile
 from tests.helpers.hostile import MALLORY, OPEN_TO_ALL, Ground
@@ -39,6 +43,7 @@ SECRET = "what only root may read"
 RECORD = f"[2026-11-21 10:00:00,000 E 1 1] (raylet) node_manager.cc:1: {SECRET}\n"
 PUBLIC = "[2026-11-21 10:00:00,000 E 1 1] (raylet) node_manager.cc:1: what all may read\n"
 TIMES = 150
+SECONDS = 10.0
 
 
 @pytest.fixture
@@ -278,6 +283,52 @@ def test_a_session_of_a_job_that_is_replaced_is_not_read(place: Ground) -> None:
     with open_capture(str(session), owner=MALLORY) as capture:
         assert not capture.files
         assert [gap.why for gap in capture.gaps] == ["was replaced while it was read; not followed"]
+
+
+WORKER, PID = "ab" * 28, 77
+
+
+def a_dead_sessions_raylet(session: Path) -> str:
+    os.mkfifo(session / "logs" / "raylet.2.out")
+    return str(clean._had_node(str(session), "ef" * 28) or "")
+
+
+def a_workers_log(session: Path) -> str:
+    os.mkfifo(session / "logs" / f"python-core-worker-{WORKER}_{PID}.log")
+    return traces.job_of_actor(str(session), WORKER, PID)
+
+
+def a_deleted_output(session: Path) -> str:
+    file = session / "logs" / f"worker-{WORKER}-01000000-{PID}.out"
+    with (
+        file.open("w") as out,
+        subprocess.Popen(["sleep", "60"], stdout=out) as process,
+    ):
+        file.unlink()
+        os.mkfifo(file)
+        try:
+            return traces.job_of_worker(process.pid)
+        finally:
+            process.kill()
+
+
+def a_log_that_a_watch_reads(session: Path) -> str:
+    os.mkfifo(session / "logs" / "raylet.2.out")
+    return str(logs.Logs(str(session))._is_trouble("raylet.2.out", 0) or "")
+
+
+@pytest.mark.parametrize(
+    "read", [a_dead_sessions_raylet, a_workers_log, a_deleted_output, a_log_that_a_watch_reads]
+)
+def test_a_pipe_in_place_of_a_log_is_not_waited_for(
+    place: Ground, read: Callable[[Path], str]
+) -> None:
+    replies: list[str] = []
+    session = session_of(place, 0)
+    thread = threading.Thread(target=lambda: replies.append(read(session)), daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert replies == [""]
 
 
 # ---------------------------------------------------------------- run

@@ -227,7 +227,8 @@ def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
         ray.wait_for(words)
     assert "spared=" not in (ray.folder / "driver-0.txt").read_text()
     assert ray.drivers[0].poll() is None
-    audit = (ray.folder / ".local/state/raydoctor/audit.jsonl").read_text()
+    home = Path(ray.environment["HOME"])
+    audit = (home / ".local/state/raydoctor/audit.jsonl").read_text()
     lines = [json.loads(line) for line in audit.splitlines()]
     assert {line["name"] for line in lines if line["what"] == "task-overdue"} == {
         *("soft", "doomed", "Keeper.hold", "Lost.hold"),
@@ -504,7 +505,7 @@ def read(file: int, frames: int) -> bytes:
 
 @pytest.mark.ray
 def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(ray.folder))
+    monkeypatch.setenv("HOME", ray.environment["HOME"])
     watch = Watch(ray.address, options=WatchOptions(False, False), limits=GuardLimits(1.0))
     watch.open()
     try:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from raydoctor.act.audit import Audit
 from raydoctor.act.zombies import history
 from raydoctor.act.zombies.leftovers import SweepOptions
+from raydoctor.capture import owners
 from raydoctor.capture.session import is_session
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.cluster import Cluster
@@ -194,8 +195,8 @@ def _spilled(dead: Sequence[str]) -> Iterator[Stale]:
 def _had_node(session: str, node_id: str) -> bool:
     """Whether a raylet's log of this session begins with this node id."""
     for path in history.raylet_logs(session):
-        with suppress(OSError), open(path, "rb") as stream:
-            if node_id.encode() in stream.read(_HEAD):
+        with suppress(OSError):
+            if node_id.encode() in owners.read_regular(path, _HEAD).data:
                 return True
     return False
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.capture.session import is_session
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.processes import proc
@@ -86,13 +87,7 @@ def job_of_actor(session: str, worker: str, pid: int) -> str:
     `core_worker.cc:3247: Creating actor actor_id=1b53c2df8dd1c90345f261f901000000`: an actor's id ends with
     its job's (Ray 2.9 to 2.60).
     """
-    with (
-        suppress(OSError),
-        open(f"{session}/logs/python-core-worker-{worker}_{pid}.log", "rb") as stream,
-    ):
-        if match := _CREATING.search(stream.read(_HEAD)):
-            return match[1].decode()
-    return ""
+    return _match_in(_CREATING, f"{session}/logs/python-core-worker-{worker}_{pid}.log")
 
 
 def job_of_worker(pid: int) -> str:
@@ -101,8 +96,13 @@ def job_of_worker(pid: int) -> str:
     `:job_id:01000000` is the first line that a worker prints for its first task (Ray 2.9 to 2.60, for the log
     monitor). A worker serves only one job.
     """
-    with suppress(OSError), open(proc.files(pid).get(1, ""), "rb") as stream:
-        if match := _JOB.search(stream.read(_HEAD)):
+    return _match_in(_JOB, proc.files(pid).get(1, ""))
+
+
+def _match_in(wanted: re.Pattern[bytes], log: str) -> str:
+    """The first match near the beginning of a log, which any user can replace; empty if there is none."""
+    with suppress(OSError):
+        if match := wanted.search(owners.read_regular(log, _HEAD).data):
             return match[1].decode()
     return ""
 

@@ -42,12 +42,15 @@ class Logs:
             for entry in entries:
                 if len(sizes) < _FILES and entry.name.endswith((".out", ".err", ".log")):
                     with suppress(OSError):
-                        sizes[entry.name] = entry.stat().st_size
+                        if entry.is_file(follow_symlinks=False):
+                            sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
         return sizes
 
     def _is_trouble(self, name: str, since: int) -> bool:
         with suppress(OSError):
-            file = os.open(os.path.join(self._folder, name), os.O_RDONLY)
+            # Any user can replace it by a link, or by a pipe that blocks.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            file = os.open(os.path.join(self._folder, name), flags)
             try:
                 end = os.fstat(file).st_size
                 return bool(_TROUBLE.search(os.pread(file, _READ, max(since, end - _READ))))
