@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -274,7 +275,7 @@ def reply() -> Iterator[Reply]:
     with real_ray() as ray:
         ray.start('--resources={"apart": 4}', cpus=4, dashboard=False, lean=True)
         for program, log in DRIVERS:
-            ray.run(program, log=log, env={"XDG_STATE_HOME": str(ray.folder / "state")})
+            ray.run(program, log=log, env={"XDG_STATE_HOME": ray.environment["HOME"]})
             if program == HUNG:
                 ray.wait_for("warm", log=log)
         for _, log in DRIVERS:
@@ -418,7 +419,7 @@ def test_tasks_may_poll(reply: Reply) -> None:
 
 @pytest.mark.ray
 def test_every_signal_is_in_the_audit(reply: Reply) -> None:
-    lines = (reply.ray.folder / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
+    lines = Path(reply.ray.environment["HOME"], "raydoctor", "audit.jsonl").read_text().splitlines()
     signals = [json.loads(line) for line in lines]
     killed = {each["pid"] for each in signals if each["what"] == "signal"}
     assert killed, "native code was ended by a signal"

@@ -105,7 +105,7 @@ def two() -> Iterator[Two]:
         said = (ray.folder / "driver-0.txt").read_text().splitlines()
         rows = [line.split()[1:] for line in said if line.startswith("NODE")]
         ids = {bool(float(far)): node_id for node_id, far in rows}
-        patch.setenv("XDG_STATE_HOME", str(ray.folder / "state"))
+        patch.setenv("XDG_STATE_HOME", ray.environment["HOME"])
         yield Two(ray, far_node.raylet(node), ids[False], ids[True])
 
 
