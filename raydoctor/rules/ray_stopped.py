@@ -141,9 +141,25 @@ def _without_drivers_shutdown(case: Case, requests: list[Event]) -> list[Event]:
         e.at is not None and end - _RECENT <= e.at < end and not is_expected(e)
         for e in case.of("node.dead")
     )
-    if errors and (not lost_before or any(e["type"] == "LocalRayletDiedError" for e in errors)):
+    lost_raylet = any(e["type"] == "LocalRayletDiedError" for e in errors)
+    if (
+        lost_raylet
+        and _raylet_died_first(case, requests)
+        and min(e.at or end for e in goodbye) < end
+    ):
+        return []
+    if errors and (not lost_before or lost_raylet):
         return requests
     return earlier if errors or case.roles.isdisjoint(DRIVER) else []
+
+
+def _raylet_died_first(case: Case, requests: list[Event]) -> bool:
+    """Whether the logs of a raylet and the GCS record a stop of the GCS alone: the raylet had ended without one."""
+    return (
+        "raylet-out" in case.roles
+        and all(e.kind == "gcs.sigterm" for e in requests)
+        and not any(is_expected(e) for e in case.of("node.dead"))
+    )
 
 
 def _end_of_cluster(case: Case, requests: list[Event]) -> float:
@@ -342,6 +358,20 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _DIED,
         },
         roots=("node-died",),
+    ),
+    Example(
+        "a raylet dies; its driver fails because of it, and stops the GCS that it had started",
+        {
+            "logs/gcs_server.out": _JOB + _GCS_STOPPED,
+            "logs/raylet.out": _RAYLET.splitlines(keepends=True)[0],
+            _DRIVER: _GOODBYE.format("100").replace("07:46:24", "07:46:23"),
+            f"logs/python-core-worker-{'c' * 56}_383.log": "[2026-11-21 07:46:24,052 E 383 402] core_worker.cc:715: Shutting down the "
+            "core worker because the local raylet failed. Check out the raylet.out log file. Raylet pid: 307\n",
+            "driver.log": "2026-11-21 07:46:17,002\tINFO worker.py:1821 -- Started a local Ray instance.\n"
+            'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(x)\n'
+            "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n",
+        },
+        roots=("raylet-died",),
     ),
     Example(
         "a tool ends one node by an RPC, which costs the driver a call; then the driver shuts its cluster down",

@@ -195,12 +195,12 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
 
 
 def _driver_shut_down(case: Case) -> float:
-    """When the driver that had started this cluster shut it down; infinity if none did.
+    """When the driver that had started this cluster shut it down; infinity if none did, or its raylet was lost before.
 
     The cluster's processes end with it. If the driver calls `os._exit` after `ray.shutdown()`, they have no time to
     log their end.
     """
-    if not case.of("driver.started_local"):
+    if not case.of("driver.started_local") or lost_driver_errors(case, ("LocalRayletDiedError",)):
         return float("inf")
     return min((e.at for e in case.of("driver.goodbye") if e.at is not None), default=float("inf"))
 
