@@ -318,6 +318,24 @@ _LINES: tuple[tuple[str, str, str, str], ...] = (
         r"ConnectionPool\(.{0,300}?\): Max retries exceeded with url: ",
         "HTTPConnectionPool(host='127.0.0.1', port=5000): Max retries exceeded with url: /get_reward",
     ),
+    (
+        "log.error",
+        "' not found (required by ",
+        r"\bversion `[\w.]{1,40}' not found \(required by ",
+        "libc.so.6: version `GLIBC_2.34' not found (required by libstdc++.so.6)",
+    ),
+    (
+        "log.failure",
+        "Could not connect to ",
+        r"^(?:[\w.]{1,60}:\d{1,5}: )?Could not connect to ",
+        "raylet_client.cc:60: Could not connect to socket /tmp/ray/session_1/sockets/raylet.1",
+    ),
+    (
+        "log.error",
+        "timeout=",
+        r"\bUpdate instance [A-Z_]{3,30}->[A-Z_]{3,30} .{0,400}\btimeout=\d{1,9}s\b",
+        "Update instance ALLOCATED->TERMINATING (id=1, type=gpu): timeout=300s at status ALLOCATED",
+    ),
     ("log.error", "t pickle ", r"\b(?:[Cc]an.t|[Cc]annot) pickle ", "cannot pickle a lock"),
     ("log.error", "died", rf"{_COMPONENT}.{{0,160}}?\bdied\b", "The actor died unexpectedly."),
     (

@@ -101,11 +101,14 @@ _PLACE = pattern(
 """What is left of a header of Ray's C++ after a person removed the time."""
 _BARE_PLACE = pattern(r"core_worker(?:_process)?\.cc:\d{1,5}: (?=Failed to register worker )")
 """The same of a driver, for the message above its end: the file names the only process that prints it."""
-_UNPREFIXED = "A worker died or was killed while executing a task by an unexpected system error."
+_UNPREFIXED = (
+    "A worker died or was killed while executing a task by an unexpected system error.",
+    "The node with node id: ",
+)
 """The raylet's message without its prefix."""
 _OPENINGS = (
     *("TRACE", "DEBUG", "INFO", "NOTICE", "SUCCESS", "WARN", "ERR", "CRITICAL", "FATAL"),
-    *("EXCEPTION", _UNPREFIXED),
+    *("EXCEPTION", *_UNPREFIXED),
 )
 _PARSED: set[str] = set()
 """Process prefixes that have already been parsed."""
