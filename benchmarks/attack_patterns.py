@@ -6,13 +6,15 @@
 Of the attacks on a signal's pattern (`attacks.py`) the slowest ones are written to a file of one of the
 signal's roles: plain, behind a C++ header, behind a driver's prefix, as JSON, coloured, and as a record of
 many lines. The patterns that are no signal's come from a walk over all modules (`all_patterns.py`): they
-are diagnosed in files of several kinds, or redacted. Prints the slowest in processor seconds of this process;
+are diagnosed in files of several kinds, or redacted. The redactor also reads different short lines that are
+made of each of its words. Prints the slowest in processor seconds of this process;
 above two is a failure.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import shutil
 import tempfile
@@ -31,6 +33,8 @@ from raydoctor.case import signals
 from raydoctor.case.rule import Signal
 from raydoctor.diagnosis import engine, unexplained
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.redact import reasons
+from raydoctor.redact.places import PLACES
 from raydoctor.redact.redactor import Redactor
 
 SIZE = 1_000_000
@@ -137,6 +141,38 @@ def costs_of_pattern(known: Known) -> Iterator[tuple[float, str, str]]:
             yield cost(name, text), name, attack.name
 
 
+LINES: dict[str, Callable[[str, int], str]] = {
+    "call": lambda word, n: f"{word}( \\'a{n}\\'",
+    "value": lambda word, n: f'{n}{word}="{n}x',
+    "random": lambda word, n: f"{word}=Ab{n}Cd9e{n}",
+    "nested": lambda word, n: f"'\"'\"'{word}\\\\\\\"={n}%2522",
+    "coloured": lambda word, n: f"\x1b[31m{word}\x1b[0m={n}",
+    "elements": lambda word, n: f"--{word}\0{n}",
+    "JSON": lambda word, n: json.dumps({"m": json.dumps({word: f"{word}={n:x}"})}),
+    "base64": lambda word, n: base64.b64encode(f"{word}=z{n:07d}q".encode()).decode(),
+    "wrapped": lambda word, n: f"{word}={n:x}".ljust(40, "z"),
+    "block": lambda word, n: f"{word}:\n  a: {n:x}b",
+}
+"""Lines with a word of the redactor, each with another number in letters."""
+
+
+def costs_of_lines() -> Iterator[tuple[float, str, str]]:
+    """(seconds, form, word): the redactor reads a megabyte of different short lines."""
+    words = {word for place in PLACES for word in place.words} | set(reasons.WORDS)
+    digits = str.maketrans("0123456789", "qrstuvwxyz")
+    for word in sorted(each.decode() for each in words):
+        for form, make in LINES.items():
+            lines, size = [], 0
+            while size < SIZE:
+                line = make(word, len(lines) + 100_000)
+                lines.append(line if form == "base64" else line.translate(digits))
+                size += len(line) + 1
+            text = "\n".join(lines).encode()
+            began = time.process_time()
+            Redactor().redact_bytes(text)
+            yield time.process_time() - began, form, word
+
+
 def costs_of_repeats() -> Iterator[tuple[float, str, str]]:
     """(seconds, file, text): half a million short lines."""
     for head in ("", f"{HEADER}x\n"):
@@ -148,6 +184,7 @@ def costs_of_repeats() -> Iterator[tuple[float, str, str]]:
 def tries(first: int, every: int) -> Iterator[tuple[str, Iterator[tuple[float, str, str]]]]:
     """What is attacked, and the costs of the attacks on it."""
     yield "half a million short lines", costs_of_repeats()
+    yield "different lines, redacted", costs_of_lines()
     for signal in all_signals()[first::every]:
         yield f"{signal.kind} {signal.find!r}", costs(signal)
     for known in all_patterns()[first::every]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import decode
 from raydoctor.redact.assigned import GAP, QUOTE, VALUE, value_span
+from raydoctor.redact.budget import JudgingBudget
 from raydoctor.redact.names import holds, is_plain, kind_of, looks_chosen, looks_secret
 from raydoctor.redact.span import PLACEHOLDER, Span
 
@@ -68,6 +69,7 @@ class State:
     """Context that earlier lines provide for the next line."""
 
     __slots__ = (
+        "budget",
         "certain",
         "column",
         "key_lines",
@@ -79,7 +81,8 @@ class State:
         "objects",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, budget: JudgingBudget) -> None:
+        self.budget = budget
         self.key_lines = 0
         """How many more lines may belong to an unfinished private key."""
         self.named = ""

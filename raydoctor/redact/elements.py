@@ -36,6 +36,18 @@ def spans(line: bytes, analyse: Callable[[bytes], list[Span]]) -> Iterator[Span]
         before = element
 
 
+def unread(line: bytes) -> Iterator[Span]:
+    """Each element that may hold a secret, as a whole, for a line that takes too long to be judged."""
+    elements = line.split(b"\0")
+    numbers = reasons.of_lines(elements)
+    hidden = {*numbers, *(number + 1 for number in numbers)}  # `--token` is followed by its value
+    at = 0
+    for number, element in enumerate(elements):
+        if number in hidden and element:
+            yield Span(at, at + len(element), "unread")
+        at += len(element) + 1
+
+
 def _whole(element: bytes, before: bytes, is_program: bool) -> Span | None:
     """The whole secret value in an element: the element itself, or the part after `=`."""
     if before.startswith(b"-") and _NAME.fullmatch(before):

@@ -5,50 +5,84 @@ from __future__ import annotations
 import bisect
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
 from raydoctor.redact.blocks import State
+from raydoctor.redact.budget import JudgingBudget
 from raydoctor.redact.span import Span
 from raydoctor.redact.wrapped import WrappedGroup
 
+UNREAD = "unread"
+"""The kind of a line that takes too long to be judged."""
 _STRING = pattern(rb'"(?:[^"\\]|\\.)*"')
 _MOST_ELEMENTS = 20_000
 """A line with more NULs is neither a command line nor an environment."""
 _NEWLINE = pattern(rb"\r?\n")
 
 
-def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> list[Span]:
-    """Spans of secrets in whole lines; they may overlap. `before`: the length of the previous line."""
+def block_spans(
+    block: bytes, state: State, before: int = 0, depth: int = 0, *, pays: bool = False
+) -> list[Span]:
+    """Spans of secrets in whole lines; they may overlap. `before`: the length of the previous line.
+
+    With `pays`, the lines pay for what follows them.
+    """
     shaped, worded = _starts(block)
     starts = shaped | worded
+    joined: list[Span] = []
     found: list[Span] = []
-    if b"\n" in block:
-        found += _wrapped_spans(block, starts, before, depth)
-    if not (starts or state):
-        return found
+    groups = _wrapped_groups(block, starts, before) if b"\n" in block else deque()
     order = sorted(starts)
     judged: dict[tuple[bytes, bool], list[Span]] = {}
-    at = 0 if state else _first(order, 0)
+    at, paid = 0 if state else _first(order, 0), 0
     while 0 <= at < len(block):
+        if pays:  # what comes later pays for nothing before it
+            state.budget.earn(at - paid)
+            paid = at
+        while groups and groups[0].start <= at:
+            joined += _wrapped_spans(block, groups.popleft(), depth, state.budget)
         end = block.find(b"\n", at)
         end = len(block) if end < 0 else end
         line = block[at:end]
         if at and line.lstrip().startswith(b"password "):
             blocks.note_machine(block[block.rfind(b"\n", 0, at - 1) + 1 : at - 1], state)
-        own = None if state else judged.get((line, at in shaped))
+        key = (line, True) if at in shaped else (_template(line), False)
+        own = None if state else judged.get(key)
         if own is None:
             depends = bool(state)
             own = line_spans(line, state, at in shaped, depth)
             if not (depends or state):  # an equal line has equal spans
-                judged[line, at in shaped] = own
-        found += [span.moved(at) for span in own]
+                judged[key] = own
+        if found and own and own[0].kind == found[-1].kind == UNREAD and found[-1].end >= at - 2:
+            found[-1] = found[-1]._replace(
+                end=at + own[0].end
+            )  # many lines in a row are one secret
+        else:
+            found += [span.moved(at) for span in own]
         if at and state.named and (name := blocks.name_alone(line)):
             begin = block.rfind(b"\n", 0, at - 1) + 1
             found += [s.moved(begin) for s in blocks.value_before(block[begin : at - 1], name)]
         at = end + 1 if state else _first(order, end)
-    return found
+    if pays:
+        state.budget.earn(len(block) - paid)
+    for group in groups:
+        joined += _wrapped_spans(block, group, depth, state.budget)
+    return joined + found
+
+
+_DIGITS = bytes.maketrans(b"0123456789", b"5" * 10)
+_WITH_CODES = pattern(
+    # Escapes, codes of URLs and HTML, colours, hashes, ports, and words with a digit.
+    rb"\\[ux0-9/]|%[0-9A-Fa-f]|&#|[\x1b\0$]|\[[\d;]*m|:\d{4,5}:|s3|64|0x|7z"
+)
+
+
+def _template(line: bytes) -> bytes:
+    """A key that is equal only for lines with equal spans: they have other digits in the same places."""
+    return line if _WITH_CODES.search(line) else line.translate(_DIGITS)
 
 
 def _starts(block: bytes) -> tuple[set[int], set[int]]:
@@ -80,17 +114,23 @@ def _first(starts: list[int], after: int) -> int:
     return starts[at] if at < len(starts) else -1
 
 
-def _wrapped_spans(block: bytes, starts: set[int], before: int, depth: int) -> Iterator[Span]:
+def _wrapped_groups(block: bytes, starts: set[int], before: int) -> deque[WrappedGroup]:
+    """Wrapped lines that may hold a secret, in order."""
+    return deque(sorted(_with_reason(block, wrapped.groups(block, starts, before), starts)))
+
+
+def _wrapped_spans(
+    block: bytes, group: WrappedGroup, depth: int, budget: JudgingBudget
+) -> Iterator[Span]:
     """Spans in wrapped lines, which are joined first."""
-    for group in _with_reason(block, wrapped.groups(block, starts, before), starts):
-        text = block[group.start : group.end]
-        joined = decode.view(text, _NEWLINE, _joint)
-        if joined is None:
-            continue
-        for span in block_spans(joined.data, State(), 0, depth + 1):
-            # Placeholders were judged before, so that redaction is idempotent.
-            if b"<secret:" not in joined.data[span.start : span.end]:
-                yield joined.original(span).moved(group.start)
+    text = block[group.start : group.end]
+    joined = decode.view(text, _NEWLINE, _joint)
+    if joined is None:
+        return
+    for span in block_spans(joined.data, State(budget), 0, depth + 1):
+        # Placeholders were judged before, so that redaction is idempotent.
+        if b"<secret:" not in joined.data[span.start : span.end]:
+            yield joined.original(span).moved(group.start)
 
 
 def _joint(match: re.Match[bytes]) -> bytes:
@@ -124,6 +164,8 @@ def _with_reason(
 
 def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[Span]:
     """Spans of all secrets in a line; they may overlap, those of shapes come first."""
+    if not state.budget.affords(line):
+        return [Span(0, len(line.rstrip(b"\r")), UNREAD)]
     if seen := decode.seen(line):
         return [seen.original(span) for span in line_spans(seen.data, state, shaped, depth)]
     if b"\0" in line and not _is_wide(line):
@@ -133,9 +175,11 @@ def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[
     found = list(_plain_spans(line, state, shaped))
     if depth < decode.DEPTH:
         for view in decode.views(line):
-            found += [view.original(span) for span in _inner_spans(view.data, depth + 1)]
+            found += [
+                view.original(span) for span in text_spans(view.data, depth + 1, state.budget)
+            ]
         for span, decoded in decode.coded(line) if shaped else ():
-            if inner := _inner_spans(decoded, depth + 1):
+            if inner := text_spans(decoded, depth + 1, state.budget):
                 found.append(span._replace(kind=inner[0].kind))
     return _within_strings(line, found) if found else found
 
@@ -144,12 +188,20 @@ def _element_spans(line: bytes, state: State, depth: int) -> list[Span]:
     """Spans in a line with NULs; its first element may continue a block, and its last may begin one."""
     first, last = line.find(b"\0"), line.rfind(b"\0") + 1
     found = list(_plain_spans(line[:first], state, True))
-    found += elements.spans(line, lambda text: _inner_spans(text, depth + 1))
+    found += elements.spans(line, lambda text: text_spans(text, depth + 1, state.budget))
     return found + [span.moved(last) for span in _plain_spans(line[last:], state, True)]
 
 
-def _inner_spans(text: bytes, depth: int) -> list[Span]:
-    return block_spans(text, State(), 0, depth) if depth <= decode.DEPTH else []
+def text_spans(text: bytes, depth: int, budget: JudgingBudget) -> list[Span]:
+    """Spans in a text without context: a string, a part of a line, or a decoded copy of it."""
+    if depth > decode.DEPTH:
+        return []
+    if b"\n" in text or b"\x1b" in text:
+        return block_spans(text, State(budget), 0, depth)
+    shaped = any(True for _ in reasons.shaped(text))
+    if shaped or any(True for _ in reasons.worded(text)):
+        return line_spans(text, State(budget), shaped, depth)
+    return []
 
 
 def _is_wide(line: bytes) -> bool:

@@ -362,23 +362,40 @@ _OF_COMMANDS = frozenset(
 )
 COMMANDS = tuple(place for place in PLACES if place.words[0] in _OF_COMMANDS)
 """The places of command lines."""
-_WORDS = tuple({word: None for place in PLACES for word in place.words})
-_WORDS_OF_COMMANDS = tuple({word: None for place in COMMANDS for word in place.words})
+_GATES = (b"-", b"auth", b":", b"login", b"pass", b"<")
+
+
+def _gated(places: tuple[SecretPlace, ...]) -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
+    """The words of places by a text that they share: most lines are searched for few of them."""
+    gates: dict[bytes, dict[bytes, None]] = {}
+    for word in dict.fromkeys(word for place in places for word in place.words):
+        gate = next((gate for gate in _GATES if gate in word), word)
+        gates.setdefault(gate, {})[word] = None
+    return tuple((gate, tuple(words)) for gate, words in gates.items())
+
+
+_WORDS, _WORDS_OF_COMMANDS = _gated(PLACES), _gated(COMMANDS)
+
+
+def _words_in(
+    lower: bytes, gated: tuple[tuple[bytes, tuple[bytes, ...]], ...]
+) -> tuple[bytes, ...]:
+    return tuple(
+        [word for gate, words in gated if gate in lower for word in words if word in lower]
+    )
 
 
 def spans(line: bytes) -> Iterator[Span]:
     """Values in a secret's place."""
     lower = line.lower()
-    here = tuple([word for word in _WORDS if word in lower])
-    yield from _spans(line, lower, here, False)
+    yield from _spans(line, lower, _words_in(lower, _WORDS), False)
     yield from sentences.spans(line, lower)
 
 
 def command_spans(line: bytes) -> Iterator[Span]:
     """Values in a secret's place on a command line."""
     lower = line.lower()
-    here = tuple([word for word in _WORDS_OF_COMMANDS if word in lower])
-    yield from _spans(line, lower, here, True)
+    yield from _spans(line, lower, _words_in(lower, _WORDS_OF_COMMANDS), True)
 
 
 @lru_cache(maxsize=1024)

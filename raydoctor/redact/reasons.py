@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import accumulate, chain
 
 from raydoctor.model.patterns import pattern
+from raydoctor.redact import shapes
 from raydoctor.redact.decode import may_be_coded
-from raydoctor.redact.shapes import any_shape
 
-_WORDS = (
+WORDS = (
     *b"token secret pass credential key auth cookie signature sig= bearer _pat env_vars".split(),
     *b"curl @ pw psk $ data: n_string n-string nstring mnemonic redis-cli smbclient".split(),
     *(b" -p", b" -w", b'"kty'),
@@ -23,10 +23,10 @@ _WORDS = (
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _DROPPED = bytes({*range(0x80)} - {*b"\n$=-@:_", *b"acghklnoprstuwy", *b"ACGHKLNOPRSTUWY"})
 _EXACT = b":5432:"
-_SKELETONS = tuple((word, word.translate(None, _DROPPED)) for word in _WORDS)
+_SKELETONS = tuple((word, word.translate(None, _DROPPED)) for word in WORDS)
 """Each word with its skeleton, which lacks some letters: such a copy is half as long and searched first."""
 _PIECE = 1 << 14
-_LONGEST = max(map(len, _WORDS))
+_LONGEST = max(map(len, WORDS))
 _RUN = b"a" * 20
 _RUNS = bytes(97 if (c < 128 and chr(c).isalnum()) or c in b"_-" else 32 for c in range(256))
 _ONLY_ID = pattern(
@@ -70,20 +70,30 @@ def of_lines(lines: list[bytes]) -> list[int]:
 def shaped(block: bytes) -> Iterator[int]:
     """Offsets of runs that may be (a part of) a token or of base64 of a text."""
     runs = block.translate(_RUNS)
-    find, search, is_id = runs.find, any_shape().search, _ONLY_ID.match
+    find, is_id = runs.find, _ONLY_ID.match
+    others: list[tuple[int, tuple[int, int]]] = []
     at = find(_RUN)
     while at >= 0:
         end = find(b" ", at)
         end = len(block) if end < 0 else end
         if not is_id(block, at):
-            # In `SG.x.y` and web tokens, other parts identify the run; no token contains a blank.
-            begin, stop = at, end
-            if block[at - 1 : at] in _JOINTS:
-                begin = max(0, at - _AROUND)
-                begin = block.rfind(b" ", begin, at) + 1 or begin
-            if block[end : end + 1] in _JOINTS:
-                stop = block.find(b" ", end, end + _AROUND)
-                stop = end + _AROUND if stop < 0 else stop
-            if search(block, begin, stop) or may_be_coded(block[at : at + 16]):
+            if may_be_coded(block[at : at + 16]):
                 yield at
+            else:
+                others.append((at, _around(block, at, end)))
         at = find(_RUN, end)
+    if others:
+        found = shapes.within(block, [part for _, part in others])
+        yield from (at for at, part in others if part in found)
+
+
+def _around(block: bytes, at: int, end: int) -> tuple[int, int]:
+    """A run with the parts that are joined to it: in `SG.x.y` and web tokens, they identify the run."""
+    begin, stop = at, end
+    if block[at - 1 : at] in _JOINTS:
+        begin = max(0, at - _AROUND)
+        begin = block.rfind(b" ", begin, at) + 1 or begin  # no token contains a blank
+    if block[end : end + 1] in _JOINTS:
+        stop = block.find(b" ", end, end + _AROUND)
+        stop = min(len(block), end + _AROUND) if stop < 0 else stop
+    return begin, stop

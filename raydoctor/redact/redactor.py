@@ -14,11 +14,14 @@ from typing import Any
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import addresses, decode, elements, literals, wrapped
 from raydoctor.redact.blocks import State, is_half
-from raydoctor.redact.lines import block_spans
+from raydoctor.redact.budget import JudgingBudget
+from raydoctor.redact.lines import block_spans, text_spans
 from raydoctor.redact.names import is_plain, kind_of, looks_random, looks_secret
-from raydoctor.redact.span import PLACEHOLDER, Span, merged
+from raydoctor.redact.span import HELD, PLACEHOLDER, Span, merged
 
 _CHUNK = 1 << 20
+_STRING = 40.0
+"""Microseconds that a string with a secret takes in addition to its text."""
 _LONG = 1 << 20
 """A longer line is redacted window by window, before its end is known."""
 _OVERLAP = 1 << 16
@@ -69,6 +72,7 @@ def _chunks(data: bytes) -> Iterator[bytes]:
     return (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
 
 
+_HELD = pattern(HELD.decode())
 _ESCAPED_CONTROL = pattern(rb"\\(?:[bfnrt]|u00[01])")
 """A control character inside a text of JSON."""
 _SHORT, _MOST_CLEAN = 400, 20_000
@@ -100,6 +104,7 @@ class Redactor:
         self._hosts = addresses.any_of(hosts) if anonymize else None
         self._ledger = ledger or RedactionLedger()
         self._spots: Counter[str] = Counter()
+        self._budget = JudgingBudget()
         self._clean: set[str] = set()
         """Short strings of JSON without a secret: keys and labels are the same in thousands of objects."""
 
@@ -116,11 +121,18 @@ class Redactor:
     def redact(self, text: str) -> str:
         """The text without its secrets; lines stay lines."""
         data = text.encode("utf-8", "surrogatepass")
+        self._budget.earn(len(data) if len(data) < _REPEATED else 0)
         # In a line that became shorter, a value may now be close enough to its name.
         for _ in range(_PASSES if len(data) < _REPEATED else 1):
-            # Not `redact_bytes`: a text with many NULs is no UTF-16.
-            before, data = data, b"".join(self._stream(_chunks(data)))
-            if data == before:
+            before = data
+            if len(data) < _REPEATED:
+                spans = text_spans(data, 0, self._budget)
+                data = self._replaced(data, self._with_given(data, spans), 0, len(data))
+                self._budget.spend(_STRING if spans else 0.0)
+            else:
+                # Not `redact_bytes`: a text with many NULs is no UTF-16.
+                data = b"".join(self._stream(_chunks(data)))
+            if data == before or PLACEHOLDER.fullmatch(data):
                 break
         return data.decode("utf-8", "surrogatepass")
 
@@ -137,8 +149,12 @@ class Redactor:
     def redact_argv(self, words: Iterable[str]) -> list[str]:
         """The elements of a command line or an environment, without secrets."""
         data = "\0".join(words).encode("utf-8", "surrogatepass")
+        self._budget.earn(len(data))
         found = list(literals.spans(data, self._literals))
-        found += elements.spans(data, lambda element: block_spans(element, State()))
+        if self._budget.affords(data):
+            found += elements.spans(data, lambda element: text_spans(element, 0, self._budget))
+        else:
+            found += elements.unread(data)
         clean = self._replaced(data, merged(found, data), 0, len(data), keeps_lines=False)
         shown = clean.decode("utf-8", "surrogatepass").split("\0")
         return [self.redact(each) if "\x1b" in each or "\n" in each else each for each in shown]
@@ -159,7 +175,7 @@ class Redactor:
             yield clean.decode("utf-8", "surrogatepass").encode(encoding, "surrogatepass")
 
     def _stream(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        state, before = State(), 0
+        state, before = State(self._budget), 0
         buffer, seen, limit = b"", 0, _LONG
         source = iter(chunks)
         following = next(source, None)
@@ -226,8 +242,11 @@ class Redactor:
 
     def _spans(self, block: bytes, state: State, before: int) -> list[Span]:
         """The disjoint spans of whole lines, in order."""
-        found = list(literals.spans(block, self._literals))
-        found += block_spans(block, state, before)
+        return self._with_given(block, block_spans(block, state, before, pays=True))
+
+    def _with_given(self, block: bytes, spans: list[Span]) -> list[Span]:
+        """These spans with those of literals and addresses."""
+        found = [*literals.spans(block, self._literals), *spans]
         if self._anonymize:
             found.extend(addresses.spans(block, self._hosts))
         return merged(found, block) if found else found
@@ -311,7 +330,7 @@ class Redactor:
         return self._placeholder(data, kind).decode()
 
     def _string(self, value: str) -> str:
-        if value in self._clean:
+        if value in self._clean or (value[:1] == "<" and _HELD.fullmatch(value)):
             return value
         if value[:1] in ("{", "["):
             try:

@@ -3,62 +3,84 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import accumulate
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact.span import PLACEHOLDER, Span
 
-SHAPES: Mapping[str, str] = {
-    "aws_key": r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Za-z0-9])",
-    "gcp_key": r"AIza[\w-]{35}",
-    "gcp_oauth": r"(?:ya29\.|1//0|GOCSPX-)[\w-]{20,}",
-    "github": r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}",
-    "gitlab": r"gl(?:pat|ptt|dt|rt|cbt|agent|soat|ft|imt|oas|ffct)-[\w-]{20,}",
-    "huggingface": r"(?:hf_|api_org_)[A-Za-z0-9]{20,}",
-    "anthropic": r"sk-ant-[\w-]{20,}",
-    "openai": r"(?:sk|sess)-(?=[\w-]{0,200}\d)[\w-]{20,}",
-    "slack": r"(?:xox[a-z](?:\.xox[a-z])?|xapp)-[A-Za-z0-9-]{10,}",
-    "slack_webhook": r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/+-]{20,}",
-    "discord_webhook": r"(?<=/webhooks/)\d{16,20}/[\w-]{40,}",
-    "stripe": r"(?:[sr]k_(?:live|test|prod)|whsec)_[A-Za-z0-9]{16,}",
-    "twilio": r"SK[0-9a-f]{32}(?![A-Za-z0-9])",
-    "sendgrid": r"SG\.[\w-]{16,}\.[\w-]{16,}",
-    "npm": r"npm_[A-Za-z0-9]{30,}",
-    "pypi": r"pypi-[\w-]{30,}",
-    "databricks": r"dapi[0-9a-f]{32}(?:-\d+)?",
-    "wandb": r"wandb_v1_\w{20,}",
-    "jwt": r"eyJ[\w-]{8,1000}(?:\.[\w-]{8,}){1,4}(?:\.[\w-]*)?",
-    "vault": r"hv[sbr]\.[\w-]{20,}",
-    "doppler": r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[\w-]+\.)?[A-Za-z0-9]{30,}",
-    "age_key": r"AGE-(?:SECRET-KEY|PLUGIN-[A-Z]+)-[0-9A-Z]{40,}",
-    "terraform": r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}",
-    "newrelic": r"NR(?:AK|RA|II|JS)-[A-Za-z0-9-]{20,}",
-    "nvidia": r"nvapi-[\w-]{20,}",
-    "groq": r"gsk_[A-Za-z0-9]{20,}",
-    "xai": r"xai-[A-Za-z0-9]{20,}",
-    "perplexity": r"pplx-[A-Za-z0-9]{20,}",
-    "replicate": r"r8_[A-Za-z0-9]{30,}",
-    "langsmith": r"lsv2_(?:pt|sk)_\w{20,}",
-    "pinecone": r"pcsk_\w{20,}",
-    "anyscale": r"(?:esecret_|aph0_|ash0_)[\w-]{20,}",
-    "docker": r"(?:dckr_pat_|dckr_oat_|SWMTKN-1-)[\w-]{20,}",
-    "grafana": r"gl(?:sa|c)_[A-Za-z0-9_+/=]{30,}",
-    "digitalocean": r"do[opr]_v1_[0-9a-f]{40,}",
-    "pulumi": r"pul-[0-9a-f]{40}",
-    "tailscale": r"tskey-[\w-]{20,}",
-    "sentry": r"sntry[su]_[\w+/=-]{30,}",
-    "postman": r"PMAK-[0-9a-f-]{40,}",
-    "shopify": r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
-    "atlassian": r"AT(?:ATT3|CTT3|BB)[\w=-]{20,}",
-    "linear": r"lin_(?:api|oauth)_\w{30,}",
-    "supabase": r"sbp_[0-9a-f]{40}",
-    "notion": r"(?:ntn|secret)_[A-Za-z0-9]{40,}",
-    "telegram": r"\d{8,10}:AA[\w-]{33}(?![\w-])",
-    "azure_key": r"[A-Za-z0-9+/]{86}==(?![A-Za-z0-9=])|[\w~.-]{3}[78]Q~[\w~.-]{31,34}",
-    "ssh_key": r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=]+",
+SHAPES: Mapping[str, tuple[str, str]] = {
+    "aws_key": ("AKIA ASIA ABIA ACCA", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    "gcp_key": ("AIza", r"AIza[\w-]{35}"),
+    "gcp_oauth": ("ya29. 1//0 GOCSPX-", r"(?:ya29\.|1//0|GOCSPX-)[\w-]{20,}"),
+    "github": (
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}",
+    ),
+    "gitlab": ("gl", r"gl(?:pat|ptt|dt|rt|cbt|agent|soat|ft|imt|oas|ffct)-[\w-]{20,}"),
+    "huggingface": ("hf_ api_org_", r"(?:hf_|api_org_)[A-Za-z0-9]{20,}"),
+    "anthropic": ("sk-ant-", r"sk-ant-[\w-]{20,}"),
+    "openai": ("sk- sess-", r"(?:sk|sess)-(?=[\w-]{0,200}\d)[\w-]{20,}"),
+    "slack": ("xox xapp-", r"(?:xox[a-z](?:\.xox[a-z])?|xapp)-[A-Za-z0-9-]{10,}"),
+    "slack_webhook": (
+        "services/ workflows/ triggers/",
+        r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/+-]{20,}",
+    ),
+    "discord_webhook": ("/webhooks/", r"(?<=/webhooks/)\d{16,20}/[\w-]{40,}"),
+    "stripe": (
+        "_live_ _test_ _prod_ whsec_",
+        r"(?:[sr]k_(?:live|test|prod)|whsec)_[A-Za-z0-9]{16,}",
+    ),
+    "twilio": ("SK", r"SK[0-9a-f]{32}(?![A-Za-z0-9])"),
+    "sendgrid": ("SG.", r"SG\.[\w-]{16,}\.[\w-]{16,}"),
+    "npm": ("npm_", r"npm_[A-Za-z0-9]{30,}"),
+    "pypi": ("pypi-", r"pypi-[\w-]{30,}"),
+    "databricks": ("dapi", r"dapi[0-9a-f]{32}(?:-\d+)?"),
+    "wandb": ("wandb_v1_", r"wandb_v1_\w{20,}"),
+    "jwt": ("eyJ", r"eyJ[\w-]{8,1000}(?:\.[\w-]{8,}){1,4}(?:\.[\w-]*)?"),
+    "vault": ("hvs. hvb. hvr.", r"hv[sbr]\.[\w-]{20,}"),
+    "doppler": ("dp.", r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[\w-]+\.)?[A-Za-z0-9]{30,}"),
+    "age_key": ("AGE-", r"AGE-(?:SECRET-KEY|PLUGIN-[A-Z]+)-[0-9A-Z]{40,}"),
+    "terraform": (".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}"),
+    "newrelic": ("NRAK- NRRA- NRII- NRJS-", r"NR(?:AK|RA|II|JS)-[A-Za-z0-9-]{20,}"),
+    "nvidia": ("nvapi-", r"nvapi-[\w-]{20,}"),
+    "groq": ("gsk_", r"gsk_[A-Za-z0-9]{20,}"),
+    "xai": ("xai-", r"xai-[A-Za-z0-9]{20,}"),
+    "perplexity": ("pplx-", r"pplx-[A-Za-z0-9]{20,}"),
+    "replicate": ("r8_", r"r8_[A-Za-z0-9]{30,}"),
+    "langsmith": ("lsv2_", r"lsv2_(?:pt|sk)_\w{20,}"),
+    "pinecone": ("pcsk_", r"pcsk_\w{20,}"),
+    "anyscale": ("esecret_ aph0_ ash0_", r"(?:esecret_|aph0_|ash0_)[\w-]{20,}"),
+    "docker": ("dckr_ SWMTKN-", r"(?:dckr_pat_|dckr_oat_|SWMTKN-1-)[\w-]{20,}"),
+    "grafana": ("glsa_ glc_", r"gl(?:sa|c)_[A-Za-z0-9_+/=]{30,}"),
+    "digitalocean": ("_v1_", r"do[opr]_v1_[0-9a-f]{40,}"),
+    "pulumi": ("pul-", r"pul-[0-9a-f]{40}"),
+    "tailscale": ("tskey-", r"tskey-[\w-]{20,}"),
+    "sentry": ("sntry", r"sntry[su]_[\w+/=-]{30,}"),
+    "postman": ("PMAK-", r"PMAK-[0-9a-f-]{40,}"),
+    "shopify": ("shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    "atlassian": ("ATATT3 ATCTT3 ATBB", r"AT(?:ATT3|CTT3|BB)[\w=-]{20,}"),
+    "linear": ("lin_", r"lin_(?:api|oauth)_\w{30,}"),
+    "supabase": ("sbp_", r"sbp_[0-9a-f]{40}"),
+    "notion": ("ntn_ secret_", r"(?:ntn|secret)_[A-Za-z0-9]{40,}"),
+    "telegram": (":AA", r"\d{8,10}:AA[\w-]{33}(?![\w-])"),
+    "azure_key": (
+        "== 7Q~ 8Q~",
+        r"[A-Za-z0-9+/]{86}==(?![A-Za-z0-9=])|[\w~.-]{3}[78]Q~[\w~.-]{31,34}",
+    ),
+    "ssh_key": ("b3BlbnNzaC1rZXktdjE", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=]+"),
 }
-"""Kind (`_` for `-`) -> pattern of an issuer's tokens, which matches none of Ray's strings."""
+"""Kind (`_` for `-`) -> texts of which each such token has one, or follows it closely; and the pattern of an
+issuer's tokens, which matches none of Ray's strings."""
+_MARKS = tuple(
+    dict.fromkeys(mark.encode() for marks, _ in SHAPES.values() for mark in marks.split())
+)
+_SHORTEST = 15
+"""Bytes of the shortest token (Slack's)."""
+_BEFORE = 16
+"""Bytes in front of a token that may contain its mark."""
 
 _NOT_INSIDE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\x00)|(?<=\\u0000))"
 """At the beginning of a word; a preceding escape is not part of the word."""
@@ -66,23 +88,54 @@ _NOT_INSIDE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\x00)
 
 @cache
 def _shapes() -> re.Pattern[bytes]:
-    named = "|".join(f"(?P<{kind}>{shape})" for kind, shape in SHAPES.items())
+    named = "|".join(f"(?P<{kind}>{shape})" for kind, (_, shape) in SHAPES.items())
     return re.compile(f"{_NOT_INSIDE}(?:{named})".encode())
 
 
 @cache
-def any_shape() -> re.Pattern[bytes]:
+def _any_shape() -> re.Pattern[bytes]:
     """A cheaper pattern that accepts every shape, without named groups and the check of what precedes."""
-    quick = {
-        **SHAPES,
-        "jwt": r"eyJ[\w-]{8}",
-    }  # the complete pattern is slow because it may begin at every third character
+    quick = {kind: shape for kind, (_, shape) in SHAPES.items()}
+    # The complete pattern is slow because it may begin at every third character.
+    quick["jwt"] = r"eyJ[\w-]{8}"
     return re.compile("|".join(quick.values()).encode())
+
+
+def within(text: bytes, parts: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """The parts (begin, end) of a text that contain a secret with a shape."""
+    ordered = sorted(parts)
+    begins = [max(0, begin - _BEFORE) for begin, _ in ordered]
+    ends = list(accumulate([end for _, end in ordered], max))
+    possible: set[int] = set()
+    # A pattern of this many alternatives takes ten times as long as the search for all marks.
+    for start, piece in _pieces(text, begins, ends):
+        for mark in _MARKS:
+            at = piece.find(mark)
+            while at >= 0:
+                after = bisect_right(begins, start + at)
+                possible.update(range(bisect_right(ends, start + at), after))
+                at = piece.find(mark, begins[after] - start) if after < len(begins) else -1
+    search = _any_shape().search if possible else None
+    return {ordered[number] for number in possible if search and search(text, *ordered[number])}
+
+
+_NEAR = 1 << 10
+
+
+def _pieces(text: bytes, begins: list[int], ends: list[int]) -> Iterator[tuple[int, bytes]]:
+    """The text of all parts with their offsets; near parts are one piece, as many parts overlap."""
+    start, stop = begins[0], ends[0]
+    for begin, end in zip(begins, ends, strict=True):
+        if begin > stop + _NEAR:
+            yield start, text[start:stop]
+            start = begin
+        stop = max(stop, end)
+    yield start, text[start:stop]
 
 
 def spans(line: bytes) -> Iterator[Span]:
     """Texts with the shape of a secret."""
-    if not any_shape().search(line):
+    if len(line) < _SHORTEST or not within(line, [(0, len(line))]):
         return  # usually there are none, and the pattern with named groups compiles slowly
     for match in _shapes().finditer(line):
         yield Span(*match.span(), str(match.lastgroup).replace("_", "-"))
