@@ -490,6 +490,8 @@ def _last_words(case: Case) -> Iterator[Event]:
     for source, last in case.endings.items():
         if source.is_excerpt or last["ended_by"] or not _LAST_WORDS.search(last.text):
             continue
+        if last.text.startswith("ray.exceptions."):
+            continue  # left to the rules, or an error of another cluster
         others = (e for e in case.events if e.source is source and e is not last)
         if not any(e.line < last.line <= e.line + e.text.count("\n") for e in others):
             yield last

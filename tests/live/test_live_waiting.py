@@ -146,7 +146,7 @@ EXPECTED = {
     "actor-deadlock": 1,
 }
 """How many findings of which rule there must be."""
-SEATS = "2 Simulator actors hold 2 of 2 seat, and run nothing"
+SEATS = "2 Simulator actors hold 2 of 2 seat and run nothing"
 
 
 class Clinic(NamedTuple):
