@@ -95,7 +95,7 @@ class Capture:
     sessions: set[str] = field(default_factory=set)
     """The names of all sessions that there are, read or not."""
     owner: int | None = None
-    """The user to whom the folder must belong, if it is known; its path may lead to another one by now."""
+    """The user who must own the folder, if known: its path may lead to another folder by now."""
     budget: Budget = field(default_factory=Budget, repr=False)
     originals: dict[tuple[str, int | None], tuple[Source, str]] = field(
         default_factory=dict, repr=False
@@ -153,7 +153,7 @@ class Capture:
         return name
 
     def pin(self, name: str, folder: int | None = None) -> str:
-        """A path that leads to this file for as long as the capture is open, whoever replaces the file.
+        """A path that leads to this file while the capture is open, even if another user replaces the file.
 
         Empty for a link, and for what is not a regular file. Raises OSError.
         """

@@ -1,7 +1,7 @@
 """Files that raydoctor writes where the user names a path, also in a folder that another user may change.
 
-The folder is opened once, and all that follows is relative to its descriptor: whoever may rename its entries
-can lead nothing to another file, neither the write nor a change of the mode.
+The folder is opened once, and all that follows is relative to its descriptor. A user who may rename its
+entries can therefore redirect neither the write nor a change of the mode to another file.
 """
 
 from __future__ import annotations

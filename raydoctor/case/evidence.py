@@ -159,7 +159,7 @@ def unreachable_nodes(case: Case) -> tuple[Event, ...]:
 
 _WORKER_LOST = ("WORKER_DIED", "OUT_OF_MEMORY", "NODE_DIED", "ACTOR_UNAVAILABLE")
 _LOOP = 3
-"""Failed attempts of one task after which its retry is no recovery."""
+"""If one task failed this often, its retry does not count as a recovery."""
 
 
 def healed(case: Case, exit_: WorkerExit) -> bool:

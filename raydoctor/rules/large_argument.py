@@ -140,7 +140,9 @@ def _copies(case: Case) -> _Copies | None:
     refused = store.own_log_first(case.of("object.out_of_disk"))[-1:]
     spilled = store.own_log_first(case.of("store.spilled"))[-1:]
     in_store = _created(refused[0].text) if refused else None
-    on_disk = (int(spilled[0]["objects"]), int(spilled[0]["mib"]) * _MB) if spilled else None
+    # An attempt that found nothing to spill is recorded, too.
+    many = int(spilled[0]["objects"]) if spilled else 0
+    on_disk = (many, int(spilled[0]["mib"]) * _MB) if many else None
     size = int(refused[0]["mb"]) * _MB if refused else 0
     groups = [g for g in (in_store, on_disk) if g and _alike(g, size)]
     count, total = sum(g[0] for g in groups), sum(g[1] for g in groups)
@@ -405,6 +407,19 @@ EXAMPLES: tuple[Example, ...] = (
             "ray.put(table)",
             "score.remote(table_ref, row)",
         ),
+    ),
+    Example(
+        "the raylet records that it spilled nothing",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE
+            + _raylet(39, "I", ":info_message:Spilled 0 MiB, 0 objects, write throughput 0 MiB/s.")
+            + _NO_ROOM
+            + _full(13, 20_971_774),
+            "driver.log": _FRAMES,
+        },
+        consequences=("object-store-full",),
+        says=("13 objects",),
     ),
     Example(
         "the store was full of other objects, and the argument did not fit",

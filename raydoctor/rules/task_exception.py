@@ -623,9 +623,14 @@ def _repeatable(function: str, before: Printed) -> Remedy:
 
 
 def _left_behind(case: Case, function: str, failure: TaskFailure) -> Iterator[Remedy]:
-    """For a signal handler that an earlier task of the worker installed: no frame above calls it."""
+    """For a signal handler that an earlier task of the worker installed: no frame above calls it.
+
+    A comprehension, a lambda and an operator's method are called without their names.
+    """
     frames = [f for f in failure.raised.frames if f.is_user_code] if failure.raised else []
     if len(frames) < 2 or frames[-1].function in frames[-2].code or not frames[-2].code:
+        return
+    if frames[-1].function.startswith(("<", "__")):
         return
     if failure.raised and failure.raised.frames[-1] is not frames[-1]:
         return

@@ -96,7 +96,7 @@ def _untouched(path: Path, why: str) -> RaydoctorError:
 
 
 def _text(place: outputs.OutputPlace) -> str:
-    """The file's text; empty if there is none. Raises OSError, and ValueError for what is no such file."""
+    """The file's text; empty if there is none. Raises OSError; ValueError for another kind of file."""
     try:
         file = place.open(os.O_RDONLY)
     except FileNotFoundError:
