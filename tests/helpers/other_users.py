@@ -64,14 +64,22 @@ def result_of(user: int, work: Callable[[], Any], seconds: int = SECONDS) -> Any
 
 @contextmanager
 def running_as(user: int, work: Callable[[], object]) -> Iterator[int]:
-    """That user does it in a process of its own until the end of the block; yields its pid."""
+    """That user does it in a process of its own until the end of the block; yields its pid.
+
+    The process has become that user when the block begins.
+    """
+    ready, said = os.pipe()
     child = os.fork()
     if not child:
         with suppress(BaseException):
             become(user)
+            os.close(said)
             work()
         os._exit(0)
+    os.close(said)
     try:
+        os.read(ready, 1)  # ends once the child has closed its end
+        os.close(ready)
         yield child
     finally:
         os.kill(child, signal.SIGKILL)

@@ -59,13 +59,13 @@ class GuardedSocket:
     def shut(self) -> None:
         """Stop listening; accepted connections stay open."""
         with self._changed:
-            listener, self._listener = self._listener, None
-        if listener is not None:
+            if self._listener is None:
+                return
             with suppress(OSError):
-                listener.shutdown(
-                    socket.SHUT_RDWR
-                )  # wakes `accept`, and also affects forks of the process
-            listener.close()
+                # Wakes `accept`, and also affects forks of the process.
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
 
     @property
     def is_open(self) -> bool:
