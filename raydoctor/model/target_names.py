@@ -21,8 +21,8 @@ _NOTATION = pattern(
 )
 _LONGEST = 1000
 """Characters of a name that has short forms."""
-_KIND = pattern(r"(?:(?:the|a) )?(?:worker|driver(?: of job \w+)?)")
-"""How reports name a process that runs no task."""
+_KIND = pattern(r"(?i:(?:(?:the|a) )?(?:worker|driver(?: of job (?P<job>\w+))?))")
+"""How reports name a process that runs no task; it may begin a sentence."""
 _POOL = pattern(r"MapWorker\((.+)\)(?:\.\w+)?")
 
 
@@ -47,6 +47,13 @@ def parse(typed: str) -> TargetName:
     if match:
         return TargetName(_plain(match["name"] or ""), int(match["pid"]))
     return TargetName(_plain(text))
+
+
+def job_of_driver(name: str) -> int | None:
+    """The number of the job in `driver of job 3`; None in any other name."""
+    match = _KIND.fullmatch(name)
+    number = match["job"] if match else None
+    return int(number) if number and number.isdecimal() and number.isascii() else None
 
 
 def pid_of(typed: str) -> int | None:

@@ -197,7 +197,7 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
     """
     found = discover.clusters()
     latest = session.latest()
-    wanted = address or (_of_environment(found) if found else _elsewhere(latest is not None))
+    wanted = address or _of_environment(found, latest is not None)
     if wanted:
         _check_address(wanted, _about_addresses(address))
     # Among several clusters of one owner, prefer the session in this user's default folder.
@@ -212,6 +212,8 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
         cluster, notes = _dead_session()
     elif not address and len(found) > 1:
         notes = [_choice(cluster, [c for c in found if c is not cluster], wanted)]
+    if not wanted and (unused := _unused_address()):
+        notes.append(unused)
     if cluster.owner is not None and cluster.owner not in owners.trusted():
         notes.insert(0, f"this cluster belongs to user {owners.user(cluster.owner)}")
     if discover.has_other_pids(cluster):
@@ -272,24 +274,34 @@ def _newer_session(cluster: Cluster) -> list[Gap]:
     return [Gap("a newer session", paste.text(why) + command, optional=True)]
 
 
-def _of_environment(found: list[Cluster]) -> str | None:
-    """The address in RAY_ADDRESS, if it is that of one of these clusters."""
+def _of_environment(found: list[Cluster], is_a_session_here: bool) -> str | None:
+    """The address in RAY_ADDRESS, unless nothing answers there and something of this machine can be inspected."""
     address = os.environ.get("RAY_ADDRESS") or ""
-    chosen = discover.choose(found, address) if address not in ("", "auto", "local") else None
-    return address if chosen in found else None
-
-
-def _elsewhere(is_a_session_here: bool) -> str | None:
-    """The address in RAY_ADDRESS, unless it is that of a dead head node on this machine."""
-    address = os.environ.get("RAY_ADDRESS")
-    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
-    if not is_a_session_here or not port.isdecimal():
+    if address in ("", "auto", "local"):
+        return None
+    if not found and not is_a_session_here:
         return address
+    if discover.choose(found, address) in found:
+        return address
+    scheme, _, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
+    if not port.isdecimal():
+        return None if found else address
+    if scheme == "ray" and found:
+        return None  # a Ray Client server does not lead to its cluster
     try:
         socket.create_connection((host, int(port)), _REACH).close()
     except (OSError, OverflowError):
         return None
     return address
+
+
+def _unused_address() -> str:
+    """A note if RAY_ADDRESS names a cluster that is not the one inspected."""
+    address = os.environ.get("RAY_ADDRESS") or ""
+    if address in ("", "auto", "local"):
+        return ""
+    return f"no cluster answers at RAY_ADDRESS={address}: it is not the one inspected here"
 
 
 def _choice(cluster: Cluster, others: list[Cluster], wanted: str | None) -> str:

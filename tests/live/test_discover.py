@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -337,7 +338,7 @@ def test_nothing_to_choose_from() -> None:
         ("", NEW),
         ("10.0.0.5:6379", OLD),
         ("localhost:6379", OLD),
-        ("10.9.9.9:6379", NEW),
+        ("127.0.0.1:9", NEW),
         ("auto", NEW),
     ],
 )
@@ -350,8 +351,23 @@ def test_ray_address_chooses_among_several_clusters(
     cluster, notes = live.find()
     assert cluster.gcs_address == chosen.gcs_address
     other = OLD if chosen is NEW else NEW
-    assert other.gcs_address in notes[-1]
-    assert ("of RAY_ADDRESS" in notes[-1]) == (chosen is OLD)
+    assert other.gcs_address in notes[0]
+    assert ("of RAY_ADDRESS" in notes[0]) == (chosen is OLD)
+
+
+def test_ray_address_leads_to_a_cluster_elsewhere_only_if_something_answers_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(discover, "clusters", lambda: [NEW])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        cluster, notes = live.find()
+        assert (cluster.gcs_address, notes) == (address, [])
+    cluster, notes = live.find()
+    assert cluster.gcs_address == NEW.gcs_address
+    assert f"no cluster answers at RAY_ADDRESS={address}" in notes[-1]
 
 
 def test_a_live_report_names_a_newer_session_that_has_ended(

@@ -723,6 +723,7 @@ def known() -> Known:
             "running_task_ids": [],
             "worker_type": "WORKER",
         },
+        {"worker_id": "01000000" + "f" * 48, "pid": 13, "worker_type": "DRIVER"},
     ]
     tasks = [
         {"task_id": task, "name": "pkg.train", "state": "RUNNING", "worker_id": "a1" * 28},
@@ -764,6 +765,7 @@ def known() -> Known:
         ("c3c3c3", [12]),
         ("Loader.step (pid 11)", [11]),
         ("driver of job 1 (pid 12)", [12]),
+        ("Driver of job 1", [13]),
     ],
 )
 def test_who_is_meant(name: str, pids: list[int]) -> None:
@@ -777,6 +779,7 @@ def test_who_is_meant(name: str, pids: list[int]) -> None:
         ("c8c8", "name or id c8c8"),
         ("rain", "name or id rain"),
         ("10.0.0.9", "name or id 10.0.0.9"),
+        ("driver of job 2", "name or id driver of job 2"),
         ("Loader.step (pid 10)", "name or id Loader"),
         ("²", "name or id ²"),
         ("9" * 5000, "name or id 99"),
@@ -788,7 +791,7 @@ def test_who_is_not_there(name: str, said: str) -> None:
 
 
 def test_all_of_them() -> None:
-    assert [each.pid for each in everywhere(known())] == [10, 11, 12]
+    assert [each.pid for each in everywhere(known())] == [10, 11, 12, 13]
     assert [each.pid for each in everywhere(known(), "1a" * 28)] == [10]
 
 

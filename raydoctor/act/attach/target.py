@@ -82,6 +82,8 @@ def _named(cluster: Cluster, wanted: str, timeout: float) -> list[FoundProcess]:
     """The processes of a task or an actor. Raises RaydoctorError if there is none."""
     if len(wanted) == _ACTOR_DIGITS and not wanted.strip("0123456789abcdef"):
         return _actors(_tables(cluster, ("actors", "workers"), timeout), wanted)
+    if (job := target_names.job_of_driver(wanted)) is not None:
+        return _drivers(_tables(cluster, ("workers",), timeout)["workers"], job)
     # Two child processes query it in parallel: each takes a while to load gRPC.
     with ThreadPoolExecutor(1) as pool:
         tables = pool.submit(_tables, cluster, ("actors", "workers"), timeout)
@@ -231,6 +233,20 @@ def _of_actor(row: Row, worker: Row) -> FoundProcess:
         state=row["state"],
         actor=row["actor_id"],
     )
+
+
+def _drivers(workers: Sequence[Row], job: int) -> list[FoundProcess]:
+    """The living driver of a job. Raises RaydoctorError if there is none."""
+    found = [
+        _of_worker(row, None)
+        for row in workers
+        if row.get("is_alive")
+        and row.get("worker_type") == "DRIVER"
+        and ids.job_number(ids.job_of_driver(row["worker_id"])) == job
+    ]
+    if not found:
+        raise RaydoctorError(f"job {job} has no running driver", "List jobs: ray list jobs")
+    return found
 
 
 def _actor_name(row: Row) -> str:

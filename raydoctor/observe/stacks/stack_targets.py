@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor.model import paste, target_names
+from raydoctor.model import ids, paste, target_names
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.target_names import is_prefix, short_names
 from raydoctor.observe.stacks.stacks import ProcessToSample
@@ -73,7 +73,7 @@ def named(known: Known, wanted: str) -> list[ProcessToSample]:
     wish = target_names.parse(wanted)
     name, pid = wish
     found: list[ProcessToSample] = []
-    for find in (_by_node, _by_task, _by_actor, _by_worker) if name else ():
+    for find in (_by_node, _by_task, _by_actor, _by_worker, _by_job) if name else ():
         if found := [each for each in dict.fromkeys(find(known, name)) if pid in (None, each.pid)]:
             return found
     if pid is not None and (not name or wish.is_kind):
@@ -116,6 +116,14 @@ def _by_worker(known: Known, name: str) -> Iterator[ProcessToSample]:
         if is_prefix(name, row.get("worker_id")) or (
             name.isdecimal() and len(name) < 11 and row.get("pid") == int(name)
         ):
+            yield _worker(row)
+
+
+def _by_job(known: Known, name: str) -> Iterator[ProcessToSample]:
+    job = target_names.job_of_driver(name)
+    for row in known.stats if job is not None else ():
+        driver = row["worker_id"] if row.get("worker_type") == "DRIVER" else ""
+        if driver and ids.job_number(ids.job_of_driver(driver)) == job:
             yield _worker(row)
 
 
