@@ -212,8 +212,8 @@ def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, li
         cluster, notes = _dead_session()
     elif not address and len(found) > 1:
         notes = [_choice(cluster, [c for c in found if c is not cluster], wanted)]
-    if not wanted and (unused := _unused_address()):
-        notes.append(unused)
+    if not wanted and (named := _named_by_environment()):
+        notes.append(f"no cluster answers at RAY_ADDRESS={named}: it is not the one inspected here")
     if cluster.owner is not None and cluster.owner not in owners.trusted():
         notes.insert(0, f"this cluster belongs to user {owners.user(cluster.owner)}")
     if discover.has_other_pids(cluster):
@@ -274,34 +274,28 @@ def _newer_session(cluster: Cluster) -> list[Gap]:
     return [Gap("a newer session", paste.text(why) + command, optional=True)]
 
 
-def _of_environment(found: list[Cluster], is_a_session_here: bool) -> str | None:
-    """The address in RAY_ADDRESS, unless nothing answers there and something of this machine can be inspected."""
+def _named_by_environment() -> str:
+    """The address in RAY_ADDRESS; empty if there is none, or Ray itself chooses."""
     address = os.environ.get("RAY_ADDRESS") or ""
-    if address in ("", "auto", "local"):
-        return None
-    if not found and not is_a_session_here:
-        return address
-    if discover.choose(found, address) in found:
-        return address
+    return "" if address in ("auto", "local") else address
+
+
+def _of_environment(found: list[Cluster], is_a_session_here: bool) -> str | None:
+    """The address in RAY_ADDRESS, unless nothing answers there and this machine has something to inspect."""
+    address = _named_by_environment()
+    if not address or discover.choose(found, address) in found:
+        return address or None
     scheme, _, place = address.rpartition("://")
     host, _, port = place.rpartition(":")
-    if not port.isdecimal():
-        return None if found else address
     if scheme == "ray" and found:
         return None  # a Ray Client server does not lead to its cluster
+    if not (found or is_a_session_here) or not port.isdecimal():
+        return None if found else address
     try:
         socket.create_connection((host, int(port)), _REACH).close()
     except (OSError, OverflowError):
         return None
     return address
-
-
-def _unused_address() -> str:
-    """A note if RAY_ADDRESS names a cluster that is not the one inspected."""
-    address = os.environ.get("RAY_ADDRESS") or ""
-    if address in ("", "auto", "local"):
-        return ""
-    return f"no cluster answers at RAY_ADDRESS={address}: it is not the one inspected here"
 
 
 def _choice(cluster: Cluster, others: list[Cluster], wanted: str | None) -> str:

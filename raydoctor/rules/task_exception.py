@@ -34,6 +34,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, OUTPUT, RAY_EXCEPTION, TRACEBACKS
 from raydoctor.model import paste
@@ -62,6 +63,7 @@ from raydoctor.rules.shared.task_error import (
 from raydoctor.rules.shared.traceback import cut_off, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
+_ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
@@ -409,7 +411,9 @@ def _finding(
     """`before`: attempts that raised another exception."""
     best = group.all[0]
     misused = misuse.in_worker(case, best.failure.raised)
+    lost = _lost_state(case, kind, best.failure)
     advice = (
+        *((_restore(function, lost),) if lost else ()),
         *((_repeatable(function, before[0]),) if before and _finds_remains(best) else ()),
         *((misused,) if misused else ()),
         *_left_behind(case, function, best.failure),
@@ -425,6 +429,16 @@ def _finding(
         _headline(function, kind, group, before),
         (
             *_links(function, kind, group),
+            *(
+                (
+                    Link(
+                        lost.events[0],
+                        f"before, {lost.noun} had ended, and Ray restarted the actor",
+                    ),
+                )
+                if lost
+                else ()
+            ),
             *(
                 Link(seen.event, f"an attempt before raised {seen.failure.raised}")
                 for seen in before[:1]
@@ -622,6 +636,32 @@ def _repeatable(function: str, before: Printed) -> Remedy:
     )
 
 
+_OF_STATE = ("KeyError", "AttributeError", "IndexError", "AssertionError", "TypeError")
+"""Exceptions of a method that misses what an earlier call stored in the actor."""
+
+
+def _lost_state(case: Case, kind: str, failure: TaskFailure) -> WorkerExit | None:
+    """The end of an actor's earlier process, if the method ran after a restart and read the actor's attributes."""
+    raised = failure.raised
+    if raised is None or kind not in _OF_STATE or not any("self." in f.code for f in raised.frames):
+        return None
+    workers = {worker for worker, pid in case.ledger.pids.items() if pid == failure.pid}
+    for actor in case.ledger.actors.values():
+        restarted = [w for w in actor.workers[1:] if w in workers]
+        if restarted and len(workers) == 1:
+            return case.exit_of(actor.workers[actor.workers.index(restarted[0]) - 1])
+    return None
+
+
+def _restore(function: str, lost: WorkerExit) -> Remedy:
+    return Remedy(
+        f"Restore in {function.rpartition('.')[0]}.__init__ what earlier calls stored: Ray restarted the actor after {lost.noun} had ended, "
+        "and a restart runs only __init__",
+        ("@ray.remote(max_restarts=0)   # or: later calls raise ActorDiedError instead",),
+        doc=_ACTORS_DOC,
+    )
+
+
 def _left_behind(case: Case, function: str, failure: TaskFailure) -> Iterator[Remedy]:
     """For a signal handler that an earlier task of the worker installed: no frame above calls it.
 
@@ -702,6 +742,32 @@ _RETRY = (
     '  File "/app/fetch.py", line 29, in download\nConnectionError: 503 service unavailable\nstatus 200\n'
 )
 
+_ACTOR, _NODE, _OLD, _NEW = "c1" * 12 + "01000000", "ab" * 28, "5d" * 28, "6e" * 28
+_STATE = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::Basket.add() (pid=412, ip=10.0.0.2, actor_id={_ACTOR}, "
+    "repr=<shop.Basket object at 0x7f>)\n"
+    "  File \"/app/shop.py\", line 31, in add\n    self.items[name] += 1\n    ~~~~~~~~~~^^^^^^\nKeyError: 'tea'\n"
+)
+
+
+def _restarts(*workers: tuple[str, int]) -> dict[str, str]:
+    """Logs of an actor that ran in these workers, one after the other."""
+    gcs = raylet = ""
+    for n, (worker, pid) in enumerate(workers):
+        at = f"2026-11-21 07:34:{10 + n}"
+        raylet += f"[{at},100 I 9 9] (raylet) worker_pool.cc:812: Started worker process with pid {pid} worker_id={worker}\n"
+        if n:
+            gcs += (
+                f"[{at},100 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+                f"{workers[n - 1][0]}, node id = {_NODE}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = "
+                "Worker unexpectedly exits with a connection error code 2. End of file.\n"
+            )
+        gcs += (
+            f"[{at},200 I 8 8] (gcs_server) gcs_actor_scheduler.cc:424: Submitting actor creation task to worker. "
+            f"actor_id={_ACTOR} worker_id={worker} node_id={_NODE} job_id=01000000\n"
+        )
+    return {"logs/gcs_server.out": gcs, "logs/raylet.out": raylet}
+
 
 def _failed(name: str, text: str) -> live_examples.Row:
     """A failed task in a live table."""
@@ -780,6 +846,13 @@ EXAMPLES: tuple[Example, ...] = (
             "column_mean (shards.py:40)",
             "report",
         ),
+    ),
+    console(
+        "a method of a restarted actor misses what an earlier call stored",
+        _STATE,
+        logs=_restarts((_OLD, 411), (_NEW, 412)),
+        roots=("task-exception", "worker-vanished"),
+        says=("Restore in Basket.__init__", "(pid 411) had ended"),
     ),
     Example(
         "an exception raised from another one",

@@ -8,6 +8,7 @@ import pytest
 
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
+from raydoctor.rules import task_exception
 
 
 def titles(folder: Path, function: str) -> list[str]:
@@ -30,6 +31,33 @@ def titles(folder: Path, function: str) -> list[str]:
         report = engine.run(capture, strict=True)
     assert [root.rule for root in report.roots] == ["task-exception"]
     return [remedy.title for remedy in report.roots[0].remedies]
+
+
+@pytest.mark.parametrize(
+    ("raised", "workers", "is_advised"),
+    [
+        ("KeyError: 'tea'", ("5d", "6e"), True),
+        ("KeyError: 'tea'", ("6e",), False),
+        ("ValueError: tea is sold out", ("5d", "6e"), False),
+    ],
+)
+def test_only_a_restarted_actor_that_misses_something_lost_its_state(
+    raised: str, workers: tuple[str, ...], is_advised: bool, tmp_path: Path
+) -> None:
+    pids = [(worker * 28, int(worker, 16)) for worker in workers]
+    kind = raised.partition(":")[0]
+    text = task_exception._STATE.replace("KeyError: 'tea'", raised).replace(
+        "(KeyError)", f"({kind})"
+    )
+    text = text.replace("pid=412", f"pid={0x6E}")
+    files = {"driver.log": text, **task_exception._restarts(*pids)}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with open_capture(str(tmp_path)) as capture:
+        report = engine.run(capture, strict=True)
+    root = next(root for root in report.roots if root.rule == "task-exception")
+    assert any("Restore in" in each.title for each in root.remedies) == is_advised
 
 
 def test_a_function_that_no_line_calls_may_be_a_handler(tmp_path: Path) -> None:
