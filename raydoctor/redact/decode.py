@@ -10,6 +10,7 @@ import base64
 import binascii
 import bisect
 import re
+import sys
 from collections.abc import Callable, Iterator
 
 from raydoctor.model.patterns import pattern
@@ -17,8 +18,8 @@ from raydoctor.redact.span import Span
 
 DEPTH = 5
 """Levels of nested encodings that are decoded: enough for three levels of JSON, URL codes and base64."""
-_MOST = 1 << 18
-"""Bytes of a line that are decoded; a longer line is cut into windows."""
+_MOST, _OVERLAP = 1 << 18, 1 << 12
+"""Bytes of a line that are decoded at once, and of those that are decoded again with what follows."""
 
 
 class DecodedView:
@@ -51,32 +52,38 @@ class DecodedView:
 
 
 def view(
-    data: bytes, code: re.Pattern[bytes], meaning: Callable[[re.Match[bytes]], bytes]
+    data: bytes,
+    code: re.Pattern[bytes],
+    meaning: Callable[[re.Match[bytes]], bytes],
+    begin: int = 0,
+    stop: int = sys.maxsize,
 ) -> DecodedView | None:
-    """`data` with each `code` replaced by its meaning; None if there is none."""
+    """`data` from `begin` to `stop` with each `code` replaced by its meaning; None if there is none."""
     pieces: list[tuple[bytes, int, int]] = []
-    at = 0
-    for match in code.finditer(data):
+    at = begin
+    for match in code.finditer(data, begin, stop):
         start, end = match.span()
         if start > at:
             pieces.append((data[at:start], at, start))
         if decoded := meaning(match):
             pieces.append((decoded, start, end))
         at = end
-    if not at:
+    if at == begin:
         return None
-    if at < len(data):
-        pieces.append((data[at:], at, len(data)))
+    if rest := data[at:stop]:
+        pieces.append((rest, at, at + len(rest)))
     return DecodedView(pieces)
 
 
 def views(line: bytes) -> Iterator[DecodedView]:
-    """The decoded copies of a line, one for each encoding in it."""
-    if len(line) > _MOST:
-        line = line[:_MOST]
-    for mark, quick, code, meaning in _CODES:
-        if mark in line and quick.search(line) and (found := view(line, code, meaning)):
-            yield found
+    """The decoded copies of a line, one for each encoding in it; of a long line, for each window."""
+    for begin in range(0, max(1, len(line) - _OVERLAP), _MOST - _OVERLAP):
+        stop = begin + _MOST
+        for mark, quick, code, meaning in _CODES:
+            if line.find(mark, begin, stop) < 0 or not quick.search(line, begin, stop):
+                continue
+            if found := view(line, code, meaning, begin, stop):
+                yield found
 
 
 # ---------------------------------------------------------------- colours and invisible characters

@@ -7,6 +7,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
@@ -165,6 +166,7 @@ def _with_reason(
 def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[Span]:
     """Spans of all secrets in a line; they may overlap, those of shapes come first."""
     if not state.budget.affords(line):
+        _note_context(line, state)
         return [Span(0, len(line.rstrip(b"\r")), UNREAD)]
     if seen := decode.seen(line):
         return [seen.original(span) for span in line_spans(seen.data, state, shaped, depth)]
@@ -182,6 +184,15 @@ def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[
             if inner := text_spans(decoded, depth + 1, state.budget):
                 found.append(span._replace(kind=inner[0].kind))
     return _within_strings(line, found) if found else found
+
+
+def _note_context(line: bytes, state: State) -> None:
+    """Update the context by a line that is replaced: the values of a block that it begins have no words."""
+    seen = decode.seen(line)
+    text = seen.data if seen else line
+    for part in dict.fromkeys((text.partition(b"\0")[0], text.rpartition(b"\0")[2])):
+        for _ in chain(_key_spans(part, state), blocks.spans(part, state)):
+            pass
 
 
 def _element_spans(line: bytes, state: State, depth: int) -> list[Span]:
@@ -209,9 +220,7 @@ def _is_wide(line: bytes) -> bool:
 
 
 def _plain_spans(line: bytes, state: State, shaped: bool) -> Iterator[Span]:
-    if state.key_lines or b"PRIVATE KEY" in line:
-        found, state.key_lines = shapes.key_spans(line, state.key_lines)
-        yield from found
+    yield from _key_spans(line, state)
     if shaped:
         yield from shapes.spans(line)
     if b"@" in line:
@@ -219,6 +228,13 @@ def _plain_spans(line: bytes, state: State, shaped: bool) -> Iterator[Span]:
     yield from places.spans(line)
     yield from blocks.spans(line, state)
     yield from assigned.spans(line)
+
+
+def _key_spans(line: bytes, state: State) -> list[Span]:
+    if not (state.key_lines or b"PRIVATE KEY" in line):
+        return []
+    found, state.key_lines = shapes.key_spans(line, state.key_lines)
+    return found
 
 
 def _within_strings(line: bytes, spans: list[Span]) -> list[Span]:
