@@ -105,6 +105,20 @@ def goes_on(case: Case, event: Event, *, is_line: bool = False) -> bool:
     return not ended and later_output(case, event, is_line=is_line)
 
 
+def outlived(case: Case, event: Event) -> bool:
+    """Whether the program's own output shows no failure from a place below an event until its end.
+
+    Other processes' lines reach the driver late: those below a result that ends the output may be older.
+    """
+    is_late = event.text.startswith("(")
+    return any(
+        source.path == event.source.path
+        and bool(end["quiet_from"])
+        and (int(end["quiet_from"]) > event.offset or (is_late and bool(end["is_result"])))
+        for source, end in case.endings.items()
+    )
+
+
 def _writer(event: Event) -> str:
     return f"{event['who']} {event.pid}" if event["who"] and event.pid is not None else ""
 

@@ -9,20 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Signal
 from raydoctor.case.signals import GCS
 from raydoctor.diagnosis import callers
 from raydoctor.model import ids, text
 from raydoctor.model.values import Event, Gap
 from raydoctor.rules.shared.live import drivers
-
-TERMINATED = Signal(
-    "driver.terminated",
-    "*** SIGTERM received at time=",
-    r"^\*\*\* SIGTERM received at time=",
-    ("core-driver", "driver"),
-    "*** SIGTERM received at time=1795249532 on cpu 0 ***",
-)
+from raydoctor.rules.shared.waiting import TERMINATED
 
 
 def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:

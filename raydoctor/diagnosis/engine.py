@@ -22,7 +22,14 @@ from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
 from raydoctor.cluster import tables as live
-from raydoctor.diagnosis import corroboration, cut_short, driver_output, plugins, unexplained
+from raydoctor.diagnosis import (
+    corroboration,
+    cut_short,
+    driver_output,
+    plugins,
+    survived,
+    unexplained,
+)
 from raydoctor.diagnosis.callers import with_callers
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
@@ -49,6 +56,7 @@ from raydoctor.read.budget import CpuBudget
 from raydoctor.read.detail import neighbours
 from raydoctor.redact.report import scrub
 from raydoctor.rules.shared.live import hangs
+from raydoctor.rules.shared.waiting import TERMINATED
 
 _T = TypeVar("_T")
 RULE_SECONDS = 10.0
@@ -117,7 +125,7 @@ def run(  # noqa: PLR0913 - each has a default
     catalogue = catalogue or plugins.catalogue()
     rules = catalogue.rules
     looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
-    looked_for += [driver_output.AGENT_CONNECTING, cut_short.TERMINATED]
+    looked_for += [driver_output.AGENT_CONNECTING, TERMINATED, *survived.CONNECTED]
     reading = build.read(capture, looked_for, with_usage=detailed)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     now = time.time() if capture.kind == "live" else None
@@ -129,6 +137,7 @@ def run(  # noqa: PLR0913 - each has a default
         everything = _left(case, kinds, [c.finding for c in candidates], (None, None), unfinished)
         if not unfinished:
             gaps += _weaken_contradicted(candidates, case, everything)
+    gaps += _lower_survived(candidates, case)
     # Incidents outside the span are left out whole, and what they explain stays explained.
     incidents = _link(candidates)
     roots = [root for root in incidents if _within(case, root, since, until)]
@@ -306,6 +315,18 @@ def _weaken_contradicted(
     for candidate in claimed:
         candidate.finding = corroboration.as_warning(candidate.finding)
     return [corroboration.GAP] if claimed else []
+
+
+def _lower_survived(candidates: list[_Candidate], case: Case) -> list[Gap]:
+    """Lower findings that the program survived. Returns a gap if nothing shows whether it succeeded."""
+    is_proven = True
+    for candidate in candidates:
+        found = survived.lower(case, candidate.rule, candidate.finding, candidate.severity)
+        if found:
+            candidate.finding, proven = found
+            is_proven = is_proven and proven
+    is_unknown = not is_proven and all(c.severity in ("warning", "info") for c in candidates)
+    return [survived.GAP] if is_unknown else []
 
 
 def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]]:

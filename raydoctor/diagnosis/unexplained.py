@@ -488,7 +488,8 @@ _LAST_WORDS = pattern(
 def _last_words(case: Case) -> Iterator[Event]:
     """Outputs beside Ray's logs whose last line reports an error: the program may have ended by it."""
     for source, last in case.endings.items():
-        if source.is_excerpt or last["ended_by"] or not _LAST_WORDS.search(last.text):
+        is_error = bool(last.level) or _LAST_WORDS.search(last.text)
+        if source.is_excerpt or last["ended_by"] or not is_error:
             continue
         if last.text.startswith("ray.exceptions."):
             continue  # left to the rules, or an error of another cluster

@@ -11,6 +11,10 @@ after an earlier line.
 An excerpt may end with a traceback whose beginning or end is cut off, or that was caught: later output is
 not shown.
 
+`quiet_from` is the place from which the program's own output shows no failure until its end: the program
+survived what is above. `is_success`: that output says that the program succeeded (the summary of a test
+runner, a job that succeeded, the exit code 0).
+
 In a console, the program itself may have a prefix: `(main_task pid=12) …`, `[rank0]: …`, vLLM's
 `(EngineCore_DP0 pid=12) ERROR … [core.py:845] …`. Each such process is a writer of its own, and the first
 one that an exception ended counts where no exception ended the unprefixed program.
@@ -45,6 +49,8 @@ _RAYS_FAILURE = pattern(
     r".{0,300} with the following error:\s*$"
 )
 """Above another process's traceback: `The agent on node … failed with the following error:`."""
+_RETRY = "so the task will be retried. Error: User exception:"
+"""Above the exception of a task that Ray runs again: only the first line of the message has its prefix."""
 _IGNORED = "Exception ignored in"
 """Above the traceback of an exception that a finalizer or a callback raised: the program continues."""
 _NOISE = (
@@ -94,6 +100,36 @@ _NO_OUTPUT = pattern(
 """Lines that do not show a process at work: parts of a report, a shell's prompt, and what precedes an end."""
 _WORD = pattern(r"[^\W\d_]{2}")
 
+_SUCCESS = pattern(
+    r"OK(?: \([a-z =\d,]{1,80}\))?$"
+    r"|(?=.{0,80}\b\d+ passed\b)(?!.{0,200}\b[1-9]\d* (?:failed|errors?)\b)"
+    r"=* ?\d{1,9} \w{1,20}\b.{0,150} in [\d.:]{1,20} ?s?\b"
+    r"|Job '[\w.-]{1,100}' succeeded$"
+    r"|.{0,80}\b(?:exit(?:ed)?(?: with)?(?: status| code)?|rc|return ?code)\b[ :=]{1,3}0\W?$"
+)
+"""unittest's and pytest's summary, `ray job submit`, and scripts that print an exit code."""
+_UNITTEST = pattern(r"Ran \d+ tests? in ")
+_QUIET_LINES = 3
+"""Lines above the last one that may hold the first line of a summary."""
+_NEGATED = pattern(
+    r"(?i)\b(?:0|no|zero|without)(?: \w{1,20}){0,2}? "
+    r"(?:errors?|exceptions?|fail(?:ed|ures?)|warnings?|missing|lost)\b"
+    r"|\b(?:errors?|failures?|failed|warnings?|missing|lost)['\"]?[:=] ?0\b"
+)
+"""`0 failed` and `errors: 0`."""
+_TROUBLE = pattern(
+    r"^\*\*\* |(?i:incomplete|un(?:able|successful|expected|reachable|available)"
+    r"|(?:could|can|does|did|was|were|is|are)(?:n.t| ?not)|g(?:ave|iv(?:e|ing)) up|cancel|interrupt|invalid"
+    r"|missing|refused|denied|reject|problem|bad\b|broken|corrupt|retry|wrong|nothing|none\b|only\b|partial|still\b|wait"
+    r"|skipp|sorry|\b0 (?:of\b|/)|\b0/[1-9])"
+)
+"""Words with which a program may report a failure of its own; `_NO_OUTPUT` has the others."""
+_RESULT = pattern(
+    r"(?i)\b(?:done|complete|finish|success|succeed|saved|wrote|written|stored|uploaded|results?|totals?|sum|passed|all)"
+    r"|^[\[({].{0,400}\d.{0,400}[\])}]$"
+)
+"""What a program prints of its finished work, rather than a further line of an exception's message."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Own:
@@ -101,6 +137,8 @@ class _Own:
 
     offset: int
     text: str
+    is_error: bool = False
+    """Whether a logger wrote it at the level of an error."""
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
@@ -122,7 +160,7 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         stream.seek(begin)
         data = stream.read(_TAIL)
         first = _line_number(stream, begin) if size <= _COUNTED else 0
-        writers, with_workers = _own_lines(source, data, begin)
+        writers, with_workers, last_error = _own_lines(source, data, begin)
         own = writers.get("", [])
         started = _last_traceback(_of_started(own), source.is_excerpt)
         block = started or _last_traceback(own, source.is_excerpt)
@@ -137,7 +175,13 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         number = first and first + data.count(b"\n", 0, shown[0].offset - begin)
         text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
         fields = {"ended_by": ended_by}
-        yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
+        quiet = [] if ended_by else _quiet(own, last_error)
+        if quiet:
+            fields["quiet_from"] = str(quiet[0].offset)
+            fields["is_success"] = "1" if _says_success(quiet) else ""
+            fields["is_result"] = "1" if _RESULT.search(quiet[-1].text[:_INSPECTED]) else ""
+        level = "E" if shown[-1].is_error else ""
+        yield Event(KIND, source, number, shown[0].offset, text, text, level=level, fields=fields)
     for writer, line in _last_outputs(with_workers, block):
         number = first and first + data.count(b"\n", 0, line.offset - begin)
         who, _, pid = writer.rpartition(" ")
@@ -147,17 +191,19 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         )  # fmt: skip
 
 
+_ERRORS = ("E", "C", "F")
 _OF_PROGRAM = ("", "driver")
 _OF_WORKERS = (*_OF_PROGRAM, "worker")
 
 
 def _own_lines(
     source: Source, data: bytes, offset: int
-) -> tuple[dict[str, list[_Own]], dict[str, list[_Own]]]:
+) -> tuple[dict[str, list[_Own]], dict[str, list[_Own]], int]:
     """Lines in the tail by writer, without a partial first line: `` is the program without a prefix.
 
-    Those of the program, and those of the program and its workers.
+    Those of the program, those of the program and its workers, and the place of Ray's last error in it.
     """
+    last_error = -1
     writers: dict[str, list[_Own]] = {}
     with_workers: dict[str, list[_Own]] = {}
     quoting: dict[str, str] = {}
@@ -165,15 +211,21 @@ def _own_lines(
         whole = number > 0 or offset == 0
         line = parse_line(raw.decode("utf-8", "replace"), source.role)
         writer, text = (f"{line.who} {line.pid}", line.message) if line.echo else ("", line.text)
+        if line.echo == "raylet" and _RETRY in text:
+            quoting[""] = "frame" if "ray::" in text else "announced"
+            offset += len(raw)
+            continue
         quoting[writer] = _quoting(quoting.get(writer, ""), text)
         is_own = text.strip() and not quoting[writer] and not _is_rays(text)
+        if not line.echo and line.level in _ERRORS:
+            last_error = offset
         if whole and is_own and line.echo in _OF_WORKERS:
-            own = _Own(offset, text)
+            own = _Own(offset, text, line.level in _ERRORS)
             with_workers.setdefault(writer, []).append(own)
             if line.echo in _OF_PROGRAM:
                 writers.setdefault(writer, []).append(own)
         offset += len(raw)
-    return writers, with_workers
+    return writers, with_workers, last_error
 
 
 def _quoting(state: str, text: str) -> str:
@@ -181,7 +233,7 @@ def _quoting(state: str, text: str) -> str:
     if _RAYS_FAILURE.match(text) or text.startswith(_IGNORED):
         return "announced"
     if state == "announced":
-        return "frame" if text.startswith(_TRACEBACK) else ""
+        return "frame" if text.startswith(_TRACEBACK) or "ray::" in text else ""
     if state == "frame":
         return "frame" if text.startswith(" ") or not text.strip() else "exception"
     return ""
@@ -243,6 +295,48 @@ def _fatal(own: list[_Own]) -> list[_Own]:
                 if not goes_on and not each.text.startswith((" ", _TRACEBACK, *_CHAINED)):
                     return block[:end]
     return []
+
+
+def _quiet(own: list[_Own], last_error: int) -> list[_Own]:
+    """The lines at the end that show no failure, if the program printed them after all that is above.
+
+    A single line below a traceback may be the rest of the exception's message.
+    """
+    begin = len(own)
+    while begin and own[begin - 1].offset > last_error and not _is_trouble(own, begin - 1):
+        begin -= 1
+    quiet = own[begin:]
+    shown = [line for line in quiet if _shows_work(line)]
+    if not shown:
+        return []
+    is_rest = len(shown) == 1 and begin and _LONE.match(own[begin - 1].text)
+    is_sure = _RESULT.search(shown[0].text) or _SUCCESS.match(shown[0].text)
+    return [] if is_rest and not is_sure else shown
+
+
+def _is_trouble(own: list[_Own], n: int) -> bool:
+    """Whether a line reports a failure, or is the exception below a traceback's frames, whatever its name."""
+    line, above = own[n], [each.text for each in own[max(0, n - 3) : n]]
+    is_below = bool(above) and above[-1].startswith(" ") and not line.text.startswith(" ")
+    if is_below and any(text.startswith(_FRAME) for text in above):
+        return True
+    text = _NEGATED.sub("", line.text[:_INSPECTED])
+    is_success = _SUCCESS.match(text) is not None
+    return not is_success and bool(
+        line.is_error or _NO_OUTPUT.search(text) or _TROUBLE.search(text)
+    )
+
+
+def _shows_work(line: _Own) -> bool:
+    text = line.text[:_INSPECTED]
+    return bool(_WORD.search(text) or _RESULT.search(text))
+
+
+def _says_success(quiet: list[_Own]) -> bool:
+    last = [line.text for line in quiet][-_QUIET_LINES:]
+    if not _SUCCESS.match(last[-1]):
+        return False
+    return not last[-1].startswith("OK") or any(map(_UNITTEST.match, last))
 
 
 def _of_started(own: list[_Own]) -> list[_Own]:

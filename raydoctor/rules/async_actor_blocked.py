@@ -65,6 +65,7 @@ SLOW_STEP = Signal(
 )  # fmt: skip
 """Logged by asyncio with PYTHONASYNCIODEBUG=1."""
 
+_METHOD = pattern(r"\bray\.get\((?:.{0,100}\W)?[A-Za-z_]\w{0,100}\.[A-Za-z_]\w{0,100}\.remote\(")
 _SELECTS = pattern(r"(?:^|\.)(?:select|_run_once|run_forever|_run|poll)$")
 _LONG_STEP = 5.0
 """Seconds: a shorter step is slow, but does not count as hung."""
@@ -216,7 +217,21 @@ def _hangs(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> bool:
         return False
     if worker is not None and worker.is_async and (worker.calling or worker.leases):
         return True
+    if blocked.is_get and not case.of("worker.calls") and _is_awaited(case, blocked):
+        return True
     return blocked.is_current or (bool(blocked.seconds) and not case.of("worker.calls"))
+
+
+def _is_awaited(case: Case, blocked: _Blocked) -> bool:
+    """Whether the driver's timeout is of a method, and no other actor than this one is known.
+
+    A run of less than a minute leaves no record of which calls an actor served.
+    """
+    pids = case.ledger.pids
+    placed = {w for actor in case.ledger.actors.values() for w in actor.workers}
+    known = {pids.get(w) for w in placed} | {e.pid for e in case.of("async.blocking_get")}
+    is_method = any(_METHOD.search(e["code"]) for e in case.of("get.call"))
+    return is_method and known == {blocked.pid}
 
 
 def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
@@ -260,6 +275,10 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
 
 
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_TIMED_OUT = (
+    'Traceback (most recent call last):\n  File "/app/crawl.py", line 40, in <module>\n'
+    f"    ray.get(crawler.ping.remote(), timeout=20)\n{_ERROR}"
+)
 _W, _A = "a" * 56, f"{'1' * 24}01000000"
 
 
@@ -323,6 +342,22 @@ EXAMPLES: tuple[Example, ...] = (
         _files(f"{BLOCKING_GET.sample}\n", _core(11, 10)),
         consequences=("get-timeout",),
         says=("Crawler (pid 398)", "ray.get", "await self.other", "11 calls"),
+    ),
+    Example(
+        "a blocking ray.get in a short run: the method that the driver waits for is of the only actor",
+        {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": _TIMED_OUT},
+        consequences=("get-timeout",),
+        says=("Crawler (pid 398)",),
+        severity="error",
+    ),
+    Example(
+        "a blocking ray.get in an actor, and a timeout of a task",
+        {
+            **_files(f"{BLOCKING_GET.sample}\n"),
+            "driver.log": _TIMED_OUT.replace("crawler.ping.remote", "parse.remote"),
+        },
+        roots=("async-actor-blocked", "get-timeout"),
+        severity="warning",
     ),
     Example(
         "asyncio's debug mode logs a step of half a minute",

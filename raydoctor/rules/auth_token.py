@@ -23,7 +23,7 @@ Give the process the head's token (a file with mode 600, or a Kubernetes Secret)
 cluster, set `RAY_AUTH_MODE=disabled` on both sides instead.
 
 ## Not this when
-The only record is `Missing authorization header in request!`: the GCS of a healthy cluster logs it about once a minute.
+The only record is `Missing authorization header in request!` about once a minute: a healthy cluster's GCS logs that.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import CONNECTING, connected_to
 from raydoctor.rules.shared.live import examples as sample
@@ -64,6 +65,14 @@ _SYNCER = Signal(
     symptom=True,
 )  # fmt: skip
 
+_NO_HEADER = Signal(
+    "auth.no_header", "Missing authorization header in request!", r"^Missing authorization header in request!", GCS,
+    "Missing authorization header in request!",
+)  # fmt: skip
+_BURST, _BURST_S = 8, 20.0
+"""Requests without a token within seconds: a client that cannot connect repeats its request every second for
+twenty seconds, and a healthy cluster logs one a minute."""
+
 _MISSING = ("no authentication token was found", "Missing authentication token")
 
 
@@ -72,7 +81,7 @@ _MISSING = ("no authentication token was found", "Missing authentication token")
     severity="critical",
     rank=11,
     explains=("auth", "node", "raylet"),
-    looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
+    looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, _NO_HEADER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:
     """One finding for drivers without a token or refused drivers, one for this shell, one for nodes."""
@@ -92,6 +101,31 @@ def auth_token(case: Case) -> Iterator[Finding]:
     nodes += [e for e in case.of("auth.none_found", "auth.refused") if not _is_drivers(e)]
     if nodes:
         yield _of_nodes(case, nodes)
+    if not (without or refused or probes or nodes) and (burst := _burst(case)):
+        yield _of_client(burst)
+
+
+def _burst(case: Case) -> list[Event]:
+    """The first requests without a token that follow each other as those of a client that retries."""
+    found = [e for e in case.of(_NO_HEADER.kind) if e.at is not None]
+    for first, last in zip(found, found[_BURST - 1 :], strict=False):
+        if (last.at or 0) - (first.at or 0) <= _BURST_S:
+            return [e for e in found if first.at <= e.at <= first.at + 2 * _BURST_S]  # type: ignore[operator]
+    return []
+
+
+def _of_client(burst: list[Event]) -> Finding:
+    """Only the GCS's log is there: the client that it refused never became a driver."""
+    seconds = duration((burst[-1].at or 0) - (burst[0].at or 0))
+    return Finding(
+        f"The GCS refused {evidence.total(burst)} requests without an authentication token within {seconds}: a driver "
+        "or a ray command tried to connect and sent none",
+        (Link(burst[0], "the GCS refuses the first request"), Link(burst[-1], "and the last")),
+        explains=(Entity("auth", "driver"),),
+        severity="error",
+        remedies=(_mode("that driver"), *_remedies("that driver", missing=True)),
+        covers=tuple(burst),
+    )
 
 
 def _refused_probes(case: Case) -> list[Event]:
@@ -105,12 +139,6 @@ def _of_shell(probes: list[Event]) -> Finding:
     gcs = min(probes, key=lambda e: (e["name"] != "gcs", e["name"]))
     where = f" at {gcs['address']}" if gcs["address"] else ""
     has = "has none" if missing else "sends a wrong one"
-    mode = Remedy(
-        "Then enable tokens in this shell: with an explicit address, drivers and ray commands do not read the token file otherwise",
-        ("export RAY_AUTH_MODE=token",),
-        since=(2, 52),
-        doc=_DOC,
-    )
     return Finding(
         f"The cluster{where} requires an authentication token, and this shell {has}, so the cluster refuses drivers and ray commands started from this shell",
         tuple(Link(e, _refusal(e, has)) for e in probes[:3]),
@@ -118,7 +146,7 @@ def _of_shell(probes: list[Event]) -> Finding:
         severity="error",
         remedies=(
             *_remedies("this shell", missing)[:1],
-            mode,
+            _mode("this shell"),
             *_remedies("this shell", missing)[1:],
         ),
     )
@@ -160,7 +188,10 @@ def _of_driver(case: Case, refusals: list[Event], missing: bool) -> Finding:
         headline,
         tuple(links),
         explains=(Entity("auth", "driver"),),
-        remedies=_remedies("the driver", missing),
+        remedies=(
+            *((_mode("the driver"),) if any(_OFF in e["what"] for e in refusals) else ()),
+            *_remedies("the driver", missing),
+        ),
         covers=(*refusals, *(e for e in case.of("log.traceback") if e.source in sources)),
     )
 
@@ -191,6 +222,22 @@ _UNSET = (
     "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # if either is set, Ray ignores ~/.ray/auth_token"
 )
 _COMPARE = "sha256sum ~/.ray/auth_token   # on the head and here: if the two sums match, do not copy the file"
+
+
+_OFF = "RAY_AUTH_MODE is currently 'disabled'"
+"""Part of the exception of a driver that sends no token, whatever its token file holds."""
+
+
+def _mode(place: str) -> Remedy:
+    return Remedy(
+        f"Enable tokens in {place}: ray start enables them for the cluster, but with an explicit address a driver does "
+        "not read the token file otherwise",
+        (
+            "export RAY_AUTH_MODE=token   # before the driver, on the head's machine without further steps",
+        ),
+        since=(2, 52),
+        doc=_DOC,
+    )
 
 
 def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
@@ -311,7 +358,32 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "records of a healthy cluster, once a minute",
-        {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
+        {
+            "logs/gcs_server.out": "".join(_NOISE.replace(":57:", f":{m}:") for m in range(30, 60)),
+            "logs/raylet.out": "",
+            "driver.log": "done\n",
+        },
+    ),
+    Example(
+        "a driver with tokens disabled on the machine of the head",
+        {
+            "driver.log": _WRONG.replace(
+                f"incorrect.{_ADVICE}", f"incorrect. Note: {_OFF} (not 'token').{_ADVICE}"
+            ),
+            **QUIET_LOGS,
+        },
+        says=("export RAY_AUTH_MODE=token",),
+    ),
+    Example(
+        "only the GCS's log shows a client that retries without a token",
+        {
+            "logs/gcs_server.out": "".join(
+                _NOISE.replace(":09,", f":{n:02},") for n in range(9, 29)
+            ),
+            "logs/raylet.out": "",
+        },
+        says=("refused 20 requests without an authentication token", "RAY_AUTH_MODE=token"),
+        severity="error",
     ),
     console(
         "a task prints the same message",

@@ -39,7 +39,14 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
+from raydoctor.case.signals import (
+    DRIVER,
+    GCS,
+    JOB_FINISHED,
+    JOB_STARTED,
+    RAYLET_SIGTERM,
+    WORKER_EXIT,
+)
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause
@@ -52,6 +59,10 @@ from raydoctor.rules.shared.traceback import parse
 
 _DASHBOARD = ("dashboard",)
 _DOC = "https://docs.ray.io/en/latest/ray-observability/getting-started.html"
+_NOT_REPORTED = "Report event failed: "
+"""An agent, after several attempts to reach the dashboard (`dashboard/modules/event`, 2.9 to 2.60)."""
+_MISSED = 0.5
+"""Seconds by which an agent must outlive the dashboard's modules: if all are killed at once, none reports it."""
 _OUTLIVED = 30.0
 """Seconds by which the GCS must outlive the dashboard: at a shutdown both end within seconds."""
 
@@ -241,7 +252,7 @@ def _gone(case: Case) -> _DashboardEnd | None:
     """It ended without an error: its process does not exist now, or the GCS long outlived it."""
     missing = live.dashboard_gone(case)
     orphaned = [] if case.of(SIGTERM.kind) else case.of(ORPHANED.kind)
-    outlived = _outlived(case, orphaned[0]) if orphaned else None
+    outlived = _outlived(case, orphaned) if orphaned else None
     if missing is None and outlived is None:
         return None
     links = (
@@ -249,7 +260,11 @@ def _gone(case: Case) -> _DashboardEnd | None:
         if orphaned
         else []
     )
-    links += [Link(outlived, "the GCS was still running long after")] if outlived else []
+    if outlived:
+        still = "the GCS was still running long after"
+        if outlived.source.role not in GCS:
+            still = "the agent of the node was still running, and could not connect to it"
+        links.append(Link(outlived, still))
     if missing:
         links.append(Link(missing.asked, "the dashboard does not answer at its address now"))
         links.append(
@@ -275,10 +290,21 @@ def _gone(case: Case) -> _DashboardEnd | None:
     )
 
 
-def _outlived(case: Case, orphaned: Event) -> Event | None:
-    """A record of the GCS from long after the dashboard's end."""
-    after = (orphaned.at or 0) + _OUTLIVED
-    return next((e for e in case.events if e.source.role in GCS and (e.at or 0) > after), None)
+def _outlived(case: Case, orphaned: list[Event]) -> Event | None:
+    """A record of the GCS from long after the dashboard's end, or one of an agent that misses it.
+
+    A short record of an agent counts only if no raylet or GCS was asked to stop.
+    """
+    last = orphaned[-1].at or 0
+    after = (orphaned[0].at or 0) + _OUTLIVED
+    found = [e for e in case.events if e.source.role in GCS and (e.at or 0) > after]
+    if not found and case.stopped_at() == float("inf"):
+        found = [
+            e
+            for e in case.of("log.error")
+            if e.message.startswith(_NOT_REPORTED) and (e.at or 0) > last + _MISSED
+        ]
+    return next(iter(found), None)
 
 
 def _silent(case: Case) -> _DashboardEnd | None:
@@ -418,6 +444,27 @@ EXAMPLES: tuple[Example, ...] = (
             **_ORPHANS,
         },
         says=("pid 13572",),
+    ),
+    Example(
+        "the dashboard was killed, and the agent reports a second later that it cannot reach it",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _UP,
+            **_ORPHANS,
+            "logs/dashboard_agent.log": _log(10, "ERROR", f"{_NOT_REPORTED}['event 1']"),
+        },
+        says=("pid 13572",),
+    ),
+    Example(
+        "a shutdown: the raylet got SIGTERM, and the agent outlives the dashboard for a moment",
+        {
+            "logs/gcs_server.out": _gcs("13:54:02"),
+            "logs/raylet.out": f"[2026-11-21 13:54:07,000 I 14 14] (raylet) main.cc:410: {RAYLET_SIGTERM.sample}\n",
+            "logs/dashboard.log": _UP,
+            **_ORPHANS,
+            "logs/dashboard_agent.log": _log(10, "ERROR", f"{_NOT_REPORTED}['event 1']"),
+        },
+        roots=("ray-stopped",),
     ),
     console(
         "the process that starts the head quotes the end of the dashboard's log",

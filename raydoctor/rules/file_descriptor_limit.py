@@ -104,14 +104,15 @@ REFUSED = (
     Signal(
         "files.refused",
         ": Too many open files",
-        r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): ) ?\w{1,40}: Too many open files",
+        r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): ) ?"
+        r"(?:\w{1,40}|filesystem error: [\w ]{1,80}): Too many open files",
         (*RAYLET, *GCS, *_DAEMONS, *CORE, "worker-err", "raylet-echo", "worker-echo", *DRIVER),
         "Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. what(): pipe_select_interrupter: Too many open files "
         "[system:24]",
         symptom=True,
     ),
 )
-"""The last one is an uncaught exception of boost, which ends the process."""
+"""The last one is an uncaught exception of boost or C++, which ends the process."""
 PYTHON = Signal(
     "files.python",
     "[Errno 24] Too many open files",
@@ -194,7 +195,8 @@ def _is_from_ray(case: Case, event: Event) -> bool:
         return False
     if event.source.role in DRIVER and not (event.source.is_excerpt and _is_raised(case, event)):
         return bool(case.of(BANNER.kind)) and not _of_task(case, event)
-    return not case.torn_down(event)
+    # A worker may notice only at its end what its task has used up.
+    return event.source.role in ("worker-err", "core-worker") or not case.torn_down(event)
 
 
 def _is_raised(case: Case, event: Event) -> bool:
@@ -422,6 +424,16 @@ _BANNER = f"2026-11-21 10:43:29,183\tWARNING worker.py:1776 -- {BANNER.sample}\n
 _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a worker that has used up its files notices it only at its end",
+        {
+            **QUIET_LOGS,
+            f"logs/worker-{_W}-01000000-398.err": "[2026-11-21 10:44:03,929 E 398 398] logging.cc:118: Unhandled exception: "
+            "NSt10filesystem16filesystem_errorE. what(): filesystem error: directory iterator cannot open directory: Too many "
+            "open files [/proc]\n",
+        },
+        says=("pid 398",),
+    ),
     Example(
         "the raylet cannot open files for a worker, and exits",
         {

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
-from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
+from raydoctor.case.signals import ACTOR_PLACED, DRIVER, GCS, RAY_EXCEPTION, TRACEBACK
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
@@ -96,9 +96,13 @@ def _by_logs(case: Case) -> Iterator[Finding]:
     workers = calls.busy(case)
     if calls.working(workers):
         return
+    asking = None if _is_only_tasks(case, workers) else _asking(case, workers)
+    dumps = case.of("raylet.dump", "debug.state")
+    if asking is None and any(map(_task_runs, dumps)):
+        return
     reported: set[str] = set()
-    for dump in case.of("raylet.dump", "debug.state"):
-        held = _blocking(dump, _asking(case, workers), _asked_for(case))
+    for dump in dumps:
+        held = _blocking(dump, asking, _asked_for(case))
         if held and dump["node"] not in reported and not _task_runs(dump):
             reported.add(dump["node"])
             yield _finding(case, dump, held, workers)
@@ -128,14 +132,24 @@ def _asking(case: Case, workers: list[calls.Worker]) -> list[calls.Worker]:
     return [w for w in workers if w.running and w.leases and (w.waits or gave_up)]
 
 
+def _is_only_tasks(case: Case, workers: list[calls.Worker]) -> bool:
+    """Whether a blocked task can only wait for other tasks: the session had no actor.
+
+    A run of less than a minute leaves no record of which workers asked for others.
+    """
+    return not workers and not case.ledger.actors and bool(case.roles.intersection(GCS))
+
+
 def _asked_for(case: Case) -> set[str]:
     """The resources that queued requests ask for, where a raylet named them."""
     starved = [e for e in case.of("request.starved") if not case.torn_down(e)]
     return {name for e in starved for name in resources.amounts(e["needs"])}
 
 
-def _blocking(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _Holders | None:
+def _blocking(dump: Event, asking: list[calls.Worker] | None, asked: set[str]) -> _Holders | None:
     """The resource of which nothing is left and the waiting tasks or actors hold at least half.
+
+    `asking`: None if every blocked task waits for tasks.
 
     If another resource is used up as well, the queue may wait for that one: the requests must then name theirs.
     """
@@ -145,7 +159,7 @@ def _blocking(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _Hold
     found = [
         holders
         for name in sorted(used_up & asked if asked else used_up)
-        for holders in (_tasks(dump, name, asking), _actors(dump, name, asking))
+        for holders in (_tasks(dump, name, asking), _actors(dump, name, asking or []))
         if holders and holders.held * 2 >= holders.total
     ]
     if not asked and len(used_up) > 1:
@@ -153,10 +167,10 @@ def _blocking(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _Hold
     return max(found, key=lambda h: h.held / h.total, default=None)
 
 
-def _tasks(dump: Event, resource: str, asking: list[calls.Worker]) -> _Holders | None:
+def _tasks(dump: Event, resource: str, asking: list[calls.Worker] | None) -> _Holders | None:
     """Blocked tasks: they keep everything except CPUs."""
-    functions = {w.name for w in asking if not w.actor}
-    blocked = [b for b in calls.blocked_in(dump) if b.function in functions]
+    functions = {w.name for w in asking or () if not w.actor}
+    blocked = [b for b in calls.blocked_in(dump) if asking is None or b.function in functions]
     found = [b for b in blocked if b.each.get(resource) and resource != "CPU"]
     total = calls.has(dump, resource)
     if not found or not total:
@@ -166,7 +180,7 @@ def _tasks(dump: Event, resource: str, asking: list[calls.Worker]) -> _Holders |
         names,
         sum(b.count for b in found),
         False,
-        tuple(w.pid for w in asking if w.name in names),
+        tuple(w.pid for w in asking or () if w.name in names),
         resource,
         sum(b.count * b.each[resource] for b in found),
         total,
@@ -481,6 +495,26 @@ EXAMPLES: tuple[Example, ...] = (
         },
         consequences=("get-timeout",),
         says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
+    ),
+    Example(
+        "the same in a run of half a minute, which leaves no record of who asks for workers",
+        {
+            **QUIET_LOGS,
+            "logs/debug_state.txt": _dump("", _granted(2), 7),
+            "driver.log": _ERROR,
+        },
+        consequences=("get-timeout",),
+        says=("2 plan tasks hold 2 of 2 licence",),
+    ),
+    Example(
+        "the same with an actor: the tasks may wait for its method, which still runs",
+        {
+            "logs/gcs_server.out": f"{ACTOR_PLACED[0].sample}\n",
+            "logs/raylet.out": "",
+            "logs/debug_state.txt": _dump("", _granted(2), 7),
+            "driver.log": _ERROR,
+        },
+        roots=("get-timeout",),
     ),
     Example(
         "live: two tasks in ray.get hold both licences that their children need",

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.case.signals import ACTOR_PLACED, DRIVER, GCS, RAY_EXCEPTION
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
@@ -78,6 +78,14 @@ KILLED = Signal(
     f"Received KillLocalActor RPC worker_id={_W} actor_id=e01d15f447ee45922acace5001000000",
 )
 """The GCS asks for it after `ray.kill`, and when no handle keeps the actor (2.5x to 2.60)."""
+_DESTROYED = Signal(
+    "actor.destroyed",
+    "Destroying actor",
+    r"^Destroying actor(?:, actor id = |\b.*? actor_id=)(?P<actor>[0-9a-f]{32})",
+    GCS,
+    "Destroying actor, actor id = e01d15f447ee45922acace5001000000, job id = 01000000",
+)
+"""The GCS's own record, in every version: all that 2.9 to 2.40 log of it."""
 
 
 class _Loss(NamedTuple):
@@ -94,7 +102,7 @@ class _Loss(NamedTuple):
     explains=("object",),
     caused_by=("job", "node", "process", "worker"),
     daemons_record=True,
-    looks_for=(LOST, CUT, KILLED, RAY_EXCEPTION),
+    looks_for=(LOST, CUT, KILLED, _DESTROYED, *ACTOR_PLACED, RAY_EXCEPTION),
 )
 def owner_died(case: Case) -> Iterator[Finding]:
     """One finding per owner, for all objects that were lost with it."""
@@ -130,7 +138,7 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
         caused_by=_caused_by(case, first, job),
         subjects=tuple(Subject("object", o) for o in lost[:10]),
         count=len(lost),
-        remedies=(*_keep(case, first), *_remedies(first, job)),
+        remedies=(*_keep(case, first), *_remedies(first, job, bool(_killed(case, first)))),
         covers=tuple(echoes),
         gaps=gaps,
     )
@@ -186,6 +194,9 @@ def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
 def _killed(case: Case, loss: _Loss) -> Event | None:
     """The record that the owner, an actor, was ended on request."""
     found = [e for e in case.of(KILLED.kind) if loss.owner and e["worker"] == loss.owner]
+    if not found and (actor := case.actor_of_worker(loss.owner)):
+        destroyed = case.about(Entity("actor", actor), _DESTROYED.kind)
+        found = [e for e in destroyed if not case.torn_down(e) and not case.actor(actor).failures]
     return found[0] if found else None
 
 
@@ -228,7 +239,7 @@ def _no_record(loss: _Loss) -> Gap:
     )
 
 
-def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
+def _remedies(loss: _Loss, job: str, is_killed: bool) -> tuple[Remedy, ...]:
     parts = ids.parse_object_id(loss.object)
     if job:
         return (
@@ -252,10 +263,20 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
                 ("return value            # instead of: return ray.put(value)",),
                 doc=_DOC,
             ),
-            Remedy(
-                "Find out why the owner exited, and fix that first", _story(loss), finds_cause=True
+            *(
+                ()
+                if is_killed
+                else (
+                    Remedy(
+                        "Find out why the owner exited, and fix that first",
+                        _story(loss),
+                        finds_cause=True,
+                    ),
+                )
             ),
         )
+    if is_killed:
+        return ()
     return (
         Remedy(
             "Find out why the owner exited, and fix that first: Ray cannot rebuild objects without their owner",
@@ -287,7 +308,22 @@ _OOM = (
     f"Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n251\t13.00\tray::Preprocessor.run\n"
 )
 
+_PLACED = (
+    "[2026-11-21 07:42:09,758 I 8 8] (gcs_server) gcs_actor_scheduler.cc:447: Start creating actor "
+    f"e01d15f447ee45922acace5001000000 on worker {_W} at node {_N}, job id = 01000000\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the program killed the actor that owns the object, and only the GCS of Ray 2.9 records it",
+        {
+            "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n",
+            "logs/gcs_server.out": f"{_PLACED}[2026-11-21 07:42:10,932 I 8 8] (gcs_server) gcs_actor_manager.cc:816: "
+            f"{_DESTROYED.sample}\n",
+            "logs/raylet.out": "",
+        },
+        says=("was ended on request", "do not ray.kill it earlier"),
+    ),
     Example(
         "Ray's memory monitor killed the owner",
         {

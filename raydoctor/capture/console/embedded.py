@@ -24,7 +24,7 @@ from raydoctor.model.patterns import pattern
 
 _TEXTS = pattern(
     "(?i:"
-    "log|msg|message|text|line|event|body|textpayload|content|output|exc_text|exc_info|"
+    "log|msg|message|text|line|event|body|textpayload|content|output|exc|exc_text|exc_info|err|"
     "exception|traceback|stack|stacktrace|stack_trace|error|stdout|stderr|stdout_tail|"
     "stderr_tail|logs|details?|reason"
     ")"
@@ -50,6 +50,8 @@ _MEMBER = pattern(r'\s{0,200}(?:"(?P<key>[\w.-]{1,60})"\s{0,20}:\s{0,20})?"')
 _LIST = pattern(r'"(?P<key>[\w.-]{1,60})": \[')
 """A list that is printed with one string on each line."""
 _ESCAPED = ("Traceback (most recent call last):\\n", '\\n  File "', "\\n\\tclass_name: ")
+_TRACEBACK = "Traceback (most recent call last):"
+"""What marks a text for people under any key: formatters of a program's own name their keys freely."""
 _QUOTE = pattern(r"['\"]")
 _BEFORE_LITERAL = (" ", "=", ":", "(", "[", "{", ",", "")
 _ISO = pattern(
@@ -270,7 +272,9 @@ def _members(data: dict[str, Any], head: _Head, depth: int) -> Iterator[str]:
             if _is_text(key) and isinstance(value, list):  # notebooks: a list of lines
                 yield from (each for each in value if isinstance(each, str))
             yield from _texts(value, head, depth + 1)
-        elif isinstance(value, str) and _is_text(key) and (value or key.lower() in _ENTRIES):
+        elif isinstance(value, str) and (
+            (_is_text(key) and (value or key.lower() in _ENTRIES)) or _TRACEBACK in value
+        ):
             is_message = key.lower() in _MESSAGES
             for line in _nested(value, head, depth):
                 yield _headed(line, head) if is_message else line

@@ -46,7 +46,8 @@ class Rewriter:
     def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
         """Rewrite a block; `first` is the number of its first line in the original."""
         lines = _pieces(_plain(raws, first), first, "event" in self._roles)
-        lines = shape.without_cut_label(shape.without_common_prefix(lines))
+        lines = shape.without_foreign_logs(shape.without_common_prefix(lines))
+        lines = shape.without_cut_label(lines)
         lines = shape.without_reports(lines)
         lines = shape.dedented(shape.oldest_first(shape.rejoined(shape.unwrapped(lines))))
         lines = tracebacks.unfolded(lines)

@@ -275,6 +275,30 @@ def _is_of_driver(text: str) -> bool:
     return _OF_DRIVER.match(text) is not None
 
 
+_EMPTY = ("RPC Error details:", "so the task will be retried. Error:")
+"""Ends of a raylet's messages whose last part is empty: what follows is another line."""
+_SYSLOG = pattern(
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} (?!kernel: )[\w./@-]{1,100}(?:\[\d{1,10}\])?: "
+)
+"""The head of a line of syslog."""
+
+
+def without_foreign_logs(lines: list[Numbered]) -> list[Numbered]:
+    """The lines of a driver, with those emptied that it prints of another system's log.
+
+    Beside lines of Ray without the head of syslog, that head is not a launcher's.
+    """
+    heads = [_SYSLOG.search(text) for _, text in lines]
+    if not any(heads) or not any(
+        head is None and _is_of_driver(text)
+        for head, (_, text) in zip(heads, lines[: 10 * _SAMPLED], strict=False)
+    ):
+        return lines
+    return [
+        (number, "" if head else text) for head, (number, text) in zip(heads, lines, strict=True)
+    ]
+
+
 def unwrapped(lines: list[Numbered]) -> list[Numbered]:
     """The lines, with those joined that a terminal broke at its last column."""
     sample = [text for _, text in lines[: 10 * _SAMPLED]]
@@ -316,6 +340,7 @@ def _goes_on(whole: str, below: str) -> bool:
     is_cut = len(whole) >= _NARROWEST or whole.rstrip().endswith((":", ","))
     return (
         is_cut
+        and not whole.rstrip().endswith(_EMPTY)
         and whole.rstrip()[-1:] not in _SENTENCE_ENDS
         and below.strip() != ""
         and not below.startswith("  ")

@@ -138,7 +138,13 @@ INTERRUPTED = Signal(
     "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
 )
 
-DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_GONE)
+TERMINATED = Signal(
+    "driver.terminated", "*** SIGTERM received at time=", r"^\*\*\* SIGTERM received at time=", ("core-driver", "driver"),
+    "*** SIGTERM received at time=1795249532 on cpu 0 ***",
+)  # fmt: skip
+"""A driver that a time limit or a user ended; it then disconnects as at a normal end."""
+
+DRIVER_END = (INTERRUPTED, TERMINATED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_GONE)
 """The end of a driver that was waiting."""
 
 # ---------------------------------------------------------------- nodes' resources
@@ -456,7 +462,7 @@ def gave_up(case: Case) -> list[Event]:
 
 
 def severity(case: Case, *, over: bool = False) -> Severity:
-    """An error, or a warning if the driver's output is in the capture without an exception and the driver ended normally.
+    """An error, or a warning if the driver's output is in the capture without an exception and the driver ended by itself.
 
     A program may leave something unscheduled and still succeed. On a live cluster, if nothing waits for it any more
     (`over`), it is a warning unless a program failed because of it: current waits come first.
@@ -466,6 +472,7 @@ def severity(case: Case, *, over: bool = False) -> Severity:
     seen = case.roles & set(DRIVER)
     succeeded = _ended_in_order(case)
     raised = case.of("driver.exception", "driver.interrupted")
+    raised += [e for e in case.of("driver.terminated") if not e["who"]]
     raised += [e for e in case.of(TRACEBACK.kind) if e.source.role in DRIVER]
     open_jobs = any(job.ended is None for job in case.ledger.jobs.values())
     return "warning" if seen and succeeded and not raised and not open_jobs else "error"
